@@ -22,7 +22,7 @@
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
 # make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
-# make mutants [NUMBER=480] [SEED=0] [ROOM=models] [WORKERS=1]  small faults in the mathematics: which ones no test detects; then make record PROFILE=mutants
+# make mutants [NUMBER=480] [SEED=0] [PACKAGE=models] [WORKERS=1]  small faults in the mathematics: which ones no test detects; then make record PROFILE=mutants
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
@@ -98,7 +98,7 @@ data: $(INSTALLED)
 	@python -m stages.fetch $(if $(DATASET),--dataset $(DATASET))
 
 mutants: $(INSTALLED)
-	@python benchmarks/mutants.py --number $(or $(NUMBER),480) --seed $(or $(SEED),0) --workers $(or $(WORKERS),1) $(if $(ROOM),--only $(ROOM))
+	@python benchmarks/mutants.py --number $(or $(NUMBER),480) --seed $(or $(SEED),0) --workers $(or $(WORKERS),1) $(if $(PACKAGE),--only $(PACKAGE))
 
 test: $(INSTALLED)
 	SAYWHICH_TESTS_RECORD=data/tests/tests.md $(PYTEST) -m "not slow"

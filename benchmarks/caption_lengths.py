@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from printing import table
+from printing import begin_table
 
 from pipeline.data.prepared import PreparedData
 from pipeline.models.att2in import Att2in
@@ -47,7 +47,7 @@ def main() -> None:
     print(
         f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} have {width}"
     )
-    row = table("Steps after the ends of captions", "after", "of all steps", first=44)
+    row = begin_table("Steps after the ends of captions", "after", "of all steps", first=44)
     row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
     row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")
     row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_.mean() / width:.1%}")
@@ -63,13 +63,15 @@ def main() -> None:
         rows = torch.arange(ROWS)
         listener.encode_text(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
-    row = table(f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
+    row = begin_table(
+        f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved"
+    )
     for name, step in (("teacher forcing", run_speaker), ("text encoding", run_listener)):
-        whole, cut = _seconds(step, WORDS), _seconds(step, 12)
+        whole, cut = _measure_seconds(step, WORDS), _measure_seconds(step, 12)
         row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")
 
 
-def _seconds(step: Callable[[Batch], None], columns: int) -> float:
+def _measure_seconds(step: Callable[[Batch], None], columns: int) -> float:
     """Return the smallest CPU time of seven steps over captions of 7 to 11 words in `columns` columns."""
     torch.manual_seed(0)
     captions = torch.randint(1, 9487, (ROWS, columns))

@@ -2,7 +2,8 @@
 
     python benchmarks/cider.py [--images 113287] [--batches 128 256] [--device cuda]
 
-Both get ready-made inputs (ids here, strings there), the same document frequencies, and one batch of captions per call.
+Both scorers get ready-made inputs (ids for this project, strings for pycocoevalcap) and the same document frequencies.
+Each call has one batch of captions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from printing import table
+from printing import begin_table
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -25,7 +26,7 @@ WORDS = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=5000, help="images with five references each")
-    parser.add_argument("--batches", type=int, nargs="+", default=[128, 256], help="captions a call")
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 256], help="numbers of captions per call")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -42,14 +43,14 @@ def main() -> None:
     scorer = CiderD.build(references, *frequencies, options.images).to(options.device)
     built = time.perf_counter() - began
     exact = CiderD.build(references, *frequencies, options.images, dtype=torch.float64)
-    strings = [[_as_words(text) for text in texts] for texts in references]
+    strings = [[_join_words(text) for text in texts] for texts in references]
     counter = CiderScorer()
     for texts in strings:
         counter += ("", texts)
     counter.compute_doc_freq()
     print(f"{options.images} images × 5 references, {len(frequencies[0]):,} n-grams, {options.device}")
     print(f"index built in {built:.2f} s")
-    print_row = table(
+    print_row = begin_table(
         "CIDEr-D as a reward: captions a second",
         *("captions a call", "ours", "pycocoevalcap", "ratio", "greatest difference in float64", "in float32"),
     )
@@ -64,14 +65,17 @@ def main() -> None:
             row[: len(caption)] = torch.tensor(caption)
         rows = torch.from_numpy(images)
         on_device = tokens.to(options.device), rows.to(options.device)
-        captions, human = [_as_words(caption) for caption in caption_ids], [strings[image] for image in images]
-        peer = functools.partial(_peer_scores, captions, human, counter.document_frequency, options.images)
+        captions, human = [_join_words(caption) for caption in caption_ids], [strings[image] for image in images]
+        peer = functools.partial(_compute_peer_scores, captions, human, counter.document_frequency, options.images)
 
         expected = peer()
         differences = [
             np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*on_device))
         ]
-        ours, peers = _rate(lambda on_device=on_device: scorer(*on_device).cpu(), batch, 500), _rate(peer, batch, 10)
+        ours, peers = (
+            _measure_rate(lambda on_device=on_device: scorer(*on_device).cpu(), batch, 500),
+            _measure_rate(peer, batch, 10),
+        )
         print_row(
             batch,
             f"{ours:,.0f}",
@@ -82,20 +86,20 @@ def main() -> None:
         )
 
 
-def _peer_scores(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
+def _compute_peer_scores(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
     peer = CiderScorer()
     for caption, texts in zip(captions, human, strict=True):
         peer += (caption, texts)
     peer.document_frequency = frequencies
-    peer.crefs += [[]] * (images - len(captions))  # CiderScorer takes the number of documents from here
+    peer.crefs += [[]] * (images - len(captions))  # CiderScorer uses their number as that of documents
     return np.array(peer.compute_cider())
 
 
-def _as_words(caption: list[int]) -> str:
+def _join_words(caption: list[int]) -> str:
     return " ".join(map(str, [*caption, 0] if len(caption) < WORDS else caption))
 
 
-def _rate(call: Callable[[], object], captions: int, times: int) -> float:
+def _measure_rate(call: Callable[[], object], captions: int, times: int) -> float:
     """Return captions per second over the fastest fifth of the calls, which other work disturbs least."""
     spent = []
     for _ in range(times):

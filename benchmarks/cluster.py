@@ -2,9 +2,9 @@
 
     python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
 
-Stages are stand-ins that only wait, so that cores are not measured. Slurm and Snakemake are real, with profiles/slurm
-except for the seconds until Snakemake first checks jobs. One-machine rows are the same cells without Slurm. The last
-column is the load of the machine's processors before a row, by other work than this benchmark.
+Each stage only waits, so that the speed of the cores does not matter. Slurm and Snakemake are real. They use
+profiles/slurm, except for the resources of a job and the seconds until Snakemake first checks jobs. One-machine rows
+are the same cells without Slurm. The last column is the load of the processors by other programs before each row.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 
 import psutil
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 ROOT = Path(__file__).parents[1]
 WORKERS = (1, 2, 4)
-KEPT = ("Snakefile", "profiles", "docs/snakemake")
+COPIED = ("Snakefile", "profiles", "docs/snakemake")
 STAGE = """
 import json, sys, time
 from pathlib import Path
@@ -45,7 +45,7 @@ TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 def make_grid(folder: Path, cells: int, seconds: float) -> None:
     """Create a repository whose stages only wait."""
-    for name in KEPT:
+    for name in COPIED:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
@@ -64,7 +64,7 @@ def make_grid(folder: Path, cells: int, seconds: float) -> None:
     (folder / "params.yaml").write_text(json.dumps({"seed": 1, "methods": {"luo": {"from": "luo"}}, "sweep": sweep}))
 
 
-def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
+def run_snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
     """Run Snakemake; return seconds, processor seconds, and the largest memory of any process so far in GB."""
     command = [sys.executable, "-m", "snakemake", *options]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -80,12 +80,12 @@ def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple
 
 def measure_plans(scratch: Path, sizes: list[int]) -> None:
     """Measure the planning of grids of these sizes, smallest first."""
-    row = table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
+    row = begin_table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
     for cells in sorted(sizes):
         show_progress(f"a plan of {cells} cells")
         make_grid(scratch / f"plan_{cells}", cells, 0.0)
         options = ("--cores", "1", "--dry-run", "--quiet", "all")
-        _, processor, memory = snakemake(scratch / f"plan_{cells}", *options, environment={})
+        _, processor, memory = run_snakemake(scratch / f"plan_{cells}", *options, environment={})
         jobs = 3 * cells + 1
         row(cells, jobs, f"{processor:.1f}", f"{1000 * processor / jobs:.1f}", f"{memory:.2f}")
 
@@ -94,21 +94,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds that each job waits")
     parser.add_argument("--cells", type=int, default=4)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 1000], help="cells of grids that are planned")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=[10, 100, 1000], help="numbers of cells of the planned grids"
+    )
     parser.add_argument("--plans", action="store_true", help="only plan, without Slurm")
     options = parser.parse_args()
     if options.plans:
         with tempfile.TemporaryDirectory() as scratch:
             return measure_plans(Path(scratch), options.sizes)
     sys.path.append(str(ROOT / "tests/cluster"))
-    from loopback import Slurm, missing
+    from loopback import Slurm, find_missing
 
-    if lacking := missing():
-        raise SystemExit(f"not installed: {', '.join(lacking)}; profiles/slurm/README.md says how")
+    if lacking := find_missing():
+        raise SystemExit(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md")
     jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
     caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
     columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
-    row = table(caption, *columns, first=12)
+    row = begin_table(caption, *columns, first=12)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Slurm must also stop on SIGTERM
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
@@ -134,7 +136,7 @@ def main() -> None:
                     if where == "Slurm":
                         how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *slurm_options, *no_gpu]
                     others = psutil.cpu_percent(interval=3.0)
-                    took, *_ = snakemake(folder, *how, environment=slurm.environment)
+                    took, *_ = run_snakemake(folder, *how, environment=slurm.environment)
                     alone = alone or took
                     besides = (took * workers - work) / jobs
                     row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}", f"{others:.0f}")

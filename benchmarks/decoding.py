@@ -15,8 +15,8 @@ from pathlib import Path
 
 import plain
 import torch
-from paper_size import BATCH, fastest, make_agents, matmul_rate
-from printing import table
+from paper_size import BATCH, make_agents, measure_fastest, measure_matmul_rate
+from printing import begin_table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
@@ -40,15 +40,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--trained", type=Path, help="data/ of a run: its speaker's captions in bfloat16")
+    parser.add_argument(
+        "--trained", type=Path, help="data/ of a run; compare its speaker's captions in bfloat16 and float32"
+    )
     parser.add_argument("--times", type=int, default=4, help="repetitions of each decoding; the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
     if options.trained:
-        return in_bfloat16(options.trained, options.times)
-    rate = matmul_rate(options.device)
-    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of floor", "plain", "ratio", "same captions"))
+        return compare_bfloat16(options.trained, options.times)
+    rate = measure_matmul_rate(options.device)
+    row = begin_table(
+        "Decoding", *("decoding", "words", "images/s", "floor", "of floor", "plain", "ratio", "same captions")
+    )
     for name, channel in CHANNELS.items():
         for length in (16, 10) if name == "sampling" else (16,):
             agents, batch = make_agents(length, options.device)
@@ -59,8 +63,8 @@ def main() -> None:
             message = generate(fast, batch, channel)
             same = (message.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
-            ours = BATCH / fastest(partial(generate, fast, batch, channel), options.device, options.times)
-            theirs = BATCH / fastest(
+            ours = BATCH / measure_fastest(partial(generate, fast, batch, channel), options.device, options.times)
+            theirs = BATCH / measure_fastest(
                 partial(generate_plain, speaker, batch, channel), options.device, max(1, options.times // 2)
             )
             words = float(message.mask.sum(1).float().mean())
@@ -68,13 +72,13 @@ def main() -> None:
             row(name, f"{words:.1f}", *rates, f"{same:.1%}")
 
 
-def in_bfloat16(root: Path, times: int) -> None:
-    """Compare a trained speaker's captions of the validation split with products in bfloat16 and in float32."""
+def compare_bfloat16(root: Path, times: int) -> None:
+    """Compare a trained speaker's captions of the validation split, with matrix products in bfloat16 and in float32."""
     prepared, store = load_data(root)
     speaker, rows = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val")
     score = reference_cider(prepared)
     batches = list(sequential_batches(prepared, store, rows, BATCH))
-    row = table(
+    row = begin_table(
         "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )
     for name, channel in CHANNELS.items():
@@ -87,7 +91,7 @@ def in_bfloat16(root: Path, times: int) -> None:
             own, other = (call() for call in calls)
             same = (own.tokens == other.tokens).flatten(1).all(1).float().mean()
             means = [float(score(message.tokens[:, 0], message.images).mean()) for message in (other, own)]
-            seconds = [fastest(call, "cpu", times) for call in calls]
+            seconds = [measure_fastest(call, "cpu", times) for call in calls]
             row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.printing import table
+from benchmarks.printing import begin_table
 from pipeline.features.clip import OPEN_CLIP
 from pipeline.features.detection import DETECTOR
 from pipeline.features.extract import extract, open_network
@@ -63,7 +63,7 @@ def draw_weights(name: str, path: Path) -> None:
     save_file(model.state_dict(), path)
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def measure_seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
     if torch.cuda.is_available():
@@ -77,24 +77,24 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
     boxes = {"fixed": 36} if name == DETECTOR else None
     settings = NetworkSettings(name, given.size, str(scratch / "drawn.safetensors"), boxes=boxes)
     network, paths = open_network(settings, device), [photos.folder / file for file in photos.files]
-    decoding = seconds(lambda: [open_image(path) for path in paths])
+    decoding = measure_seconds(lambda: [open_image(path) for path in paths])
     images = [open_image(path) for path in paths]
-    preparing = seconds(lambda: [network.prepare(image) for image in images])
+    preparing = measure_seconds(lambda: [network.prepare(image) for image in images])
     tensors = [network.prepare(image) for image in images]
 
-    def alone() -> None:
+    def run_network() -> None:
         for start in range(0, len(tensors), given.batch):
             network(tensors[start : start + given.batch])
 
-    def whole(run: int) -> None:
+    def run_extraction(run: int) -> None:
         out = scratch / str(run)
         work = out / "work"
         extract(photos, photos.folder, out, work, settings, batch=given.batch, device=device)
 
     network(tensors[: given.batch])  # warm-up
-    bare = min(seconds(alone) for _ in range(given.repeat))
-    opening = seconds(lambda: open_network(settings, device))
-    full = min(seconds(lambda run=run: whole(run)) for run in range(given.repeat)) - opening
+    bare = min(measure_seconds(run_network) for _ in range(given.repeat))
+    opening = measure_seconds(lambda: open_network(settings, device))
+    full = min(measure_seconds(lambda run=run: run_extraction(run)) for run in range(given.repeat)) - opening
     n = len(paths)
     rates = f"{n / bare:.1f}", f"{n / full:.1f}", f"{bare / full:.2f}"
     return [*rates, f"{decoding / n * 1e3:.1f}", f"{preparing / n * 1e3:.1f}", f"{(decoding + preparing) / full:.0%}"]
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--repeat", type=int, default=3, help="each is timed so often; the best time counts")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions of each measurement; the fastest counts")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     given = parser.parse_args()
     photos, device = Photos(given.images, given.count), "cuda" if torch.cuda.is_available() else "cpu"
@@ -114,7 +114,7 @@ def main() -> None:
         f"{len(photos)} images, {device}, {torch.get_num_threads()} threads, batch {given.batch}, {given.size} pixels"
     )
     columns = ("alone", "whole", "ratio", "decoding, ms", "preparing, ms", "both, of one core")
-    row = table("Images a second of a network alone and of the whole extraction", "network", *columns)
+    row = begin_table("Images a second of a network alone and of the whole extraction", "network", *columns)
     for name in given.networks:
         with tempfile.TemporaryDirectory() as scratch:
             row(name, *measure(name, photos, given, device, Path(scratch)))

@@ -12,10 +12,10 @@ from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 
-ROOMS = {
+PACKAGES = {
     **{
-        room: f"pipeline/{room}/**/*.py"
-        for room in (
+        package: f"pipeline/{package}/**/*.py"
+        for package in (
             "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
             "training",
         )
@@ -36,16 +36,16 @@ COMPARISONS: dict[type, type] = {
 }  # fmt: skip
 
 
-def _both_ways(*pairs: tuple[str, str]) -> dict[str, str]:
+def _map_both_ways(*pairs: tuple[str, str]) -> dict[str, str]:
     return {a: b for pair in pairs for a, b in (pair, pair[::-1])}
 
 
-REDUCTIONS = _both_ways(
+REDUCTIONS = _map_both_ways(
     ("sum", "mean"), ("max", "min"), ("amax", "amin"), ("argmax", "argmin"), ("any", "all"), ("maximum", "minimum"),
     ("ceil", "floor"), ("std", "var"), ("zeros", "ones"), ("zeros_like", "ones_like"), ("new_zeros", "new_ones"),
     ("softmax", "log_softmax"), ("sqrt", "square"),
 )  # fmt: skip
-NAMES = _both_ways(
+NAMES = _map_both_ways(
     ("speaker", "listener"), ("captions", "images"), ("text_to_image", "image_to_text"), ("Multinomial", "Greedy"),
     ("SPEAKER_ONLY", "LISTENER_ONLY"), ("SPEAKER", "LISTENER"), ("by_caption", "by_image"),
     ("generator", "discriminator"),
@@ -81,7 +81,7 @@ class Fault:
 
     @cached_property
     def id(self) -> str:
-        """Return a name that stays the same while other lines change."""
+        """Return an identifier that stays the same while other lines change."""
         described = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
         return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
 
@@ -90,41 +90,46 @@ class Fault:
         return self.lines[0]
 
     @property
-    def room(self) -> str:
-        """Return the room that the fault counts for."""
+    def package(self) -> str:
+        """Return the package that the fault counts for."""
         return self.module.split("/")[1]
 
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
-def modules(root: Path) -> list[str]:
+def find_modules(root: Path) -> list[str]:
     """Return the mathematical modules below `root`."""
-    found = [path for pattern in ROOMS.values() for path in root.glob(pattern)]
+    found = [path for pattern in PACKAGES.values() for path in root.glob(pattern)]
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
-def faults_of(module: str, source: bytes) -> list[Fault]:
+def find_faults(module: str, source: bytes) -> list[Fault]:
     """Return all faults of a module, in the order of its text."""
     found, seen = [], Counter[str]()
-    for fault in _Finder(module, source).faults():
+    for fault in _FaultVisitor(module, source).find_faults():
         found.append(replace(fault, repeated=seen[fault.id]))
         seen[fault.id] += 1
     return found
 
 
 def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list[Fault]:
-    """Sample `number` faults of all operators, room by room in turn: `least` per room, the rest in proportion."""
-    rooms: dict[str, list[Fault]] = defaultdict(list)
+    """Sample `number` faults of all operators from each package in turn: `least` per package, the rest by share."""
+    packages: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
-        rooms[fault.room].append(fault)
-    rest = max(0, number - sum(min(least, len(there)) for there in rooms.values()))
-    more = {room: max(0, len(there) - least) for room, there in rooms.items()}
-    exact = {room: rest * count / (sum(more.values()) or 1) for room, count in more.items()}
-    by_remainder = sorted(exact, key=lambda room: (int(exact[room]) - exact[room], room))
+        packages[fault.package].append(fault)
+    rest = max(0, number - sum(min(least, len(there)) for there in packages.values()))
+    more = {package: max(0, len(there) - least) for package, there in packages.items()}
+    exact = {package: rest * count / (sum(more.values()) or 1) for package, count in more.items()}
+    by_remainder = sorted(exact, key=lambda package: (int(exact[package]) - exact[package], package))
     rounded_up = by_remainder[: rest - sum(map(int, exact.values()))]  # so that the shares add up to `number`
-    shares = {room: min(least, len(rooms[room])) + int(exact[room]) + (room in rounded_up) for room in rooms}
-    queues = [_shuffle_by_operator(rooms[room], f"{seed} {room}")[: shares[room]] for room in sorted(rooms)]
+    shares = {
+        package: min(least, len(packages[package])) + int(exact[package]) + (package in rounded_up)
+        for package in packages
+    }
+    queues = [
+        _shuffle_by_operator(packages[package], f"{seed} {package}")[: shares[package]] for package in sorted(packages)
+    ]
     return _interleave(queues)[:number]
 
 
@@ -143,8 +148,8 @@ def _interleave(queues: list[list[Fault]]) -> list[Fault]:
     return [fault for turn in zip_longest(*queues) for fault in turn if fault is not None]
 
 
-class _Finder:
-    """A walker over a module's tree that yields faults; a replacement is text in place of a node."""
+class _FaultVisitor:
+    """Visitor of a module's syntax tree that yields faults; a replacement is text in place of a node."""
 
     def __init__(self, module: str, source: bytes) -> None:
         self.module, self.source = module, source
@@ -166,14 +171,14 @@ class _Finder:
             for statement in self.tree.body
         }
 
-    def faults(self) -> Iterator[Fault]:
-        yield from self._block(self.tree.body, [])
+    def find_faults(self) -> Iterator[Fault]:
+        yield from self._visit_block(self.tree.body, [])
 
-    def _block(self, body: list[ast.stmt], names: list[str]) -> Iterator[Fault]:
+    def _visit_block(self, body: list[ast.stmt], names: list[str]) -> Iterator[Fault]:
         for statement in body:
-            yield from self._statement(statement, names)
+            yield from self._visit_statement(statement, names)
 
-    def _statement(self, node: ast.stmt, names: list[str]) -> Iterator[Fault]:
+    def _visit_statement(self, node: ast.stmt, names: list[str]) -> Iterator[Fault]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             if node.name in SKIPPED_METHODS:
                 return
@@ -182,42 +187,42 @@ class _Finder:
                 if any("Protocol" in ast.unparse(base) for base in node.bases):
                     return
                 for keyword in node.keywords:
-                    yield from self._expression(keyword.value, node, inner)
+                    yield from self._visit_expression(keyword.value, node, inner)
             else:
                 for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
-                    yield from self._expression(default, node, inner)
+                    yield from self._visit_expression(default, node, inner)
                 for decorator in node.decorator_list:
                     if ast.unparse(decorator) in ("torch.no_grad()", "torch.inference_mode()"):
-                        yield self._fault(decorator, "torch.enable_grad()", "no_grad removed", node, inner)
-            yield from self._block(node.body, inner)
+                        yield self._make_fault(decorator, "torch.enable_grad()", "no_grad removed", node, inner)
+            yield from self._visit_block(node.body, inner)
         elif isinstance(node, ast.If | ast.While):
             if "TYPE_CHECKING" in ast.unparse(node.test):
                 return
             only_raises = all(isinstance(one, ast.Raise) for one in node.body)
             if isinstance(node, ast.If) and not only_raises:
                 for forced in ("True", "False"):
-                    yield self._fault(node.test, forced, "condition forced", node, names)
-            yield from self._expression(node.test, node, names)
-            yield from self._block([*node.body, *node.orelse], names)
+                    yield self._make_fault(node.test, forced, "condition forced", node, names)
+            yield from self._visit_expression(node.test, node, names)
+            yield from self._visit_block([*node.body, *node.orelse], names)
         elif isinstance(node, ast.For | ast.With | ast.Try):
             if isinstance(node, ast.For):
-                yield from self._expression(node.iter, node, names)
+                yield from self._visit_expression(node.iter, node, names)
             for item in getattr(node, "items", []):
                 if ast.unparse(item.context_expr) in ("torch.no_grad()", "torch.inference_mode()"):
-                    yield self._fault(item.context_expr, "torch.enable_grad()", "no_grad removed", node, names)
-                yield from self._expression(item.context_expr, node, names)
+                    yield self._make_fault(item.context_expr, "torch.enable_grad()", "no_grad removed", node, names)
+                yield from self._visit_expression(item.context_expr, node, names)
             handlers = [one for handler in getattr(node, "handlers", []) for one in handler.body]
             rest = [*getattr(node, "orelse", []), *handlers, *getattr(node, "finalbody", [])]
-            yield from self._block([*node.body, *rest], names)
+            yield from self._visit_block([*node.body, *rest], names)
         elif isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom):
             return
         elif isinstance(node, ast.AugAssign):
             other = BINARY.get(type(node.op))
             if other:
                 text = f"{ast.unparse(node.target)} {_SIGNS[other]}= {ast.unparse(node.value)}"
-                yield self._fault(node, text, "sign", node, names)
-            yield self._fault(node, "pass", "statement removed", node, names)
-            yield from self._expression(node.value, node, names)
+                yield self._make_fault(node, text, "sign", node, names)
+            yield self._make_fault(node, "pass", "statement removed", node, names)
+            yield from self._visit_expression(node.value, node, names)
         elif isinstance(node, ast.Expr):
             if isinstance(node.value, ast.Constant):
                 return
@@ -226,32 +231,32 @@ class _Finder:
                 if called in OUTPUT_CALLS:
                     return
                 if called != "__init__":
-                    yield self._fault(node, "pass", "statement removed", node, names)
-            yield from self._expression(node.value, node, names)
+                    yield self._make_fault(node, "pass", "statement removed", node, names)
+            yield from self._visit_expression(node.value, node, names)
         else:
             if isinstance(node, ast.Assign) and not names and _is_type(node.value):
                 return
             value = getattr(node, "value", None)
             if value is not None:
-                yield from self._expression(value, node, names)
+                yield from self._visit_expression(value, node, names)
 
-    def _expression(self, root: ast.expr, statement: ast.stmt, names: list[str]) -> Iterator[Fault]:
+    def _visit_expression(self, root: ast.expr, statement: ast.stmt, names: list[str]) -> Iterator[Fault]:
         for node, text, operator in _walk(root):
-            if operator != "name swapped" or text.rpartition(".")[2] in self.names_in_scope(names):
-                yield self._fault(node, text, operator, statement, names)
+            if operator != "name swapped" or text.rpartition(".")[2] in self._list_names_in_scope(names):
+                yield self._make_fault(node, text, operator, statement, names)
 
-    def names_in_scope(self, names: list[str]) -> set[str]:
+    def _list_names_in_scope(self, names: list[str]) -> set[str]:
         """Return the names and attributes in the surrounding function, and the imported names."""
         return self.identifiers.get(names[0] if names else "", set()) | self.imported
 
-    def _fault(self, node: ast.AST, text: str, operator: str, statement: ast.stmt, names: list[str]) -> Fault:
+    def _make_fault(self, node: ast.AST, text: str, operator: str, statement: ast.stmt, names: list[str]) -> Fault:
         start = self.starts[node.lineno - 1] + node.col_offset
         end = self.starts[node.end_lineno - 1] + node.end_col_offset
         first = self.starts[node.lineno - 1]
         last = self.starts[node.end_lineno]
         before = self.source[first:last].decode()
         after = (self.source[first:start] + text.encode() + self.source[end:last]).decode()
-        head = _head_end(statement)
+        head = _find_head_end(statement)
         lines = (statement.lineno, head) if statement.lineno <= node.lineno <= head else (node.lineno, node.end_lineno)
         described = (" ".join(before.split()), " ".join(after.split()))
         return Fault(self.module, ".".join(names), lines, operator, start, end, text, *described)
@@ -262,7 +267,7 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def _head_end(statement: ast.stmt) -> int:
+def _find_head_end(statement: ast.stmt) -> int:
     """Return the last line of a statement, or of the head of one with a body."""
     body = getattr(statement, "body", None)
     return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
@@ -279,7 +284,7 @@ def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
     """Yield nodes of an expression, each with its replacement and its operator."""
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Subscript) and _is_type(node)):
         return
-    yield from _changes(node)
+    yield from _find_changes(node)
     if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in OPAQUE:
         return
     if isinstance(node, ast.Lambda):
@@ -300,18 +305,18 @@ def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
                 yield from _walk(condition)
 
 
-def _changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
+def _find_changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
     match node:
         case ast.BinOp():
-            yield from _arithmetic_changes(node)
+            yield from _find_arithmetic_changes(node)
         case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
-            yield node, _text(node.operand), "sign" if isinstance(node.op, ast.USub) else "boolean"
+            yield node, _unparse(node.operand), "sign" if isinstance(node.op, ast.USub) else "boolean"
         case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
             changed = ast.Compare(node.left, [COMPARISONS[type(op)]()], node.comparators)
-            yield node, _text(changed), "comparison"
+            yield node, _unparse(changed), "comparison"
         case ast.BoolOp():
             other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            yield node, _text(ast.BoolOp(other, node.values)), "boolean"
+            yield node, _unparse(ast.BoolOp(other, node.values)), "boolean"
         case ast.IfExp():
             yield node.test, "True", "condition forced"
             yield node.test, "False", "condition forced"
@@ -324,30 +329,30 @@ def _changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
         case ast.Constant(value=str()) if node.value in SPLITS:
             yield node, repr(SPLITS[node.value]), "split"
         case ast.Slice():
-            yield from _slice_changes(node)
+            yield from _find_slice_changes(node)
         case ast.Call():
-            yield from _call_changes(node)
+            yield from _find_call_changes(node)
         case ast.Name() | ast.Attribute():
-            yield from _name_changes(node)
+            yield from _find_name_changes(node)
 
 
-def _arithmetic_changes(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
+def _find_arithmetic_changes(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
     sides = (node.left, node.right)
     if any(isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str) for part in ast.walk(node)):
         return  # texts and paths
     if other := BINARY.get(type(node.op)):
-        yield node, _text(ast.BinOp(node.left, other(), node.right)), "sign"
+        yield node, _unparse(ast.BinOp(node.left, other(), node.right)), "sign"
     if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant) and node.left.value == 1:
-        yield node, _text(node.right), "complement"
+        yield node, _unparse(node.right), "complement"
     elif isinstance(node.op, ast.Mult):
         for side in sides:
             if ast.unparse(side).rpartition(".")[2] in SHARES:
                 yield side, f"(1 - {ast.unparse(side)})", "complement"
     if isinstance(node.op, ast.Sub | ast.Div):
-        yield node, _text(ast.BinOp(node.right, node.op, node.left)), "order"
+        yield node, _unparse(ast.BinOp(node.right, node.op, node.left)), "order"
 
 
-def _slice_changes(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
+def _find_slice_changes(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
     for bound in (node.lower, node.upper):
         if bound is not None:
             yield bound, "None", "slice"
@@ -355,7 +360,7 @@ def _slice_changes(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
         yield node.lower, str(node.lower.value - 1), "slice"
 
 
-def _call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
+def _find_call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
     name = ast.unparse(node.func).rpartition(".")[2]
     if isinstance(node.func, ast.Attribute) and name in CHAINED and ast.unparse(node.func.value) not in LIBRARIES:
         yield node, ast.unparse(node.func.value), CHAINED[name]
@@ -379,7 +384,7 @@ def _call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
             yield node, ast.unparse(ast.Call(node.func, order, node.keywords)), "order"
 
 
-def _name_changes(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str, str]]:
+def _find_name_changes(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str, str]]:
     whole = ast.unparse(node)
     name = node.id if isinstance(node, ast.Name) else node.attr
     if name in NAMES:
@@ -388,5 +393,5 @@ def _name_changes(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str
         yield node, "0", "stream"
 
 
-def _text(node: ast.expr) -> str:
+def _unparse(node: ast.expr) -> str:
     return f"({ast.unparse(ast.fix_missing_locations(node))})"

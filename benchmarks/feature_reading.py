@@ -1,11 +1,11 @@
-"""Time that training steps wait for shuffled features at COCO's size, and memory.
+"""Time that training steps wait for shuffled features, and memory of the process.
 
     python benchmarks/feature_reading.py [--images 113287] [--folder DIR] [--step 0.025] [--batches 200]
 
-The benchmark writes random features (--images 113287: 16.7 GB, and as much again for h5py). It reads an epoch of
-shuffled batches without training, each way of reading in its own process. The first reading is cold, with the file
-dropped from the page cache, and the second is warm. It then trains for --step seconds per batch (asleep, like a process
-that waits for a GPU) on batches that `Batches` reads ahead. Memory is the process's own, and the pages of files that it
+The benchmark writes random features (--images 113287, COCO's training split: 17.2 GB, and as much again for h5py). It
+reads an epoch of shuffled batches without training, each way of reading in its own process. The first reading is cold,
+with the file dropped from the page cache, and the second is warm. It then waits --step seconds per batch, as a process
+that trains on a GPU does, while `Batches` reads ahead. Memory is the process's own, and the pages of files that it
 maps.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FILE, FeatureStore, FeatureWriter
@@ -34,18 +34,18 @@ POOLED = 2048
 Read = Callable[[np.ndarray], object]
 
 
-def ours(folder: Path) -> Read:
+def open_store(folder: Path) -> Read:
     return FeatureStore(folder).read
 
 
-def memory_map(folder: Path) -> Read:
+def open_memory_map(folder: Path) -> Read:
     with h5py.File(folder / FILE) as file:
-        mapped = [np.memmap(folder / FILE, "f2", "r", d.id.get_offset(), d.shape) for d in _data(file)]
+        mapped = [np.memmap(folder / FILE, "f2", "r", d.id.get_offset(), d.shape) for d in _get_datasets(file)]
     return lambda rows: [torch.from_numpy(values[rows]).float() for values in mapped]
 
 
-def chunk_a_row(folder: Path) -> Read:
-    data = _data(h5py.File(folder / CHUNKED))
+def open_chunked(folder: Path) -> Read:
+    data = _get_datasets(h5py.File(folder / CHUNKED))
 
     def read(rows: np.ndarray) -> list[torch.Tensor]:
         order = np.argsort(rows)  # h5py needs ascending rows
@@ -54,7 +54,7 @@ def chunk_a_row(folder: Path) -> Read:
     return read
 
 
-WAYS = {"by position (ours)": ours, "NumPy memory map": memory_map, "h5py, a chunk a row": chunk_a_row}
+WAYS = {"by position (ours)": open_store, "NumPy memory map": open_memory_map, "h5py, a chunk a row": open_chunked}
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--batches", type=int, default=10**9, help="batches of an epoch; default: all")
     parser.add_argument("--step", type=float, nargs="+", default=[0.025, 3.0], help="seconds of a training step")
-    parser.add_argument("--folder", type=Path, help="where the files are written; a temporary one without it")
+    parser.add_argument("--folder", type=Path, help="folder for the temporary files; default: the system's")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         show_progress("writing features")
-        write(folder, options.images, options.regions, options.size)
+        write_features(folder, options.images, options.regions, options.size)
         size = (folder / FILE).stat().st_size
         print(f"{options.images} × {options.regions} × {options.size} in half precision, {size / 1e9:.1f} GB")
         columns = (
@@ -100,25 +100,29 @@ def main() -> None:
             "mapped, MiB",
             "times ours",
         )
-        row = table("Reading shuffled batches", "by", *columns)
+        row = begin_table("Reading shuffled batches", "by", *columns)
         first = None
         for name, opener in WAYS.items():
-            *spent, own, mapped = run_alone(read_epoch, folder, opener, options.images, options.batch, options.batches)
+            *spent, own, mapped = run_in_process(
+                read_epoch, folder, opener, options.images, options.batch, options.batches
+            )
             first = first or spent
             cold, warm, processor = (f"{seconds * 1e3:.1f}" for seconds in spent)
-            ratios = ", ".join(f"{seconds / mine:.1f}" for seconds, mine in zip(spent, first, strict=True))
+            ratios = ", ".join(f"{seconds / one:.1f}" for seconds, one in zip(spent, first, strict=True))
             row(name, cold, warm, processor, f"{own:.0f}", f"{mapped:.0f}", ratios)
         columns = ("page cache", "first batch, ms", "median of the others, ms", "greatest, ms", "memory, MiB")
-        row = table("Waiting time of a training step", "step, s", *columns)
+        row = begin_table("Waiting time of a training step", "step, s", *columns)
         for step in options.step:
             number = min(options.batches, max(5, int(30 / step)))
             for state in ("cold", "warm"):
-                waits, memory = run_alone(train, folder, options.images, options.batch, number, step, state == "cold")
+                waits, memory = run_in_process(
+                    measure_waits, folder, options.images, options.batch, number, step, state == "cold"
+                )
                 waited = f"{waits[0] * 1e3:.1f}", f"{np.median(waits[1:]) * 1e3:.2f}", f"{max(waits[1:]) * 1e3:.1f}"
                 row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
 
 
-def write(folder: Path, images: int, regions: int, size: int) -> None:
+def write_features(folder: Path, images: int, regions: int, size: int) -> None:
     rng = np.random.default_rng(0)
     pooled = rng.random((256, POOLED), np.float32).astype(np.float16)
     block = np.maximum(rng.standard_normal((256, regions, size), np.float32), 0).astype(np.float16)  # as after a ReLU
@@ -132,14 +136,14 @@ def write(folder: Path, images: int, regions: int, size: int) -> None:
             file["regions"][rows[0] : rows[-1] + 1] = block[: len(rows)]
 
 
-def run_alone(call: Callable, *arguments: object) -> tuple:
-    """Return the result of `call` in a new process with its own memory."""
+def run_in_process(call: Callable, *arguments: object) -> tuple:
+    """Run `call` in a new process with its own memory, and return its result."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(call, *arguments).result()
 
 
 def read_epoch(
-    folder: Path, opener: Callable[[Path], Read], images: int, batch: int, most: int
+    folder: Path, opener: Callable[[Path], Read], images: int, batch: int, max_batches: int
 ) -> tuple[float, float, float, float, float]:
     """Return median seconds per batch, cold, warm and warm CPU, and the largest memory in MiB, own and mapped."""
     torch.set_num_threads(1)
@@ -147,36 +151,38 @@ def read_epoch(
     read, times, memory = opener(folder), [], (0.0, 0.0)
     for _ in ("cold", "warm"):
         spent = []
-        for rows in shuffled_batches(images, batch, most):
+        for rows in shuffle_batches(images, batch, max_batches):
             began = time.perf_counter(), time.process_time()
             read(rows)
             spent.append((time.perf_counter() - began[0], time.process_time() - began[1]))
-            memory = max(memory, memory_in_use(), key=sum)
+            memory = max(memory, measure_memory(), key=sum)
         times.append(np.median(spent, axis=0).tolist())
     (cold, _), (warm, processor) = times
     return cold, warm, processor, *memory
 
 
-def train(folder: Path, images: int, batch: int, most: int, step: float, cold: bool) -> tuple[list[float], float]:
+def measure_waits(
+    folder: Path, images: int, batch: int, max_batches: int, step: float, cold: bool
+) -> tuple[list[float], float]:
     """Return the seconds that each step waited for its batch, and the largest memory of the process in MiB."""
     torch.set_num_threads(1)
     if cold:
         drop_from_page_cache(folder)
     batches = Batches(Captions(folder, images), FeatureStore(folder), np.arange(images), batch, seed=0)
-    waits, memory, coming = [], 0.0, batches.epoch(0)
-    for _ in range(min(most, len(batches))):
+    waits, memory, epoch = [], 0.0, batches.epoch(0)
+    for _ in range(min(max_batches, len(batches))):
         began = time.perf_counter()
-        next(coming)
+        next(epoch)
         waits.append(time.perf_counter() - began)
         time.sleep(step)
-        memory = max(memory, sum(memory_in_use()))
-    coming.close()
+        memory = max(memory, sum(measure_memory()))
+    epoch.close()
     return waits, memory
 
 
-def shuffled_batches(images: int, batch: int, most: int) -> Iterator[np.ndarray]:
+def shuffle_batches(images: int, batch: int, max_batches: int) -> Iterator[np.ndarray]:
     order = np.random.default_rng(1).permutation(images)
-    return (order[start : start + batch] for start in range(0, images - batch + 1, batch)[:most])
+    return (order[start : start + batch] for start in range(0, images - batch + 1, batch)[:max_batches])
 
 
 def drop_from_page_cache(folder: Path) -> None:
@@ -188,14 +194,14 @@ def drop_from_page_cache(folder: Path) -> None:
         os.close(file)
 
 
-def memory_in_use() -> tuple[float, float]:
+def measure_memory() -> tuple[float, float]:
     """Return the MiB of this process in memory: its own, and those of mapped files."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, mapped = (int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
     return own, mapped
 
 
-def _data(file: h5py.File) -> list[h5py.Dataset]:
+def _get_datasets(file: h5py.File) -> list[h5py.Dataset]:
     return [file["pooled"], file["regions"]]
 
 

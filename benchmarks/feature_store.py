@@ -16,12 +16,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 Read = Callable[[np.ndarray], np.ndarray]
 
 
-def through_h5py(path: Path) -> Read:
+def open_h5py(path: Path) -> Read:
     data = h5py.File(path, "r")["regions"]
 
     def read(rows: np.ndarray) -> np.ndarray:
@@ -32,19 +32,19 @@ def through_h5py(path: Path) -> Read:
     return read
 
 
-def row_by_row(path: Path) -> Read:
+def open_h5py_rows(path: Path) -> Read:
     data = h5py.File(path, "r")["regions"]
     return lambda rows: np.stack([data[row] for row in rows]).astype(np.float32)
 
 
-def memory_map(path: Path) -> Read:
+def open_memory_map(path: Path) -> Read:
     with h5py.File(path, "r") as file:
         offset, shape, dtype = file["regions"].id.get_offset(), file["regions"].shape, file["regions"].dtype
     mapped = np.memmap(path, dtype, "r", offset, shape)
     return lambda rows: mapped[rows].astype(np.float32)
 
 
-def memory_map_torch(path: Path) -> Read:
+def open_torch_memory_map(path: Path) -> Read:
     with h5py.File(path, "r") as file:
         offset, shape, dtype = file["regions"].id.get_offset(), file["regions"].shape, file["regions"].dtype
     mapped = np.memmap(path, dtype, "r", offset, shape)
@@ -57,22 +57,22 @@ def memory_map_torch(path: Path) -> Read:
     return read
 
 
-def in_memory(path: Path) -> Read:
+def load_values(path: Path) -> Read:
     with h5py.File(path, "r") as file:
         values = file["regions"][:].astype(np.float32)
     return lambda rows: values[rows]
 
 
 LAYOUTS = {  # name: dtype, options of the data set (chunks None: a chunk is one row), reader
-    "float16 contiguous, memory map, torch's cast": (np.float16, {}, memory_map_torch),
-    "float16 contiguous, memory map, numpy's cast": (np.float16, {}, memory_map),
-    "float32 contiguous, memory map": (np.float32, {}, memory_map),
-    "float16 contiguous, h5py": (np.float16, {}, through_h5py),
-    "float16 contiguous, h5py row by row": (np.float16, {}, row_by_row),
-    "float16 chunk = row, h5py": (np.float16, {"chunks": None}, through_h5py),
-    "float16 chunk = row, h5py row by row": (np.float16, {"chunks": None}, row_by_row),
-    "float16 chunk = row, gzip 4, row by row": (np.float16, {"chunks": None, "compression": 4}, row_by_row),
-    "float32 in memory (4 bytes a value kept)": (np.float16, {}, in_memory),
+    "float16 contiguous, memory map, torch's cast": (np.float16, {}, open_torch_memory_map),
+    "float16 contiguous, memory map, numpy's cast": (np.float16, {}, open_memory_map),
+    "float32 contiguous, memory map": (np.float32, {}, open_memory_map),
+    "float16 contiguous, h5py": (np.float16, {}, open_h5py),
+    "float16 contiguous, h5py row by row": (np.float16, {}, open_h5py_rows),
+    "float16 chunk = row, h5py": (np.float16, {"chunks": None}, open_h5py),
+    "float16 chunk = row, h5py row by row": (np.float16, {"chunks": None}, open_h5py_rows),
+    "float16 chunk = row, gzip 4, row by row": (np.float16, {"chunks": None, "compression": 4}, open_h5py_rows),
+    "float32 in memory (4 bytes a value kept)": (np.float16, {}, load_values),
 }
 
 
@@ -104,7 +104,7 @@ def main() -> None:
             results[name] = (float(np.median(times)), path.stat().st_size)
     best = next(iter(results.values()))[0]
     caption = f"Layouts of {' × '.join(map(str, shape))} features: 128 shuffled rows, file in the page cache"
-    row = table(caption, "layout", "ms", "times", "MiB", first=44)
+    row = begin_table(caption, "layout", "ms", "times", "MiB", first=44)
     for name, (seconds, size) in results.items():
         row(name, f"{seconds * 1e3:.2f}", f"{seconds / best:.1f}", f"{size / 2**20:.1f}")
 

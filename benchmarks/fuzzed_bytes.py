@@ -2,8 +2,8 @@
 
     python benchmarks/fuzzed_bytes.py IMPORTER [--runs 20000]
 
-An input that raises anything else, or takes ten seconds or two gigabytes, ends the process. With
-`--here` its bytes are written to crash-…, timeout-… or oom-… in the working folder. The extra `fuzz` is needed (Linux).
+An input that raises another exception, or takes ten seconds or two gigabytes, ends the process. With `--here` its bytes
+are written to crash-…, timeout-… or oom-… in the working folder. The benchmark needs the extra `fuzz` and Linux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Importer = Callable[[bytes], object]
 LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-seed=1", "-print_final_stats=1", "-verbosity=0")
 
 
-def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
+def make_importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     """Return a valid file of each importer, and a function of a file's bytes, which may raise UserError."""
     import numpy as np
 
@@ -39,7 +39,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     from pipeline.slices.corpus_formats import FORMATS
     from pipeline.slices.feature_formats import FEATURE_FORMATS
 
-    def file_importer(name: str, read: Callable[[Path], object]) -> Importer:
+    def make_file_importer(name: str, read: Callable[[Path], object]) -> Importer:
         def write_and_read(content: bytes) -> object:
             path = folder / name
             path.write_bytes(content)
@@ -47,20 +47,20 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
 
         return write_and_read
 
-    def corpus(form: str, name: str, annotations: object, **options: object) -> Importer:
+    def make_corpus_importer(form: str, name: str, annotations: object, **options: object) -> Importer:
         options |= {"formats": FORMATS}
-        return file_importer(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
+        return make_file_importer(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
 
-    def numbers(content: bytes) -> object:
+    def read_array(content: bytes) -> object:
         try:
             return read_npy(content)
         except ValueError as error:
             raise UserError(str(error)) from None
 
-    def archive(path: Path) -> None:
+    def unpack_archive(path: Path) -> None:
         unpack(path, "photos/*", folder / "unpacked", files=1, max_bytes=10_000, source={})
 
-    def tsv(path: Path) -> None:
+    def import_tsv(path: Path) -> None:
         import_features(["1"], folder / "out", form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3)
 
     npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
@@ -76,7 +76,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     round_ = {"question": 0, "answer": 1, "answer_options": [0, 1], "gt_index": 1}
     dialogs = {"questions": ["is it red"], "answers": ["yes", "no"]}
     for n, split in enumerate(splits):  # valid files that are read together with the fuzzed one
-        (folder / f"{split}.json").write_text(json.dumps(_coco(n)))
+        (folder / f"{split}.json").write_text(json.dumps(_make_coco(n)))
         (folder / f"{split}.txt").write_text(f"https://x.com/{n}.gif\n")
         (folder / f"{split}.jpg.txt").write_text(f"{n}.jpg\n")
         dialog = {"image_id": n, "caption": "a ball", "dialog": [round_]}
@@ -91,16 +91,16 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     table = "file,caption,split\n" + "".join(f"{n}.jpg,a ball,{split}\n" for n, split in enumerate(2 * splits))
     row = "\t".join(["1", "10", "10", "1", base64.b64encode(bytes(16)).decode(), base64.b64encode(bytes(8)).decode()])
     return {
-        "arrays": (npy.getvalue(), numbers),
-        "settings": (settings.encode(), file_importer("params.yaml", read_mapping)),
-        "karpathy": (json.dumps({"images": images}).encode(), corpus("karpathy", "a.json", "a.json")),
+        "arrays": (npy.getvalue(), read_array),
+        "settings": (settings.encode(), make_file_importer("params.yaml", read_mapping)),
+        "karpathy": (json.dumps({"images": images}).encode(), make_corpus_importer("karpathy", "a.json", "a.json")),
         "coco": (
-            json.dumps(_coco(0)).encode(),
-            corpus("coco", "a.json", {"train": "a.json", "val": "val.json", "test": "test.json"}),
+            json.dumps(_make_coco(0)).encode(),
+            make_corpus_importer("coco", "a.json", {"train": "a.json", "val": "val.json", "test": "test.json"}),
         ),
         "visdial": (
             (folder / "dialogs_train.json").read_bytes(),
-            corpus(
+            make_corpus_importer(
                 "visdial",
                 "a.json",
                 {"train": "a.json", "val": "dialogs_val.json", "test": "dialogs_test.json"},
@@ -109,20 +109,25 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         ),
         "flickr8k": (
             flickr8k_lines.encode(),
-            corpus("flickr8k", "a.txt", {"captions": "a.txt"} | {split: f"{split}.jpg.txt" for split in splits}),
+            make_corpus_importer(
+                "flickr8k", "a.txt", {"captions": "a.txt"} | {split: f"{split}.jpg.txt" for split in splits}
+            ),
         ),
         "tgif": (
             tgif_lines.encode(),
-            corpus("tgif", "a.txt", {"captions": "a.txt"} | {split: f"{split}.txt" for split in splits}),
+            make_corpus_importer("tgif", "a.txt", {"captions": "a.txt"} | {split: f"{split}.txt" for split in splits}),
         ),
-        "tables": (table.encode(), corpus("folder", "a.csv", "a.csv")),
-        "weights": (weights.read_bytes(), file_importer("w.safetensors", lambda path: load_agent(path, "listener"))),
-        "archives": (zipped.getvalue(), file_importer("a.zip", archive)),
-        "features": (row.encode(), file_importer("a.tsv", tsv)),
+        "tables": (table.encode(), make_corpus_importer("folder", "a.csv", "a.csv")),
+        "weights": (
+            weights.read_bytes(),
+            make_file_importer("w.safetensors", lambda path: load_agent(path, "listener")),
+        ),
+        "archives": (zipped.getvalue(), make_file_importer("a.zip", unpack_archive)),
+        "features": (row.encode(), make_file_importer("a.tsv", import_tsv)),
     }
 
 
-def _coco(image: int) -> dict[str, object]:
+def _make_coco(image: int) -> dict[str, object]:
     caption = {"id": image, "image_id": image, "caption": "a ball"}
     return {"images": [{"id": image, "file_name": f"{image}.jpg"}], "annotations": [caption]}
 
@@ -158,16 +163,16 @@ def main() -> None:
         from pipeline.errors import UserError
 
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as seeds:
-            first, read = importers(Path(folder))[options.importer]
+            first, read = make_importers(Path(folder))[options.importer]
             (Path(seeds) / "first").write_bytes(first)
 
-            def once(content: bytes) -> None:
+            def try_input(content: bytes) -> None:
                 try:
                     read(content)
                 except UserError as error:
                     assert "\n" not in str(error), str(error)  # noqa: PT017 (no test)
 
-            atheris.Setup([sys.argv[0], f"-runs={options.runs}", *LIMITS, seeds], once)
+            atheris.Setup([sys.argv[0], f"-runs={options.runs}", *LIMITS, seeds], try_input)
             atheris.Fuzz()
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from joint_step import make_step
-from paper_size import fastest
-from printing import show_progress, table
+from paper_size import measure_fastest
+from printing import begin_table, show_progress
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -46,13 +46,13 @@ def main() -> None:
     keep_freed()
     show_progress("steps of growing size")
     series = {
-        f"PSST step, {name}": [(size, joint_step(options.times, **{name: size})) for size in sizes]
+        f"PSST step, {name}": [(size, measure_joint_step(options.times, **{name: size})) for size in sizes]
         for name, sizes in SIZES.items()
     }
     show_progress("recall in growing galleries, and CIDEr-D of growing corpora")
-    series["recall both ways, gallery"] = [(n, recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
-    series["CIDEr-D index, images"] = [(n, index(n)) for n in (1000, 2000, 4000, 8000)]
-    row = table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
+    series["recall both ways, gallery"] = [(n, measure_recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
+    series["CIDEr-D index, images"] = [(n, measure_index(n)) for n in (1000, 2000, 4000, 8000)]
+    row = begin_table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
     for name, points in series.items():
         sizes, seconds = zip(*points, strict=True)
         exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])
@@ -62,7 +62,7 @@ def main() -> None:
     draw(series, options.figure)
 
 
-def joint_step(times: int, **sizes: int) -> float:
+def measure_joint_step(times: int, **sizes: int) -> float:
     """Return the seconds of a PSST step of the papers' widths, with `sizes` of batch, words, vocabulary and regions."""
     batch, words, vocabulary, regions = (sizes.get(name, value) for name, value in BASE.items())
     torch.manual_seed(0)
@@ -78,22 +78,22 @@ def joint_step(times: int, **sizes: int) -> float:
     step = make_step(
         "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, TextScorer(str, lambda image: [])), given
     )
-    return fastest(step, "cpu", times)
+    return measure_fastest(step, "cpu", times)
 
 
-def recall(gallery: int, times: int) -> float:
+def measure_recall(gallery: int, times: int) -> float:
     vectors = torch.nn.functional.normalize(torch.randn(2, gallery, 256), dim=-1)
-    return fastest(partial(rank_gallery, vectors[0], vectors[1], torch.arange(gallery)), "cpu", times)
+    return measure_fastest(partial(rank_gallery, vectors[0], vectors[1], torch.arange(gallery)), "cpu", times)
 
 
-def index(images: int) -> float:
+def measure_index(images: int) -> float:
     rng = np.random.default_rng(0)
     references = np.minimum(rng.zipf(1.25, (images, 5, 12)), 9487).tolist()
 
-    def build() -> None:
+    def build_index() -> None:
         CiderD.build(references, *document_frequencies(references), images)
 
-    return fastest(build, "cpu", 1)
+    return measure_fastest(build_index, "cpu", 1)
 
 
 def draw(series: dict[str, list[tuple[int, float]]], path: Path) -> None:

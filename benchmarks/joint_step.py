@@ -1,10 +1,10 @@
-"""A training step at the papers' size and at that of the scenes: decodes, CIDEr-D, backward, clipping, both Adams.
+"""A training step at the papers' size and at that of the scenes: decodes, CIDEr-D, backward, clipping, updates by Adam.
 
     python benchmarks/joint_step.py
 
-The floor of a step is its operations at the rate of this machine's products, by the faster library, measured in the
-same run. The peer is the plain step (benchmarks/plain.py): every caption is decoded to the end, words are one-hot rows,
-and autograd differentiates everything.
+The floor of a step is the time of its operations at this machine's rate of matrix products. This rate is that of the
+faster of PyTorch's own and oneDNN's products, measured in the same run. `plain` is the step of benchmarks/plain.py:
+every caption is decoded to the end, words are one-hot rows, and autograd differentiates everything.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 import plain
 import torch
-from paper_size import BATCH, SIZE, WORDS, fastest, make_agents, matmul_rate
-from printing import table
+from paper_size import BATCH, SIZE, WORDS, make_agents, measure_fastest, measure_matmul_rate
+from printing import begin_table
 from scenes_size import make_scenes_agents
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="leave out the plain form")
-    parser.add_argument("--speakers", action="store_true", help="also other speakers' steps beside Att2in2's")
+    parser.add_argument("--speakers", action="store_true", help="time the steps of other speakers, too")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
@@ -82,8 +82,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    rate = matmul_rate(options.device)
-    row = table(
+    rate = measure_matmul_rate(options.device)
+    row = begin_table(
         "A training step at the papers' size",
         *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of floor", "plain, s", "ratio"),
     )
@@ -94,10 +94,10 @@ def measure(options: argparse.Namespace) -> None:
             with FlopCounterMode(display=False) as counter:
                 step()
             floor = counter.get_total_flops() / rate
-            spent = fastest(step, options.device, options.times)
+            spent = measure_fastest(step, options.device, options.times)
             peer = "–", "–"
             if options.peer and name != "listener":
-                theirs = plain_seconds(name, agents, batch, options.device, max(1, options.times // 2))
+                theirs = measure_plain_step(name, agents, batch, options.device, max(1, options.times // 2))
                 peer = f"{theirs:.3g}", f"{theirs / spent:.2f}"
             ours = (
                 f"{spent:.3g}",
@@ -105,51 +105,53 @@ def measure(options: argparse.Namespace) -> None:
                 f"{counter.get_total_flops() / 1e9:.0f}",
             )
             row(name, length, *ours, f"{floor:.3g}", f"{floor / spent:.0%}", *peer)
-    steps_of_scenes(options.methods, options.device, options.times, options.peer)
+    measure_scenes_steps(options.methods, options.device, options.times, options.peer)
     if options.speakers:
-        other_speakers(options.methods, options.device, options.times)
+        measure_other_speakers(options.methods, options.device, options.times)
     if options.device != "cpu":
-        steps_as_graphs(options.methods, options.device, options.times)
+        measure_cuda_graphs(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 
 
-def plain_seconds(
+def measure_plain_step(
     name: str, agents: Agents, batch: Batch, device: str, times: int, options: Mapping[str, Any] = NO_OPTIONS
 ) -> float:
     """Return the seconds of a step by the plain form."""
-    other = replace(agents, listener=plain.PlainListener.of(agents.listener))
+    other = replace(agents, listener=plain.PlainListener.from_listener(agents.listener))
     with (
         patch.dict(os.environ, WITHOUT_GRAPHS),
         patch.multiple(
             "pipeline.estimators.rollouts", generate=plain.plain_generate, teacher_force=plain.plain_teacher_force
         ),
     ):
-        return fastest(make_step(name, other, batch, options), device, times)
+        return measure_fastest(make_step(name, other, batch, options), device, times)
 
 
-def steps_of_scenes(methods: Sequence[str], device: str, times: int, peer: bool) -> None:
-    """Time the steps of the drawn scenes, by torch's own products, as training has them for small models."""
+def measure_scenes_steps(methods: Sequence[str], device: str, times: int, peer: bool) -> None:
+    """Time the steps of the drawn scenes with torch's own matrix products, which training uses for small models."""
     torch.set_float32_matmul_precision(matmul_precision.OWN)
     agents, batch = make_scenes_agents()
     agents = replace(agents, speaker=agents.speaker.to(device), listener=agents.listener.to(device))
     agents, batch = replace(agents, cider=agents.cider.to(device)), batch.to(device)
-    row = table("A training step at the size of the scenes", "step", "ms", "images/s", "GFLOP", "plain, ms", "ratio")
+    row = begin_table(
+        "A training step at the size of the scenes", "step", "ms", "images/s", "GFLOP", "plain, ms", "ratio"
+    )
     for name in methods:
         options = SCENES_OPTIONS.get(name, NO_OPTIONS)
         step = make_step(name, agents, batch, options)
         with FlopCounterMode(display=False) as counter:
             step()
-        spent, theirs = fastest(step, device, 5 * times), ("–", "–")
+        spent, theirs = measure_fastest(step, device, 5 * times), ("–", "–")
         if peer and name != "listener":
-            seconds = plain_seconds(name, agents, batch, device, times, options)
+            seconds = measure_plain_step(name, agents, batch, device, times, options)
             theirs = f"{1e3 * seconds:.3g}", f"{seconds / spent:.2f}"
         row(name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *theirs)
 
 
-def steps_as_graphs(methods: Sequence[str], device: str, times: int) -> None:
-    """Time steps that a CUDA graph launches beside the same steps launched kernel by kernel, at both sizes."""
-    row = table("Training steps as CUDA graphs", "step", "size", "graph, ms", "kernel by kernel, ms", "ratio")
+def measure_cuda_graphs(methods: Sequence[str], device: str, times: int) -> None:
+    """Compare the times of steps that are launched as CUDA graphs and kernel by kernel, at both sizes."""
+    row = begin_table("Training steps as CUDA graphs", "step", "size", "graph, ms", "kernel by kernel, ms", "ratio")
     scenes, scenes_batch = make_scenes_agents()
     scenes = replace(scenes, speaker=scenes.speaker.to(device), listener=scenes.listener.to(device))
     sizes = {
@@ -158,17 +160,17 @@ def steps_as_graphs(methods: Sequence[str], device: str, times: int) -> None:
     }
     for name in methods:
         for size, (agents, batch) in sizes.items():
-            seconds = fastest(make_step(name, agents, batch), device, times)
+            seconds = measure_fastest(make_step(name, agents, batch), device, times)
             with patch.dict(os.environ, WITHOUT_GRAPHS):
-                direct = fastest(make_step(name, agents, batch), device, times)
+                direct = measure_fastest(make_step(name, agents, batch), device, times)
             row(name, size, f"{1e3 * seconds:.1f}", f"{1e3 * direct:.1f}", f"{direct / seconds:.1f}")
 
 
-def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
-    """Time the same steps of a transformer, of as many parameters as Att2in2, and of an LSTM without attention."""
+def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> None:
+    """Time the same steps of transformers with as many parameters as Att2in2, and of an LSTM without attention."""
     agents, batch = make_agents(16, device)
     columns = "speaker", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
-    row = table("A training step of other speakers", "step", *columns)
+    row = begin_table("A training step of other speakers", "step", *columns)
     transformer = partial(Transformer, layers=1, heads=8)
     makers: dict[str, Callable[..., Decoder]] = {
         "transformer, hidden 512": partial(transformer, hidden=512, encoder_layers=0),
@@ -182,10 +184,10 @@ def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
         sizes = [sum(p.numel() for p in speaker.parameters()) / 1e6 for speaker in (other, agents.speaker)]
         for name in methods:
             if name != "listener":
-                ours = fastest(make_step(name, replace(agents, speaker=other), batch), device, times)
-                theirs = fastest(make_step(name, agents, batch), device, times)
+                seconds = measure_fastest(make_step(name, replace(agents, speaker=other), batch), device, times)
+                att2in = measure_fastest(make_step(name, agents, batch), device, times)
                 sized = (f"{size:.1f}" for size in sizes)
-                row(name, speaker, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
+                row(name, speaker, *sized, f"{seconds:.2f}", f"{att2in:.2f}", f"{att2in / seconds:.2f}")
 
 
 def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:

@@ -1,10 +1,10 @@
-"""Judging of many captions, each of one photo: processor time, and memory beside that of the full score matrix.
+"""Judging of many captions, each of one photo: processor time, and memory compared with that of the full score matrix.
 
     python benchmarks/judging.py
 
-Photos of 8 × 8 random pixels stand for real ones, and random vectors for the judge's embeddings. The times are those of
-all other work: hard galleries, ranks in both directions, words and intervals. The second run finds all embeddings in
-the cache. Each run has a process of its own.
+Photos of 8 × 8 random pixels replace real ones, and random vectors replace the judge's embeddings. The times exclude
+networks: they cover hard galleries, ranks in both directions, words and intervals. The second run finds all embeddings
+in the cache. Each run has a process of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from PIL import Image
-from printing import show_progress, table
+from printing import begin_table, show_progress
 from torch.nn.functional import normalize
 
 import saywhich
@@ -35,7 +35,7 @@ HARD = 10
 WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house", "tree")
 
 
-class DrawnJudge:
+class RandomJudge:
     """A judge with random embeddings: photo n and caption n have similar vectors."""
 
     name, temperature = "drawn", 0.07
@@ -73,14 +73,14 @@ def main() -> None:
     if options.folder:
         print(json.dumps(_measure(options.folder, options.images[0], options.size)))
         return
-    row = table(
+    row = begin_table(
         f"Judging of captions by embeddings of size {options.size}",
         "images", "run", "processor, s", "peak memory, GB", "all scores at once, GB", first=8,
     )  # fmt: skip
     for images in options.images:
         with TemporaryDirectory() as folder:
             show_progress(f"drawing {images:,} photos")
-            _draw(Path(folder) / "photos", images)
+            _draw_photos(Path(folder) / "photos", images)
             for run in ("first", "second"):
                 show_progress(f"the {run} run")
                 command = [sys.executable, __file__, "--images", str(images), "--size", str(options.size)]
@@ -96,7 +96,7 @@ def main() -> None:
                 row(f"{images:,}", run, f"{spent['seconds']:,.0f}", *memory)
 
 
-def _draw(folder: Path, images: int) -> None:
+def _draw_photos(folder: Path, images: int) -> None:
     folder.mkdir()
     pixels = np.random.Generator(np.random.Philox(key=0))
     for number in range(images):
@@ -112,7 +112,7 @@ def _measure(folder: Path, images: int, size: int) -> dict[str, float]:
         for number, row in enumerate(chosen.tolist())
     }
     began = time.process_time()
-    found = saywhich.judge(captions, folder / "photos", judges=[DrawnJudge(images, size)], hard=HARD)
+    found = saywhich.judge(captions, folder / "photos", judges=[RandomJudge(images, size)], hard=HARD)
     assert len(found.files) == images
     assert found.rows[0].value("drawn", "R@1 (hard)") > 50
     return {"seconds": time.process_time() - began, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         folder = Path(name)
         photos = _write_inputs(folder, options.dataset, options.images, options.photos)
         judged = ["--images", "photos", "--references", "people.json", "--judge", str(options.judge.resolve())]
-        row = table(
+        row = begin_table(
             f"Commands on {photos:,} photos of {options.dataset.stem}", "command", "s", "processor, s", first=32
         )
         for shown, command in (
@@ -67,11 +67,11 @@ def _write_inputs(folder: Path, dataset: Path, images: Path, most: int) -> int:
 def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
     """Run a command of saywhich in `folder`; return its seconds and those of the processor."""
 
-    def processor_seconds() -> float:
+    def read_processor_seconds() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    began, before = time.monotonic(), processor_seconds()
+    began, before = time.monotonic(), read_processor_seconds()
     subprocess.run(
         [sys.executable, "-m", "saywhich", *command],
         cwd=folder,
@@ -79,7 +79,7 @@ def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
         stdout=sys.stderr,
         check=True,
     )
-    return time.monotonic() - began, processor_seconds() - before
+    return time.monotonic() - began, read_processor_seconds() - before
 
 
 if __name__ == "__main__":

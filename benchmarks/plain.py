@@ -29,7 +29,7 @@ def plain_unroll(
     `gamma` is the weight of guidance.
     """
     total, width = len(batch) * channel.width, channel.width
-    drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).apart(DROPOUT))
+    drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).derive_stream(DROPOUT))
     rows = torch.arange(total, device=batch.device)
     encoded = speaker.encode_image(batch)
     state, choose = speaker.begin(batch, encoded, drop, width), channel.open(batch, speaker.vocabulary, rng)
@@ -111,7 +111,7 @@ class PlainListener(Listener):
     """A VSE++ listener that multiplies one-hot rows with its embedding."""
 
     @classmethod
-    def of(cls, listener: Listener) -> PlainListener:
+    def from_listener(cls, listener: Listener) -> PlainListener:
         """Return a plain listener with the weights of `listener`."""
         weight = next(listener.parameters())
         made = cls(**listener.arguments).to(weight.device, weight.dtype)

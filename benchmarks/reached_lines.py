@@ -33,10 +33,10 @@ WHOLE = (
     "rewarded_training",
 )  # fmt: skip
 MEMORY = 8 * 2**30  # bytes that a process with a fault may allocate
-SLOWEST = 600  # seconds of a test file
+SLOWEST = 600  # CPU seconds that a test file may take
 
 
-def test_files() -> list[Path]:
+def find_test_files() -> list[Path]:
     """Return the test files that run the modules of mathematics in their own process."""
     found = [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
     found += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
@@ -125,7 +125,7 @@ def _measure_file(path: Path, out: Path) -> None:
         }
         for file in data.measured_files()
     }
-    digests = {name: _digest(name) for name in (str(path), *lines)}
+    digests = {name: _compute_digest(name) for name in (str(path), *lines)}
     tests = [[test, round(plugin.seconds[test], 3)] for test in passed]
     out.write_text(json.dumps({"digests": digests, "tests": tests, "lines": lines}), encoding="utf-8")
 
@@ -133,7 +133,7 @@ def _measure_file(path: Path, out: Path) -> None:
 def measure_reached_lines(folder: Path, workers: int = 1) -> ReachingTests:
     """Return the tests by line; a test file runs again if it or a module that it reaches has changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in test_files()}
+    outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in find_test_files()}
     waiting = [path for path, out in outs.items() if not _is_valid(out)]
     busy = set[int]()
     while waiting or busy:
@@ -155,10 +155,10 @@ def _is_valid(out: Path) -> bool:
     if not out.exists():
         return False
     digests = json.loads(out.read_text(encoding="utf-8"))["digests"]
-    return all(_digest(name) == digest for name, digest in digests.items())
+    return all(_compute_digest(name) == digest for name, digest in digests.items())
 
 
-def _digest(name: str) -> str:
+def _compute_digest(name: str) -> str:
     path = ROOT / name
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
 
@@ -179,17 +179,17 @@ class ReachingTests:
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
         """Return tests that reach the fault with their seconds, one file after the other.
 
-        The budget goes first to the test file named as the module, then to cheap and near tests. Of a test with many
-        parameters, one parameter set comes before the others.
+        The test file with the module's name comes first, then cheap tests and those of the same folder. Each test with
+        several parameter sets has one turn before any test has a second one.
         """
-        stem, room = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
+        stem, package = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 
-        def order(test: str) -> tuple[bool, float, str]:
+        def rank_test(test: str) -> tuple[bool, float, str]:
             file = Path(test.partition("::")[0])
-            away = 1 if file.parent.as_posix() == f"tests/pipeline/{room}" else 2
+            away = 1 if file.parent.as_posix() == f"tests/pipeline/{package}" else 2
             return file.stem != f"test_{stem}", away * (self.seconds[test] + 0.02), test
 
-        reaching, kinds, ranked = sorted(self._reaching(fault), key=order), Counter[str](), []
+        reaching, kinds, ranked = sorted(self._find_reaching(fault), key=rank_test), Counter[str](), []
         for place, test in enumerate(reaching):
             kind = test.partition("[")[0]
             ranked.append((kinds[kind], place, test))
@@ -203,32 +203,34 @@ class ReachingTests:
         chosen.sort(key=lambda test: files.index(test.partition("::")[0]))
         return [(test, self.seconds[test]) for test in chosen]
 
-    def _reaching(self, fault: Fault) -> set[str]:
+    def _find_reaching(self, fault: Fault) -> set[str]:
         """Return the tests that reach the fault's statement.
 
         A statement that runs at import alone (a default, field or constant) counts as reached by all tests of the
         functions around it. Code that numba compiles is not traced; it counts as reached by all tests of the modules
         that import it.
         """
-        bodies = [body for body in _bodies(fault.module) if body[0] == fault.function]
+        bodies = [body for body in _list_functions(fault.module) if body[0] == fault.function]
         if any(first <= fault.lines[0] <= last for _, first, last in bodies):
-            direct = self._within(fault.module, [("", *fault.lines)])
+            direct = self._collect_tests(fault.module, [("", *fault.lines)])
             if direct or not _is_compiled(fault.module):
                 return direct
-        inner = [body for body in _bodies(fault.module) if f"{body[0]}.".startswith(f"{fault.function}.")]
-        everywhere = self._within(fault.module, inner) or self._within(fault.module, _bodies(fault.module))
+        inner = [body for body in _list_functions(fault.module) if f"{body[0]}.".startswith(f"{fault.function}.")]
+        everywhere = self._collect_tests(fault.module, inner) or self._collect_tests(
+            fault.module, _list_functions(fault.module)
+        )
         if everywhere and not _is_compiled(fault.module):
             return everywhere
-        using = [self._within(module, _bodies(module)) for module in _importers(fault.module)]
+        using = [self._collect_tests(module, _list_functions(module)) for module in _find_importers(fault.module)]
         return everywhere.union(*using)
 
-    def _within(self, module: str, places: Iterable[tuple[str, int, int]]) -> set[str]:
+    def _collect_tests(self, module: str, places: Iterable[tuple[str, int, int]]) -> set[str]:
         lines = self.lines.get(module, {})
         return {test for _, first, last in places for n in range(first, last + 1) for test in lines.get(n, ())}
 
 
 @cache
-def _bodies(module: str) -> list[tuple[str, int, int]]:
+def _list_functions(module: str) -> list[tuple[str, int, int]]:
     """Return the functions of a module: qualified name, first and last line of the body."""
     found = []
 
@@ -250,9 +252,9 @@ def _is_compiled(module: str) -> bool:
 
 
 @cache
-def _importers(module: str) -> list[str]:
-    room, _, name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
-    imports = (f"from {room}.{name} import", f"from {room} import {name}")
+def _find_importers(module: str) -> list[str]:
+    package, _, name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
+    imports = (f"from {package}.{name} import", f"from {package} import {name}")
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "pipeline").rglob("*.py"))

@@ -4,8 +4,8 @@
         [--images 200] [--world FOLDER]
 
 Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and the rows of
-results/reliability.json for the others; `make record PROFILE=reliability` writes that file again. Stages are forked
-from this process after its imports, so that random instants fall into their work and not into the start of an
+results/reliability.json for the others; `make record PROFILE=reliability` writes the latter file again. Stages are
+forked from this process after its imports, so that random instants fall into their work and not into the start of an
 interpreter. Snakemake and its jobs are not forked.
 """
 
@@ -58,12 +58,12 @@ DIVERGING: Mapping[str, TestSelection] = {
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One line of the table: the trial, its number, how many held, and the failures."""
+    """One line of the table: the kind of trial, the number of trials, how many held, and the failures."""
 
     tried: str
     times: int
     held: int
-    short: str = ""
+    failures: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,20 @@ def count_outcomes(tried: str, outcomes: Iterable[str]) -> TrialResult:
     return TrialResult(tried, len(found), len(found) - failures.total(), _clip(text))
 
 
-def kills(trial: TrialOptions) -> Iterator[TrialResult]:
+def kill_stages(trial: TrialOptions) -> Iterator[TrialResult]:
     """Kill stages by SIGKILL, and run the same command again."""
-    return _interruptions(trial, trial.kills, (signal.SIGKILL,), "SIGKILL")
+    return _interrupt(trial, trial.kills, (signal.SIGKILL,), "SIGKILL")
 
 
-def notices(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Interrupt stages by SIGTERM and SIGINT in turn, a quarter as often as `kills` does."""
-    return _interruptions(trial, trial.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
+def interrupt_stages(trial: TrialOptions) -> Iterator[TrialResult]:
+    """Interrupt stages by SIGTERM and SIGINT in turn, a quarter as often as `kill_stages` does."""
+    return _interrupt(trial, trial.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
 
 
-def _interruptions(
+def _interrupt(
     trial: TrialOptions, number: int, requests: tuple[signal.Signals, ...], what: str
 ) -> Iterator[TrialResult]:
-    from interrupted import STAGES, Forked, grid, import_everything, interrupted, started, work_of
+    from interrupted import STAGES, ForkedStage, import_everything, interrupt, make_grid_work, make_work, start_stage
 
     import_everything()
     of_grid = number // GRID_SHARE
@@ -108,69 +108,69 @@ def _interruptions(
     for n, name in enumerate(STAGES):
         times = share + (n < more)
         show_progress(f"{times} times {what}, {name}")
-        work = work_of(trial.world, trial.scratch, name)
-        yield count_outcomes(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
+        work = make_work(trial.world, trial.scratch, name)
+        yield count_outcomes(f"{what}: {name}", interrupt(work, list(islice(cycle(requests), times)), ForkedStage))
     if of_grid:
         show_progress(f"{of_grid} times {what}, the grid")
-        work = grid(trial.world)
-        yield count_outcomes(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
+        work = make_grid_work(trial.world)
+        yield count_outcomes(f"{what}: the grid", interrupt(work, list(islice(cycle(requests), of_grid)), start_stage))
 
 
-def signals(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Interrupt `make repro` by a signal to its process group or to one process of it, a tenth as often as `kills`."""
-    from stopped import stopped
+def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
+    """Send a signal to `make repro` or to one process of it, a tenth as often as `kill_stages` does."""
+    from stopped import stop_repeatedly
 
     times = trial.kills // 10
     show_progress(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
-    yield count_outcomes("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(trial.world, times))
+    yield count_outcomes("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stop_repeatedly(trial.world, times))
 
 
-def damage(trial: TrialOptions) -> Iterator[TrialResult]:
+def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
     """Damage files of every kind that stages read."""
-    from damaged import caches, damaged, kinds, records
+    from damaged import list_records, list_stage_files, make_caches, try_damages
 
     scratch = trial.scratch / "damage"
-    found = [*kinds(trial.world, scratch), *caches(scratch), *records(trial.world, scratch)]
+    found = [*list_stage_files(trial.world, scratch), *make_caches(scratch), *list_records(trial.world, scratch)]
     for kind in found:
         show_progress(f"damaged {kind.name}")
-        outcomes = (outcome for _, outcome in damaged(kind, trial.damages // len(found)))
+        outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // len(found)))
         yield count_outcomes(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
 
 
-def disk(trial: TrialOptions) -> Iterator[TrialResult]:
+def fill_disks(trial: TrialOptions) -> Iterator[TrialResult]:
     """Run stages on full and on read-only disks."""
-    from full_disk import filled, small_disk
-    from interrupted import STAGES, Forked, import_everything
+    from full_disk import mount_small_disk, try_full_disk
+    from interrupted import STAGES, ForkedStage, import_everything
 
     import_everything()
     folder = trial.scratch / "disk"
     try:
-        with small_disk(folder):
+        with mount_small_disk(folder):
             outcomes = chain.from_iterable(
-                filled(trial.world, folder, name, (0.0, 0.3, 0.6, 0.9), Forked) for name in STAGES
+                try_full_disk(trial.world, folder, name, (0.0, 0.3, 0.6, 0.9), ForkedStage) for name in STAGES
             )
             yield count_outcomes("a full or read-only disk: every stage", outcomes)
     except PermissionError as error:
         yield TrialResult("a full or read-only disk: every stage", 0, 0, str(error))
 
 
-def fuzz(trial: TrialOptions) -> Iterator[TrialResult]:
+def fuzz_inputs(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try random inputs, which Hypothesis generates and counts."""
-    output = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
+    output = _run_pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
     cases = sum(map(int, re.findall(r"(\d+) cases were tried", output)))
     failed = len(re.findall(r"^FAILED .*(?:another_type|flipped|any_settings|any_array)", output, re.MULTILINE))
-    yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _failures(output))
+    yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _list_failures(output))
     yield _count_tests(output, "bombs, pipes, nests and other inputs made by hand")
     yield _fuzz_importers(trial)
 
 
 def _fuzz_importers(trial: TrialOptions) -> TrialResult:
-    """Fuzz each importer by atheris, with three times as many inputs as `fuzz` has of a kind."""
-    from fuzzed_bytes import fuzz_importer, importers
+    """Fuzz each importer by atheris, with 3 × `trial.cases` inputs each."""
+    from fuzzed_bytes import fuzz_importer, make_importers
 
     if find_spec("atheris") is None:
         return TrialResult("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
-    names, times, failures = list(importers(trial.scratch)), 0, list[str]()
+    names, times, failures = list(make_importers(trial.scratch)), 0, list[str]()
     for name in names:
         show_progress(f"{3 * trial.cases} inputs of {name}")
         number, failure = fuzz_importer(name, 3 * trial.cases)
@@ -181,27 +181,27 @@ def _fuzz_importers(trial: TrialOptions) -> TrialResult:
     return TrialResult(tried, times, times - len(failures), _clip("; ".join(failures)))
 
 
-def writers(trial: TrialOptions) -> Iterator[TrialResult]:
+def run_writers(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try many concurrent writers, and an absent server."""
-    output = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
-    lost = "first_writers" in _failures(output)
+    output = _run_pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
+    lost = "first_writers" in _list_failures(output)
     yield TrialResult(
         f"{trial.writers} MLflow writers at once: no metric lost", trial.writers, 0 if lost else trial.writers
     )
     yield _count_tests(output, "MLflow killed, locked, gone, or never there")
 
 
-def hostile(trial: TrialOptions) -> Iterator[TrialResult]:
+def try_hostile_inputs(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try hostile names, paths, links, archives, pickles and markup."""
     return _run_tests(HOSTILE)
 
 
-def diverging(trial: TrialOptions) -> Iterator[TrialResult]:
+def try_diverging_runs(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try diverging training runs."""
     return _run_tests(DIVERGING)
 
 
-def memory(trial: TrialOptions) -> Iterator[TrialResult]:
+def measure_memory(trial: TrialOptions) -> Iterator[TrialResult]:
     """Measure the stages' peak memory on ten times the images; it must grow by less than a quarter."""
     from stage_memory import measure_peaks
 
@@ -210,35 +210,47 @@ def memory(trial: TrialOptions) -> Iterator[TrialResult]:
         yield TrialResult(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), peaks)
 
 
-def server(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Try hostile requests to the page, damaged answers of studies, and outputs that cannot be written."""
-    from hostile_requests import captioned, hostile_bodies, hostile_outcome, serving, too_much
+def try_hostile_requests(trial: TrialOptions) -> Iterator[TrialResult]:
+    """Try hostile requests to `saywhich serve`, very large photos, damaged study answers, and unwritable outputs."""
+    from hostile_requests import (
+        caption_large_photos,
+        check_hostile_answer,
+        make_hostile_bodies,
+        run_server,
+        send_large_requests,
+    )
     from saywhich_world import make_repository
 
     data = make_repository(trial.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
-    with serving(data / "models/psst_multinomial") as served:
+    with run_server(data / "models/psst_multinomial") as served:
         show_progress("requests that take memory")
-        outcomes = [outcome for _, outcome in too_much(served)]
+        outcomes = [outcome for _, outcome in send_large_requests(served)]
         most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
         line = count_outcomes("bombs, held uploads and long lists to saywhich serve", outcomes)
-        yield line if line.short else TrialResult(line.tried, line.times, line.held, most)
+        yield line if line.failures else TrialResult(line.tried, line.times, line.held, most)
         show_progress("hostile JSON")
-        answers = ((address, body, *served.post(address, body)) for address, body in hostile_bodies())
-        yield count_outcomes("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
+        answers = ((address, body, *served.post(address, body)) for address, body in make_hostile_bodies())
+        yield count_outcomes("hostile JSON to saywhich serve", (check_hostile_answer(*answer) for answer in answers))
     show_progress("photos of 176 megapixels")
-    outcomes = [outcome for _, outcome in captioned(data / "models/psst_multinomial", trial.scratch / "photos")]
+    outcomes = [
+        outcome for _, outcome in caption_large_photos(data / "models/psst_multinomial", trial.scratch / "photos")
+    ]
     yield count_outcomes("two PNGs of 176 megapixels at once to saywhich caption", outcomes)
-    output = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5))
+    output = _run_pytest(
+        ["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5)
+    )
     for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", output):
-        yield TrialResult("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(output))
+        yield TrialResult(
+            "damaged answers and keys of studies", int(times), int(times) - int(short), _list_failures(output)
+        )
     outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
-    yield _count_tests(_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
+    yield _count_tests(_run_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
 
 
-def exports(trial: TrialOptions) -> Iterator[TrialResult]:
+def try_exported_models(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try damaged files of trained models, killed exports, and hostile exported models."""
-    from damaged import damaged
-    from hostile_exports import hostile_values, killed_exports, model_files
+    from damaged import try_damages
+    from hostile_exports import kill_exports, make_model_kind, try_hostile_values
     from saywhich_world import make_repository, paint
 
     import saywhich
@@ -249,22 +261,25 @@ def exports(trial: TrialOptions) -> Iterator[TrialResult]:
     export_model(model, out)
     for name, folder, root in (("in its repository", model, data), ("exported", out, out)):
         show_progress(f"damaged files of a model {name}")
-        kind = model_files(name, folder, root, photo)
-        outcomes = (outcome for _, outcome in damaged(kind, trial.damages // 2))
+        kind = make_model_kind(name, folder, root, photo)
+        outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // 2))
         yield count_outcomes(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
     show_progress("killed exports")
-    yield count_outcomes("SIGKILL before each write of an export", killed_exports(model, out))
+    yield count_outcomes("SIGKILL before each write of an export", kill_exports(model, out))
     show_progress("hostile values")
     saywhich.load(out).caption([photo])  # modules imported at first use are then in all forks
-    yield count_outcomes("hostile values and tensors in an exported model", hostile_values(out, photo, trial.damages))
+    yield count_outcomes(
+        "hostile values and tensors in an exported model", try_hostile_values(out, photo, trial.damages)
+    )
     captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
-    yield _count_tests(_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
+    yield _count_tests(_run_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
 
 
 ROWS: dict[str, Callable[[TrialOptions], Iterator[TrialResult]]] = {
-    "kills": kills, "notices": notices, "signals": signals, "damage": damage, "disk": disk, "fuzz": fuzz,
-    "writers": writers, "hostile": hostile, "diverging": diverging, "memory": memory,
-    "server": server, "exports": exports,
+    "kills": kill_stages, "notices": interrupt_stages, "signals": signal_make, "damage": damage_files,
+    "disk": fill_disks, "fuzz": fuzz_inputs, "writers": run_writers, "hostile": try_hostile_inputs,
+    "diverging": try_diverging_runs, "memory": measure_memory,
+    "server": try_hostile_requests, "exports": try_exported_models,
 }  # fmt: skip
 ON_A_WORLD = ("kills", "notices", "signals", "damage", "disk")
 
@@ -284,7 +299,7 @@ def main() -> None:
     )
     parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
     options = parser.parse_args()
-    sys.path += [str(ROOT), str(ROOT / "tests")]  # in this order: tests/ has a folder pipeline, too
+    sys.path += [str(ROOT), str(ROOT / "tests")]  # this order matters, because tests/ also has a folder pipeline
     from toy_world import make_world
 
     rows = options.rows or list(ROWS)
@@ -301,7 +316,7 @@ def main() -> None:
             trial, began = TrialOptions(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
             trial.scratch.mkdir()
             lines = []
-            for line in ROWS[row](trial):  # each line is kept at once, also where a later one fails
+            for line in ROWS[row](trial):  # each line is kept at once, so that it stays if a later one fails
                 lines.append(line)
                 write_row(row, trial, lines, time.monotonic() - began)
         show()
@@ -318,7 +333,7 @@ def write_row(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: 
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
-    # replace the temporary folder's path, which differs between machines
+    # the path of the temporary folder differs between machines
     content = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
     (OUT / f"{row}.json").write_text(content + "\n", encoding="utf-8")
 
@@ -328,13 +343,13 @@ def show() -> None:
     from pipeline.report.tables import markdown_table
 
     columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
-    cells = [line for row in ROWS for line in _row_cells(row)]
+    cells = [line for row in ROWS for line in _read_row(row)]
     shown = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(shown, encoding="utf-8")
     print(shown)
 
 
-def _row_cells(row: str) -> list[list[str]]:
+def _read_row(row: str) -> list[list[str]]:
     """Return the cells of each line of a row: those of this machine, else those of results/reliability.json."""
     if not (path := OUT / f"{row}.json").exists():
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["Trials"]["rows"]
@@ -355,11 +370,11 @@ def _row_cells(row: str) -> list[list[str]]:
 
 def _run_tests(lines: Mapping[str, TestSelection]) -> Iterator[TrialResult]:
     for tried, (files, names) in lines.items():
-        yield _count_tests(_pytest([*files, *(["-k", " or ".join(names)] if names else [])]), tried)
+        yield _count_tests(_run_pytest([*files, *(["-k", " or ".join(names)] if names else [])]), tried)
 
 
-def _pytest(words: list[str], **environment: str) -> str:
-    """Return the output of these tests. Raises RuntimeError where none of them ran."""
+def _run_pytest(words: list[str], **environment: str) -> str:
+    """Run pytest with these arguments and return its output. Raises RuntimeError where no test ran."""
     command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *words]
     show_progress(" ".join(words))
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
@@ -371,10 +386,10 @@ def _pytest(words: list[str], **environment: str) -> str:
 def _count_tests(output: str, tried: str) -> TrialResult:
     found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", output)}
     failed = found.get("failed", 0) + found.get("error", 0)
-    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(output))
+    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _list_failures(output))
 
 
-def _failures(output: str) -> str:
+def _list_failures(output: str) -> str:
     return _clip("; ".join(re.findall(r"^(?:FAILED|ERROR|SKIPPED) (.+)", output, re.MULTILINE)))
 
 

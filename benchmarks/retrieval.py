@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 from pipeline.metrics.retrieval import rank_gallery
 
@@ -37,24 +37,24 @@ def main() -> None:
     torch.set_num_threads(1)
 
     # measured first, because a process reports only its peak memory so far
-    captions, images = _vectors(options.large, options.large, options.large_size)
-    before = _peak()
+    captions, images = _draw_vectors(options.large, options.large, options.large_size)
+    before = _read_peak_memory()
     show_progress(f"ranks of {options.large:,} captions and images")
-    seconds, _ = _fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
-    row = table(
+    seconds, _ = _measure_fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
+    row = begin_table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
     )
-    memory = f"{(_peak() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
+    memory = f"{(_read_peak_memory() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
     row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
     show_progress("ranks of 5,000 captions and images, by this project and by argsort")
-    captions, images = _vectors(5000, 5000, options.size)
+    captions, images = _draw_vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
-    ours, found = _fastest(lambda: rank_gallery(captions, images, owners), 5)
-    one, _ = _fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
-    peer, (by_caption, by_image) = _fastest(lambda: _argsort(captions.numpy(), images.numpy()), 3)
+    ours, found = _measure_fastest(lambda: rank_gallery(captions, images, owners), 5)
+    one, _ = _measure_fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
+    peer, (by_caption, by_image) = _measure_fastest(lambda: _rank_by_argsort(captions.numpy(), images.numpy()), 3)
     other = int((found.by_caption.numpy() != by_caption).sum() + (found.by_image.numpy() != by_image).sum())
-    row = table(
+    row = begin_table(
         f"Ranks both ways, 5,000 captions and images of size {options.size}", "by", "s of one core", "ratio", first=44
     )
     row("ours", f"{ours:.2f}", "1.0")
@@ -63,20 +63,20 @@ def main() -> None:
     print(f"\ndifferent ranks: {other} of 10,000 (rank_gallery alone counts scores equal in single precision as ties)")
 
 
-def _vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _draw_vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(count, size, generator=generator) for count in (captions, images)]
     return torch.nn.functional.normalize(drawn[0], dim=1), torch.nn.functional.normalize(drawn[1], dim=1)
 
 
-def _argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rank_by_argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ranks as published code computes them: sort each row, and find the right index."""
     scores = captions.astype(np.float64) @ images.T.astype(np.float64)
     right = np.arange(len(scores))[:, None]
     return tuple((np.argsort(-each, axis=1) == right).argmax(1) + 1 for each in (scores, scores.T))
 
 
-def _fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
+def _measure_fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
     spent = []
     for _ in range(times):
         began = time.process_time()
@@ -85,7 +85,7 @@ def _fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
     return min(spent), found
 
 
-def _peak() -> float:
+def _read_peak_memory() -> float:
     """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

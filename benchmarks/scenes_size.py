@@ -19,7 +19,7 @@ from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 
 IMAGES, REGIONS, SIZE, LENGTH, BATCH = 800, 36, 128, 16, 64
-PRETRAINING = 75  # steps, after which captions are about as long as human ones
+PRETRAINING = 75  # steps, after which captions are about as long as the references
 
 
 def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:

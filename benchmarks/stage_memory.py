@@ -33,14 +33,14 @@ def measure_peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, 
 
     A quarter of the images is in the validation split, and as many are in the test split.
     """
-    small, large = (_peaks_of_stages(folder / f"{n}", n) for n in (images, times * images))
+    small, large = (_measure_stages(folder / f"{n}", n) for n in (images, times * images))
     yield from ((name, small[name], large[name]) for name in SHOWN)
 
 
-def _peaks_of_stages(folder: Path, images: int) -> dict[str, float]:
-    from toy_world import toy_params
+def _measure_stages(folder: Path, images: int) -> dict[str, float]:
+    from toy_world import make_toy_params
 
-    params = toy_params()
+    params = make_toy_params()
     params["draw"]["scenes"] |= {"images": images, "val": images // 32 * 8, "test": images // 32 * 8}
     folder.mkdir(parents=True)
     for name in ("pipeline", "stages"):
@@ -50,12 +50,12 @@ def _peaks_of_stages(folder: Path, images: int) -> dict[str, float]:
     found = {}
     for name, options in STAGES.items():
         show_progress(f"memory of {name} with {images} images")
-        found[name] = _peak_of_process(folder, [f"stages.{name.partition(',')[0]}", *options])
+        found[name] = _measure_process(folder, [f"stages.{name.partition(',')[0]}", *options])
     return found
 
 
-def _peak_of_process(folder: Path, words: list[str]) -> float:
-    """Return the peak resident memory in MiB of the process alone."""
+def _measure_process(folder: Path, words: list[str]) -> float:
+    """Run a module of Python in `folder`, and return the peak resident memory in MiB of its process."""
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
     log = folder / "output.txt"
     with open(log, "wb") as output:
@@ -63,7 +63,7 @@ def _peak_of_process(folder: Path, words: list[str]) -> float:
             [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=output, stderr=output
         )
         _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # otherwise Popen would wait for it again
+    process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for the process again
     if status:
         raise SystemExit(log.read_text(encoding="utf-8")[-2000:])
     return used.ru_maxrss / 1024

@@ -1,4 +1,4 @@
-"""Seconds of the stages of the last `make repro`, as MLflow recorded them, and when each began.
+"""Seconds and start times of the stages since the last stage `draw@…` began, as MLflow recorded them.
 
     python benchmarks/stage_times.py [DATABASE]
 
@@ -12,17 +12,17 @@ import argparse
 import sqlite3
 from contextlib import closing
 
-from printing import table
+from printing import begin_table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("database", nargs="?", default="mlflow.db", help="MLflow's, of SQLite")
+    parser.add_argument("database", nargs="?", default="mlflow.db", help="MLflow's SQLite database")
     query = "SELECT name, start_time, end_time FROM runs WHERE end_time IS NOT NULL ORDER BY start_time"
     with closing(sqlite3.connect(f"file:{parser.parse_args().database}?mode=ro", uri=True)) as database:
         runs = database.execute(query).fetchall()
     first = max(start for name, start, _ in runs if name.startswith("draw"))
-    row = table("Stages of make repro", "stage", "began, s", "s", first=26)
+    row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
     for name, start, end in runs:
         if start >= first and " " not in name:
             row(name, f"{(start - first) / 1000:.0f}", f"{(end - start) / 1000:.1f}")

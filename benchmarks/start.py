@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from printing import show_progress, table
+from printing import begin_table, show_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = {  # command line → module and function whose first call or result is the first batch
@@ -35,28 +35,28 @@ STAGES = {  # command line → module and function whose first call or result is
 }
 # This program imports no module of the project before the stage does. It wraps the watched function when Python loads
 # its module.
-WATCHED = """
+PROGRAM = """
 import importlib.util, os, runpy, sys
 name, _, function = sys.argv[1].rpartition(".")
-class Watch:
+class Finder:
     def find_spec(self, wanted, path, target=None):
         if wanted != name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         load = spec.loader.exec_module
-        def loaded(module):
+        def load_and_wrap(module):
             load(module)
-            made = getattr(module, function)
-            def first(*given, **options):
+            original = getattr(module, function)
+            def end_at_first_batch(*given, **options):
                 if name != "pipeline.tracking.recorder":
-                    made(*given, **options)
+                    original(*given, **options)
                 print("first batch", flush=True)
                 os._exit(0)
-            setattr(module, function, first)
-        spec.loader.exec_module = loaded
+            setattr(module, function, end_at_first_batch)
+        spec.loader.exec_module = load_and_wrap
         return spec
-sys.meta_path.insert(0, Watch())
+sys.meta_path.insert(0, Finder())
 sys.argv = sys.argv[2:]
 runpy.run_module(f"stages.{sys.argv[0]}", run_name="__main__", alter_sys=True)
 """
@@ -69,12 +69,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="saywhich-start-") as temporary:
         folder = Path(temporary)
-        _workflow(folder, options.images)
+        _create_workflow(folder, options.images)
         show_progress("the whole workflow once, a minute or two")
         _run(folder, "dvc", "repro", "--quiet")
         show_progress("import torch")
-        floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
-        row = table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
+        floor, cpu = _measure_fastest(options.times, folder, sys.executable, "-c", "import torch")
+        row = begin_table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
 
         def print_row(what: str, spent: tuple[float, float]) -> None:
             row(what, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
@@ -82,19 +82,21 @@ def main() -> None:
         print_row("import torch", (floor, cpu))
         for stage, watched in STAGES.items():
             show_progress(stage)
-            command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
-            print_row(stage, _fastest(options.times, folder, *command, until="first batch"))
+            command = (sys.executable, "-c", PROGRAM, watched, *stage.split(), "--out", "elsewhere")
+            print_row(stage, _measure_fastest(options.times, folder, *command, until="first batch"))
         show_progress("dvc repro")
-        print_row("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"))
+        print_row(
+            "dvc repro with nothing to do", _measure_fastest(options.times, folder, "dvc", "repro", until="up to date")
+        )
 
 
-def _workflow(folder: Path, images: int) -> None:
+def _create_workflow(folder: Path, images: int) -> None:
     """Create a repository with the scenes profile at its smallest size."""
     sys.path.append(str(ROOT / "tests"))
-    from toy_world import committed, written
-    from whole_profiles import profile
+    from toy_world import commit_all, write_repository
+    from whole_profiles import load_profile
 
-    params = profile("scenes")
+    params = load_profile("scenes")
     params["draw"]["scenes"] |= {"images": images, "size": 64, "val": images // 5, "test": images // 5}
     params["prepare"]["min_count"] = 1
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
@@ -104,18 +106,18 @@ def _workflow(folder: Path, images: int) -> None:
     params["methods"] = {name: params["methods"][name] for name in ("mle", "psst_multinomial")}
     params["sweep"]["grid"] = {"psst_multinomial": {"lambda": [0.01]}}
     params["report"]["frozen_speakers"] = ["mle"]
-    written(folder, params)
-    committed(folder)
+    write_repository(folder, params)
+    commit_all(folder)
 
 
-def _fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+def _measure_fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
     """Return the smallest seconds and CPU seconds of a command over `times` runs."""
     seconds, cpu = zip(*(_run(folder, *command, until=until) for _ in range(times)), strict=True)
     return min(seconds), min(cpu)
 
 
 def _run(folder: Path, *command: str, until: str = "") -> tuple[float, float]:
-    """Return the seconds and CPU seconds of a command, whose output must contain `until`."""
+    """Run a command, whose output must contain `until`; return its seconds and CPU seconds."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     began, used = time.perf_counter(), sum(os.times()[2:4])

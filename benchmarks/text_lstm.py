@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from printing import table
+from printing import begin_table
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -31,35 +31,37 @@ RUNS = 15
 def main() -> None:
     torch.set_num_threads(1)
     keep_freed()
-    row = table("LSTM over texts, forward and backward", "texts", "here, ms", "torch, ms", "torch / here", first=34)
+    row = begin_table(
+        "LSTM over texts, forward and backward", "texts", "here, ms", "torch, ms", "torch / here", first=34
+    )
     for name, (texts, longest, mean, inputs, hidden) in SIZES.items():
         generator = torch.Generator().manual_seed(0)
         lengths = torch.poisson(torch.full((texts,), mean), generator=generator).long().clamp(1, longest)
         words = torch.randn(texts, longest, inputs, generator=generator, requires_grad=True)
         lstm = nn.LSTM(inputs, hidden, batch_first=True)
-        here, torchs = _medians(lstm, words, lengths)
-        row(name, f"{1000 * here:.1f}", f"{1000 * torchs:.1f}", f"{torchs / here:.1f}")
+        ours, peer = _measure_medians(lstm, words, lengths)
+        row(name, f"{1000 * ours:.1f}", f"{1000 * peer:.1f}", f"{peer / ours:.1f}")
 
 
-def _medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
+def _measure_medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
     """Return the median seconds of `text_lstm` and of torch's LSTM, in alternating runs."""
     targets = [words, *lstm.parameters()]
 
-    def here() -> None:
+    def run_text_lstm() -> None:
         found = text_lstm(lstm, words, lengths)
         torch.autograd.grad(found.states.sum() + found.cells.sum(), targets)
 
-    def torchs() -> None:
+    def run_torch_lstm() -> None:
         packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         states, (_, cells) = lstm(packed)
         torch.autograd.grad(states.data.sum() + cells.sum(), targets)
 
-    times: dict[Callable[[], None], list[float]] = {here: [], torchs: []}
-    for call in (here, torchs) * (RUNS + 1):
+    times: dict[Callable[[], None], list[float]] = {run_text_lstm: [], run_torch_lstm: []}
+    for call in (run_text_lstm, run_torch_lstm) * (RUNS + 1):
         begin = time.process_time()
         call()
         times[call].append(time.process_time() - begin)
-    return statistics.median(times[here][1:]), statistics.median(times[torchs][1:])
+    return statistics.median(times[run_text_lstm][1:]), statistics.median(times[run_torch_lstm][1:])
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ def one_line(text: str) -> str:
 
     A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, and a byte of a file name that is not UTF-8 `\\xff`.
     """
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
-def _visible(character: str) -> str:
+def _escape(character: str) -> str:
     if unicodedata.category(character) not in HIDDEN or character in JOINERS:
         return character
     if "\udc80" <= character <= "\udcff":  # a byte of a file name, decoded with surrogateescape

@@ -91,7 +91,7 @@ class Rollouts(Protocol):
 
     batch: Batch
 
-    def of(self, channel: Channel) -> Message:
+    def get_message(self, channel: Channel) -> Message:
         """Return the captions through `channel`; repeated calls share one rollout."""
 
     def continue_prefixes(self, channel: Channel, each: int) -> Message:

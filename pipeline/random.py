@@ -24,12 +24,12 @@ class BatchRandom:
         """Store the batch and the generator `rng`; None: torch's default generator."""
         self.batch, self.rng = batch, rng
 
-    def apart(self, stream: int) -> BatchRandom:
+    def derive_stream(self, stream: int) -> BatchRandom:
         """Return an independent stream on the batch's device, derived from the same seed."""
         assert self.rng is not None
         return BatchRandom(self.batch, _derived_generator(self.rng, stream, self.batch))
 
-    def like(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
+    def rand_like(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Draw one number per element of `x` (N, …), for the captions `rows` (N,); None: all captions.
 
         `width` is the number of captions per image.

@@ -102,7 +102,7 @@ def _check_ids(photos: Sequence[Path]) -> None:
 
 
 def _copy_paths(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
-    """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share.
+    """Return the path of each photo's copy: below `folder`, its path relative to the folder that all photos share.
 
     Raises UserError where `folder` is a file or lies within a captioned folder, and for a copy in place of a photo.
     """

@@ -39,7 +39,7 @@ def load_model(folder: Path) -> Model:
     assert isinstance(listener, Listener)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     extractor = FeatureExtractor.open(
-        place.feature_extractor, _named_weights(place), device, exported=place.root is None
+        place.feature_extractor, _find_named_weights(place), device, exported=place.root is None
     )
     vocabulary = load_vocabulary(place.words)
     _check_sizes(place, speaker, listener, extractor, vocabulary)
@@ -64,7 +64,7 @@ def _check_sizes(
             raise UserError(f"{place.weights}: {what} {found} {unit}, and the files beside it have {wanted}; {AGAIN}")
 
 
-def _named_weights(place: ModelFiles) -> str | None:
+def _find_named_weights(place: ModelFiles) -> str | None:
     """Return the path of the feature network's weights if the repository's params.yaml names one, else None."""
     if place.root is None or not (place.root.parent / "params.yaml").is_file():
         return None

@@ -111,7 +111,7 @@ def photo_files(places: Iterable[str | Path]) -> list[Path]:
     asked = [Path(place) for place in given]
     for place in asked:
         if place.is_dir():
-            found += _below(place)
+            found += _find_photos_below(place)
         elif place.exists():
             found.append(place)
         else:
@@ -122,7 +122,7 @@ def photo_files(places: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def _below(folder: Path) -> list[Path]:
+def _find_photos_below(folder: Path) -> list[Path]:
     found = []
     for top, folders, names in os.walk(folder):  # Path.rglob takes five times as long
         folders[:] = sorted(name for name in folders if not name.startswith("."))

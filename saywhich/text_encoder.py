@@ -62,7 +62,7 @@ class TextEncoder:
     longest: int  # T, in words
 
     @classmethod
-    def of(cls, place: ModelFiles) -> TextEncoder:
+    def from_files(cls, place: ModelFiles) -> TextEncoder:
         """Load the text encoder of a trained model.
 
         Raises UserError where its weights or vocabulary are damaged, and for a listener that encodes no captions.
@@ -107,13 +107,13 @@ class TextEncoder:
         table, found = self.weights["word.weight"], []
         own = np.split(table, 2, 1) if {"bag.weight", "gru.weight_ih_l0"} <= self.weights.keys() else [table]
         if "gru.weight_ih_l0" in self.weights:
-            found.append(self._last_state(own[0][[len(table) - 1, *inputs]]))  # BOS comes first
+            found.append(self._select_last_state(own[0][[len(table) - 1, *inputs]]))  # BOS comes first
         if "bag.weight" in self.weights:
             found.append(self.weights["bag.weight"] @ own[-1][inputs].mean(0) + self.weights["bag.bias"])
         unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in found]
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 
-    def _last_state(self, words: np.ndarray) -> np.ndarray:
+    def _select_last_state(self, words: np.ndarray) -> np.ndarray:
         """Return the last state (hidden,) of the GRU after inputs (t, E), the first of which is BOS."""
         w = self.weights
         state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)

@@ -164,7 +164,9 @@ class VectorCache:
         self, connection: sqlite3.Connection, paths: Iterable[str]
     ) -> dict[str, tuple[Stamp, CachedPhoto]]:
         found: dict[str, tuple[Stamp, CachedPhoto]] = {}
-        for below in _topmost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
+        for below in _drop_nested_folders(
+            os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))
+        ):
             bounds = (below, below[:-1] + b"0")  # '0' comes after '/'
             for *row, digest in connection.execute(PHOTOS_BELOW, bounds):
                 if digest == self._digest(row):
@@ -271,7 +273,7 @@ def _make_room(own: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _topmost(folders: Iterable[bytes]) -> list[bytes]:
+def _drop_nested_folders(folders: Iterable[bytes]) -> list[bytes]:
     """Drop folders that lie below another one; each ends with a slash."""
     found: list[bytes] = []
     for folder in sorted(folders):
@@ -287,9 +289,9 @@ def _stamp(path: str) -> Stamp:
     except OSError:
         return 0, 0, 0
     # times after the year 2262, and inodes of some network file systems, have more than 63 bits
-    return status.st_size, _as_signed(status.st_mtime_ns), _as_signed(status.st_ino)
+    return status.st_size, _convert_to_signed(status.st_mtime_ns), _convert_to_signed(status.st_ino)
 
 
-def _as_signed(number: int) -> int:
+def _convert_to_signed(number: int) -> int:
     """Return the lowest 64 bits of a number as a signed integer."""
     return (number + 2**63) % 2**64 - 2**63

@@ -7,7 +7,7 @@ from pipeline.composition.method import Method
 from pipeline.types import Batch, Message
 
 
-def likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
+def compute_likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
     """Return −Σ advantage · log p averaged over all tokens of the batch with EOS; advantages are (N,) or (N, T)."""
     total = torch.zeros(())
     for n, row in enumerate(message.mask):
@@ -17,7 +17,7 @@ def likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
     return total / int(message.mask.sum())
 
 
-def gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
+def compute_gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
     """Return the gradient of each parameter of `agent`, zeros where the loss does not depend on it."""
     parameters = list(agent.parameters())
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
@@ -27,13 +27,13 @@ def gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
 def assert_same_gradients(loss: Tensor, expected: Tensor, agent: torch.nn.Module, zero: bool = False) -> None:
     """Assert that both losses have equal values and gradients on `agent`, which are not all zero unless `zero`."""
     torch.testing.assert_close(loss.detach(), expected.detach().to(loss.dtype))
-    found = gradients(loss, agent)
-    for left, right in zip(found, gradients(expected, agent), strict=True):
+    found = compute_gradients(loss, agent)
+    for left, right in zip(found, compute_gradients(expected, agent), strict=True):
         torch.testing.assert_close(left, right)
     assert all(not g.any() for g in found) is zero
 
 
-def losses_of(method: Method, batch: Batch, seed: int = 1) -> dict[str, Tensor]:
+def compute_losses(method: Method, batch: Batch, seed: int = 1) -> dict[str, Tensor]:
     """Return the losses of one step, with the agents in the modes that training gives them."""
     learners = method.freeze(batch.step)
     for role, agent in method.agents.items():

@@ -1,4 +1,4 @@
-"""Images as feature extraction reads them: the first ones train, and all captions are equal."""
+"""Images as feature extraction reads them: the first ones are the training split, and all captions are equal."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from pipeline.vocabulary import Vocabulary
 
 
 class CaptionedImages:
-    """Images in `files`, of which the first `training` train."""
+    """Captioned images in `files`; the first `training` ones are the training split."""
 
     def __init__(self, files: Sequence[str], training: int, words: Sequence[str] = ("a", "photo", "UNK")) -> None:
         self.files, self.training, self.vocabulary = files, training, Vocabulary(tuple(words))

@@ -19,12 +19,12 @@ from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.photos import open_photo
 
-OPTIONS = ("--images", "photos", "--judge", "colours")  # of the example's commands
+OPTIONS = ("--images", "photos", "--judge", "colours")  # options of the example's commands
 COLOURS = ("red", "green", "blue")
 
 
 class ColourJudge:
-    """Embeds photos by their mean colour and captions by their colour words; knows only short captions."""
+    """A judge that embeds photos by their mean colour and captions by the counts of their colour words."""
 
     digest, size, metric = "colours", 3, CLIP_SCORE
 
@@ -76,7 +76,7 @@ def write_example(folder: Path) -> None:
 
 
 def print_example(folder: Path) -> None:
-    """Write the example into `folder`, and print what `saywhich judge` and `compare` say of it."""
+    """Write the example into `folder`, and print the output of `saywhich judge` and `compare` on it."""
     write_example(folder)
     commands = ["judge", "after.json"], ["compare", "before.json", "after.json"]
     with contextlib.chdir(folder):

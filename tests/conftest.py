@@ -23,7 +23,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from run_record import write_run_record
 from toy_world import make_world
-from whole_profiles import profile_text
+from whole_profiles import read_profile_text
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.search import NoRepeatNgram
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
     config.stash[SLOW_LEFT], config.stash[BEGAN] = 0, time.monotonic()
-    # the file to which `make test` writes its time, if all tests pass; not for runs of pytest that tests start
+    # the file to which `make test` writes its time if all tests pass; pytest processes that tests start have none
     config.stash[RECORD] = os.environ.pop("SAYWHICH_TESTS_RECORD", "")
     if preloaded_python.FOLDER not in os.environ:  # the test processes that this one starts share it
         os.environ[preloaded_python.FOLDER] = folder = tempfile.mkdtemp(prefix="python-")
@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files so that the longest begin first: the test processes of `make test` then end together."""
+    """Sort the longest files first, so that the test processes of `make test` end at about the same time."""
     ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
@@ -108,13 +108,13 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         terminalreporter.write_line(f"{left} slow tests were left out: make test-all runs them")
 
 
-# `make fault-injection ROWS=fuzz` tries other inputs; a busy machine may be slow to draw them
+# `make fault-injection ROWS=fuzz` tries other inputs; drawing them may be slow on a busy machine
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 
 
 class Toy:
-    """Eight images whose captions name them, and freshly drawn agents."""
+    """Eight images whose captions name them, and randomly initialised agents."""
 
     def __init__(self, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -145,8 +145,8 @@ class Toy:
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
 
-def reward_models(seed: int = 5) -> RewardModels:
-    """Return a retriever of the toy world's images, of which each resembles the next two, and freshly drawn heads."""
+def make_reward_models(seed: int = 5) -> RewardModels:
+    """Return a retriever of the toy images, of which each has the next two as neighbours, and random heads."""
     torch.manual_seed(seed)
     vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
@@ -162,9 +162,9 @@ def reward_models(seed: int = 5) -> RewardModels:
 
 @pytest.fixture(scope="session")
 def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The toy repository after its first `make repro`, to be copied and not changed, and the output of that command.
+    """Return the toy repository after its first `make repro`, and the output of that command.
 
-    All test processes of a run share it: the first that needs it makes it.
+    Tests copy the repository and do not change it. The first test process that needs it makes it for all processes.
     """
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -180,16 +180,16 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data; tests that need it are skipped where it is absent."""
+    """Return the folder of real data; skip tests that need it where it is absent."""
     folder = Path(os.environ.get("SAYWHICH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (folder / "flickr8k").is_dir():
-        pytest.skip(f"no real data in {folder}; set SAYWHICH_TEST_DATA to a folder that has them")
+        pytest.skip(f"no real data in {folder}; set SAYWHICH_TEST_DATA to a folder with real data")
     return folder
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window; tests that need it are skipped where it or playwright is absent."""
+    """Yield Chromium without a window; skip tests that need it where it or playwright is absent."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if path is None:
@@ -203,7 +203,7 @@ def browser():
 
 @pytest.fixture
 def signals():
-    """Default handlers of SIGINT and SIGTERM; background processes of a shell ignore SIGINT."""
+    """Set the default handlers of SIGINT and SIGTERM, because background processes of a shell ignore SIGINT."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -222,7 +222,7 @@ def decoder(request) -> str:
 
 @pytest.fixture
 def params(tmp_path: Path) -> Path:
-    """Path of a copy of the scenes profile."""
+    """Write a copy of the scenes profile, and return its path."""
     path = tmp_path / "params.yaml"
-    path.write_text(profile_text("scenes"), encoding="utf-8")
+    path.write_text(read_profile_text("scenes"), encoding="utf-8")
     return path

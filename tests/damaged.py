@@ -19,19 +19,19 @@ from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import read_results
 from pipeline.composition.reward_files import load_rewards
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.image_features import load_data as data_of
+from pipeline.data.image_features import load_data
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.models.agent_files import load_agent
 from pipeline.training.checkpoint import Checkpoints
-from pipeline.workflow import stage as door
+from pipeline.workflow import stage
 from stages import prepare, retriever
 
-HOW = ("bit", "cut", "emptied", "swapped")
+DAMAGE_KINDS = ("bit", "cut", "emptied", "swapped")
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """Files of a kind, undamaged files to swap them with, and their reader, which returns a digest of the content."""
 
     name: str
@@ -41,7 +41,7 @@ class Kind:
     equal: bool = False  # True: equal results suffice without an error that names the file, as a cache repairs itself
 
 
-def kinds(world: Path, scratch: Path) -> list[Kind]:
+def list_stage_files(world: Path, scratch: Path) -> list[FileKind]:
     """Return the files that stages of a finished toy world read, and checkpoints made in `scratch`."""
     data = world / "data"
     models = sorted(data.glob("models/*/weights.safetensors"))
@@ -50,50 +50,60 @@ def kinds(world: Path, scratch: Path) -> list[Kind]:
     drawn = sorted(data.glob("raw/scenes/images/*"))[:9]
     captions = sorted(data.glob("evaluation/*/captions.parquet"))
     numbers = sorted(data.glob("evaluation/*/metrics.json"))
-    draws = partial(_drawn, world, scratch / "prepared")
-    checkpoints, rewards = _checkpoints(scratch), _retrievers(world, scratch)
+    draws = partial(_prepare_drawn, world, scratch / "prepared")
+    checkpoints, rewards = _write_checkpoints(scratch), _make_retrievers(world, scratch)
     return [
-        Kind("checkpoints", [(checkpoints[-1], checkpoints[:-1])], _checkpoint),
-        Kind("weights", [(path, [other for other in models if other != path]) for path in models], _weights),
-        Kind("features", [(path, [other for other in features if other != path]) for path in features], _features),
-        Kind("drawn data", [(path, [other for other in drawn if other != path]) for path in drawn], draws),
-        Kind("prepared data", [(path, [other for other in prepared if other != path]) for path in prepared], _prepared),
-        Kind("captions", [(path, [other for other in captions if other != path]) for path in captions], _captions),
-        Kind("numbers", [(path, [other for other in numbers if other != path]) for path in numbers], _numbers),
-        Kind("retriever", rewards, _rewards),
+        FileKind("checkpoints", [(checkpoints[-1], checkpoints[:-1])], _read_checkpoint),
+        FileKind("weights", [(path, [other for other in models if other != path]) for path in models], _read_weights),
+        FileKind(
+            "features", [(path, [other for other in features if other != path]) for path in features], _read_features
+        ),
+        FileKind("drawn data", [(path, [other for other in drawn if other != path]) for path in drawn], draws),
+        FileKind(
+            "prepared data",
+            [(path, [other for other in prepared if other != path]) for path in prepared],
+            _read_prepared,
+        ),
+        FileKind(
+            "captions", [(path, [other for other in captions if other != path]) for path in captions], _read_captions
+        ),
+        FileKind("numbers", [(path, [other for other in numbers if other != path]) for path in numbers], _read_numbers),
+        FileKind("retriever", rewards, _read_rewards),
     ]
 
 
-def caches(scratch: Path) -> list[Kind]:
+def make_caches(scratch: Path) -> list[FileKind]:
     """Return the caches of photos' vectors and of compiled loops, made in `scratch`."""
     photos, loops = scratch / "photos", scratch / "loops"
-    search, loop = partial(_searched, scratch), partial(_looped, loops / "one")
+    search, loop = partial(_search, scratch), partial(_run_loop, loops / "one")
     for model in "ab":
-        _searched(scratch, photos / model)
-    _looped(loops / "one", loops)
-    _looped(loops / "two", loops, factor=2)
+        _search(scratch, photos / model)
+    _run_loop(loops / "one", loops)
+    _run_loop(loops / "two", loops, factor=2)
     kept = [photos / "saywhich/photos" / (32 * model) / "vectors.sqlite" for model in "ab"]
     (one,), (two,) = (list((loops / name).iterdir()) for name in ("one", "two"))
     return [
-        Kind("photos' vectors", [(kept[0], kept[1:])], search, kept[0].parent, True),
-        Kind("compiled loops", [(one, [two])], loop, one.parent, True),
+        FileKind("photos' vectors", [(kept[0], kept[1:])], search, kept[0].parent, True),
+        FileKind("compiled loops", [(one, [two])], loop, one.parent, True),
     ]
 
 
-def records(world: Path, scratch: Path) -> list[Kind]:
+def list_records(world: Path, scratch: Path) -> list[FileKind]:
     """Return the files that `make verify` and the sender to MLflow read; both take seconds."""
     notes = sorted((world / "data/checkpoints/finished").glob("*.json"))
     tracked = scratch / "tracked"
-    spooled = _spooled(tracked)
+    spooled = _write_spool(tracked)
     return [
-        Kind("dvc.lock", [(world / "dvc.lock", [])], partial(_verified, world), equal=True),
-        Kind("notes of cells", [(p, [o for o in notes if o != p]) for p in notes], partial(_verified, world)),
-        Kind("records for MLflow", [(spooled[0] / "records.jsonl", [spooled[1] / "records.jsonl"])], _sent, tracked),
+        FileKind("dvc.lock", [(world / "dvc.lock", [])], partial(_verify, world), equal=True),
+        FileKind("notes of cells", [(p, [o for o in notes if o != p]) for p in notes], partial(_verify, world)),
+        FileKind(
+            "records for MLflow", [(spooled[0] / "records.jsonl", [spooled[1] / "records.jsonl"])], _send, tracked
+        ),
     ]
 
 
-def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Damage `times` files; return how each was damaged and its outcome: none where the file was named."""
+def try_damages(kind: FileKind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """Damage `times` files; yield each kind of damage and its fault, or "" where the error names the file."""
     rng = random.Random(f"{kind.name} {seed}")
     backup = Path(f"{kind.folder}.whole")
     if kind.folder and kind.folder.exists():
@@ -106,19 +116,19 @@ def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
         path, others = rng.choice(kind.files)
         whole, status = path.read_bytes(), path.stat()
         unlike = [content for other in others if (content := other.read_bytes()) != whole]
-        how = HOW[number % (len(HOW) if unlike else len(HOW) - 1)]
-        path.write_bytes(damage(how, whole, unlike, rng))
+        how = DAMAGE_KINDS[number % (len(DAMAGE_KINDS) if unlike else len(DAMAGE_KINDS) - 1)]
+        path.write_bytes(damage_content(how, whole, unlike, rng))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         try:
-            yield how, _outcome(kind, path, before[path])
+            yield how, _check_reader(kind, path, before[path])
         finally:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(whole)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """Damage the content of a file; `others` may take its place."""
+def damage_content(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return the damaged content of a file; a content of `others` may replace it."""
     if how == "bit":
         content, place = bytearray(whole), rng.randrange(len(whole))
         content[place] ^= 1 << rng.randrange(8)
@@ -126,7 +136,7 @@ def damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) 
     return rng.choice(others) if how == "swapped" else whole[: rng.randrange(1, len(whole))] if how == "cut" else b""
 
 
-def _outcome(kind: Kind, path: Path, before: str) -> str:
+def _check_reader(kind: FileKind, path: Path, before: str) -> str:
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
@@ -141,7 +151,7 @@ def _outcome(kind: Kind, path: Path, before: str) -> str:
     return f"{path.name}: used silently, {'the same' if after == before else 'another'} result"
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def _write_checkpoints(folder: Path) -> list[Path]:
     """Write three checkpoints of another run, then two of one run, the newest last."""
     written = []
     for run, steps in (("other", (7, 9, 11)), ("run", (8, 10))):
@@ -152,47 +162,47 @@ def _checkpoints(folder: Path) -> list[Path]:
     return written
 
 
-def _checkpoint(path: Path) -> str:
+def _read_checkpoint(path: Path) -> str:
     found = Checkpoints(path.parent).latest()
-    return "nothing" if found is None else f"{found.step} {_digest(found.tensors['w'].numpy())}"
+    return "nothing" if found is None else f"{found.step} {_compute_digest(found.tensors['w'].numpy())}"
 
 
-def _weights(path: Path) -> str:
+def _read_weights(path: Path) -> str:
     agents = [load_agent(path, name) for name in ("speaker", "listener")]
-    return _digest(*(value.numpy() for agent in agents for value in agent.state_dict().values()))
+    return _compute_digest(*(value.numpy() for agent in agents for value in agent.state_dict().values()))
 
 
-def _features(path: Path) -> str:
+def _read_features(path: Path) -> str:
     store = FeatureStore(path.parent)
     rows = np.arange(len(store) * (1 + store.mirrored))
-    return _digest(*store.read(rows), store.pooled(rows))
+    return _compute_digest(*store.read(rows), store.pooled(rows))
 
 
-def _drawn(world: Path, out: Path, path: Path) -> str:
-    with chdir(world), patched_environment(SAYWHICH_TRACKING="off"):
-        prepare.run(door.open_stage("prepare", ["--out", str(out)]))
+def _prepare_drawn(world: Path, out: Path, path: Path) -> str:
+    with chdir(world), patch_environment(SAYWHICH_TRACKING="off"):
+        prepare.run(stage.open_stage("prepare", ["--out", str(out)]))
     return sha256((out / "sha256.json").read_bytes()).hexdigest()
 
 
-def _prepared(path: Path) -> str:
+def _read_prepared(path: Path) -> str:
     found = PreparedData.load(path.parent)
     texts = repr([found.texts(image) for image in range(len(found))]).encode()
-    return _digest(found.tokens, found.splits, np.frombuffer(texts, np.uint8))
+    return _compute_digest(found.tokens, found.splits, np.frombuffer(texts, np.uint8))
 
 
-def _captions(path: Path) -> str:
+def _read_captions(path: Path) -> str:
     root = path.parents[2]
     results = read_results(root / "sweep", [path.parent])
     runs = [run for run in results.runs if run.captions == path]
     return sha256(repr(read_captions(runs, None, ["caption", "rank_own"])).encode()).hexdigest()
 
 
-def _numbers(path: Path) -> str:
+def _read_numbers(path: Path) -> str:
     results = read_results(path.parents[2] / "sweep", [path.parent])
     return sha256(repr([run.numbers for run in results.runs]).encode()).hexdigest()
 
 
-def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]:
+def _make_retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]:
     """Return the files of a retriever made from `world`, each with that of another one."""
     for number, name in enumerate(("retriever", "other")):
         folder = scratch / name
@@ -210,22 +220,22 @@ def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]
         section |= {"temperature": 0.1 + number, "optimisation": {"epochs": 1, "batch": 9}}
         params = json.loads((world / "params.yaml").read_text()) | {"retriever": section, "seed": number}
         (folder / "params.yaml").write_text(json.dumps(params))
-        with chdir(folder), patched_environment(SAYWHICH_TRACKING="off"):
-            if status := door.main("retriever", retriever.run, []):
+        with chdir(folder), patch_environment(SAYWHICH_TRACKING="off"):
+            if status := stage.main("retriever", retriever.run, []):
                 raise RuntimeError(f"the retriever stage ended with {status}")
     files = ("images.safetensors", "settings.json", "weights.safetensors", "sha256.json")
     return [(scratch / "retriever/data/retriever" / name, [scratch / "other/data/retriever" / name]) for name in files]
 
 
-def _rewards(path: Path) -> str:
+def _read_rewards(path: Path) -> str:
     root = path.parents[1]
-    made = load_rewards(root, data_of(root)[0], torch.device("cpu"))
+    made = load_rewards(root, load_data(root)[0], torch.device("cpu"))
     heads = [value for head in (made.discriminator, made.grammar) for value in head.state_dict().values()]
     images = [made.retriever.vectors, made.retriever.neighbours, made.judge.vectors]
-    return f"{made.retriever.temperature} {_digest(*(each.numpy() for each in (*heads, *images)))}"
+    return f"{made.retriever.temperature} {_compute_digest(*(each.numpy() for each in (*heads, *images)))}"
 
 
-def _searched(scratch: Path, path: Path) -> str:
+def _search(scratch: Path, path: Path) -> str:
     """Search by a model whose vectors depend on the letter in the path and on each file's content."""
     from saywhich.vector_cache import gallery_vectors
 
@@ -236,16 +246,16 @@ def _searched(scratch: Path, path: Path) -> str:
         if not file.exists():
             file.write_text(file.stem)
 
-    def look(paths: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str], np.ndarray]]:
+    def encode_photos(paths: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str], np.ndarray]]:
         names = [Path(each).stem for each in paths]
         yield paths, names, np.array([[int(name), len(name), ord(model[0])] for name in names], np.float32)
 
-    with patched_environment(XDG_CACHE_HOME=str(scratch / "photos")):
-        return _digest(gallery_vectors(files, model, 3, look).vectors)
+    with patch_environment(XDG_CACHE_HOME=str(scratch / "photos")):
+        return _compute_digest(gallery_vectors(files, model, 3, encode_photos).vectors)
 
 
-def _looped(folder: Path, path: Path, factor: int = 1) -> str:
-    """Run a compiled loop in a child of this process, which wrong machine code may end."""
+def _run_loop(folder: Path, path: Path, factor: int = 1) -> str:
+    """Run a compiled loop in a child of this process, because wrong machine code may end the process."""
     from pipeline.runtime.compiled import compile_loop_in
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -253,8 +263,8 @@ def _looped(folder: Path, path: Path, factor: int = 1) -> str:
     if (child := os.fork()) == 0:
         try:
             found = np.linspace(0, 1, 50, dtype=np.float32)
-            compile_loop_in(folder, _doubled if factor == 2 else _halved)(found)
-            os.write(write, _digest(found).encode())
+            compile_loop_in(folder, _double if factor == 2 else _halve)(found)
+            os.write(write, _compute_digest(found).encode())
         finally:
             os._exit(0)
     os.close(write)
@@ -265,17 +275,17 @@ def _looped(folder: Path, path: Path, factor: int = 1) -> str:
     return content
 
 
-def _halved(values: np.ndarray) -> None:
+def _halve(values: np.ndarray) -> None:
     for i in range(len(values)):
         values[i] = values[i] / 2
 
 
-def _doubled(values: np.ndarray) -> None:
+def _double(values: np.ndarray) -> None:
     for i in range(len(values)):
         values[i] = values[i] * 2
 
 
-def _verified(world: Path, path: Path) -> str:
+def _verify(world: Path, path: Path) -> str:
     from pipeline.workflow import verify
 
     printed = io.StringIO()
@@ -286,13 +296,13 @@ def _verified(world: Path, path: Path) -> str:
     return printed.getvalue()
 
 
-def _spooled(folder: Path) -> list[Path]:
+def _write_spool(folder: Path) -> list[Path]:
     """Write two waiting runs to the spool of `folder`, and an MLflow database."""
     from pipeline.tracking import recorder
     from pipeline.tracking.tracker import connect
 
     folder.mkdir(parents=True)
-    with chdir(folder), patched_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
+    with chdir(folder), patch_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
         connect()
         for name in ("one", "two"):
             started = recorder._start(name, {"a": name}, {}, {})
@@ -303,14 +313,14 @@ def _spooled(folder: Path) -> list[Path]:
         return sorted(path.parent.absolute() for path in Path("mlflow-spool").glob("*/records.jsonl"))
 
 
-def _sent(path: Path) -> str:
-    """Send all waiting records; raise UserError with the lines that name unsent or endless ones."""
+def _send(path: Path) -> str:
+    """Send all waiting records; raise UserError with the lines that name records without a delivery or an end."""
     from pipeline.tracking import sender
     from pipeline.tracking.tracker import connect
 
     out, err = io.StringIO(), io.StringIO()
     folder = path.parents[2]
-    with chdir(folder), patched_environment(MLFLOW_TRACKING_URI=""), redirect_stdout(out), redirect_stderr(err):
+    with chdir(folder), patch_environment(MLFLOW_TRACKING_URI=""), redirect_stdout(out), redirect_stderr(err):
         status = sender.sync(folder / "mlflow-spool")
         tracker = connect()
         runs = tracker.client.search_runs([tracker.experiment])
@@ -323,7 +333,7 @@ def _sent(path: Path) -> str:
 
 
 @contextmanager
-def patched_environment(**settings: str) -> Iterator[None]:
+def patch_environment(**settings: str) -> Iterator[None]:
     """Set environment variables in the block."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -334,7 +344,7 @@ def patched_environment(**settings: str) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _digest(*arrays: np.ndarray) -> str:
+def _compute_digest(*arrays: np.ndarray) -> str:
     found = sha256()
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())

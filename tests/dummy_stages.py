@@ -1,4 +1,4 @@
-"""A workspace whose grid has three cells, and whose stages are dummies that only note that they ran."""
+"""A workspace whose grid has three cells, and whose dummy stages only record that they ran."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ with open("ran.txt", "a") as ran:
     ran.write(f"adapt {model.parent.name}/{model.name}\\n")
 (model / "weights.safetensors").read_text()
 for name in ("weights.safetensors", "history.jsonl", "metrics.json"):
-    (out / name).write_text(" ".join(sys.argv[1:]).ljust(1_500_000))  # larger than Snakemake hashes by itself
+    (out / name).write_text(" ".join(sys.argv[1:]).ljust(1_500_000))  # Snakemake hashes only smaller files by default
 """
 EVALUATE = """
 import json, os, sys
@@ -94,8 +94,8 @@ pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
 """
 
 
-def written(folder: Path, profile: str = "profiles/default", train: str = TRAIN) -> None:
-    """Write the workspace at `folder`, in which nothing has run; `train` is the program of the stage of that name."""
+def write_workspace(folder: Path, profile: str = "profiles/default", train: str = TRAIN) -> None:
+    """Write the workspace to `folder`, without any outputs; `train` is the program of the training stage."""
     for name in ("Snakefile", "profiles/environment.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
@@ -124,13 +124,13 @@ def write_params(folder: Path, **changes) -> None:
     (folder / "params.yaml").write_text(json.dumps({**PARAMS, **changes}))
 
 
-def ran(folder: Path) -> list[str]:
-    """Return the stages that ran since the last call."""
+def pop_run_stages(folder: Path) -> list[str]:
+    """Return the stages that ran since the last call, and delete their record."""
     record = folder / "ran.txt"
     lines = sorted(record.read_text().splitlines()) if record.exists() else []
     record.unlink(missing_ok=True)
     return lines
 
 
-def all_of(*cells: str) -> list[str]:
+def list_jobs(*cells: str) -> list[str]:
     return sorted(f"{stage} {cell}" for cell in cells for stage in ("train", "adapt", "evaluate"))

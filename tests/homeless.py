@@ -1,4 +1,4 @@
-"""Python as a user without an entry in the list of users and without HOME."""
+"""Python as a user without an entry in the list of users, and without the variable HOME."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 USER = "12345"
-# it may read what only root can, so that an interpreter in root's home can be started
+# the process may read root's files, so that it can start an interpreter in root's home
 AS_USER = [
     "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
     "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
@@ -23,7 +23,7 @@ def run_homeless(folder: Path, *words: str, code: Path = ROOT, **settings: str) 
     Skips the test where this process is not root.
     """
     if os.geteuid() or shutil.which("setpriv") is None:
-        pytest.skip("only root can become another user, and by setpriv")
+        pytest.skip("expected root and the program setpriv, which together start a process as another user")
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
     environment = {name: value for name, value in environment.items() if not name.startswith(("XDG_", "NUMBA_"))}
     environment |= {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)} | settings

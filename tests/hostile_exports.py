@@ -1,4 +1,4 @@
-"""Exported models that are killed while they are written, damaged, or hostile."""
+"""Killed exports, and exported models that are damaged or hostile."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from damaged import Kind
+from damaged import FileKind
 from safetensors.torch import load_file, save
 
 import saywhich
@@ -27,24 +27,24 @@ from saywhich.text_encoder import TextEncoder
 
 WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")  # names of audit events
 KILLED = 9
-# texts of JSON in place of a value
+# JSON that replaces a value
 HOSTILE = {
     "null": "null", "true": "true", "a word": '"x"', "an empty word": '""', "a million letters": f'"{"x" * 10**6}"',
     "half a character": r'"\ud800"', "two lines": r'"a\nb\u001b[2J"', "0": "0", "-1": "-1", "1e9": "1000000000",
     "1e18": str(10**18), "4,000 digits": "9" * 4000, "1e999": "1e999", "1e300": "1e300", "NaN": "NaN", "[]": "[]",
     "{}": "{}", "10,000 levels": "[" * 10_000 + "]" * 10_000, "a million zeros": f"[{'0,' * 10**6}0]",
 }  # fmt: skip
-MEMORY, SECONDS = 2**30, 30  # more of each than is allowed to a load and a caption
+MEMORY, SECONDS = 2**30, 30  # limits of a load and a caption: bytes beyond those in use, and seconds
 
 
-def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
+def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
     """Kill exports before their n-th write, and yield the fault of each and of the export after it, or "".
 
     `out` holds an older export. `points` are the numbers of the writes; None: all that an export makes.
     """
     older = (out / EXPORTED).read_bytes()
     for point in count() if points is None else points:
-        if not _killed(lambda: export_model(model, out), point):
+        if not _run_and_kill(lambda: export_model(model, out), point):
             if points is None:
                 return
             continue
@@ -57,17 +57,21 @@ def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) 
             continue
         left = [path.name for path in out.parent.iterdir() if path.name.startswith(".")]
         yield (
-            f"before write {point}: {left} is left" if left else "" if found == older else "another export stood there"
+            f"before write {point}: temporary files remain: {left}"
+            if left
+            else ""
+            if found == older
+            else "the older export has changed"
         )
 
 
-def _killed(work: Callable[[], object], point: int) -> bool:
-    """Do `work` in another process that ends before its n-th write; return whether it ended there."""
+def _run_and_kill(work: Callable[[], object], point: int) -> bool:
+    """Run `work` in another process that ends before write number `point`; return whether it ended there."""
     child = os.fork()
     if child == 0:
         counted = count()
 
-        def ended(event: str, arguments: tuple) -> None:
+        def end_at_point(event: str, arguments: tuple) -> None:
             writes = event in WRITES or (
                 event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE
             )
@@ -75,33 +79,33 @@ def _killed(work: Callable[[], object], point: int) -> bool:
                 os._exit(KILLED)
 
         try:
-            sys.addaudithook(ended)
+            sys.addaudithook(end_at_point)
             work()
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
 
 
-def read_by(work: Callable[[], object], root: Path) -> list[Path]:
+def find_read_files(work: Callable[[], object], root: Path) -> list[Path]:
     """Return the files below `root` that `work` opens to read."""
     found: set[Path] = set()
     listening = [True]
 
-    def opened(event: str, arguments: tuple) -> None:
+    def record_file(event: str, arguments: tuple) -> None:
         if event == "open" and listening and isinstance(arguments[0], str | Path):
             path = Path(arguments[0]).resolve()
             if path.is_relative_to(root.resolve()) and path.is_file():
                 found.add(path)
 
-    sys.addaudithook(opened)
+    sys.addaudithook(record_file)
     work()
     listening.clear()
     return sorted(found)
 
 
-def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
+def make_model_kind(name: str, model: Path, root: Path, photo: Path) -> FileKind:
     """Return the files that `saywhich` reads of a model below `root`, and a digest of its captions of a photo."""
-    files = read_by(lambda: saywhich.load(model), root)
+    files = find_read_files(lambda: saywhich.load(model), root)
     files += [model / "weights.safetensors"] if model / "weights.safetensors" not in files else []
 
     def describe(_: Path) -> str:
@@ -116,74 +120,74 @@ def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
         words = "".join(str(caption) for caption in loaded.caption([photo]))
         return sha256(words.encode() + b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
 
-    return Kind(name, [(path, [other for other in files if other != path]) for path in files], describe)
+    return FileKind(name, [(path, [other for other in files if other != path]) for path in files], describe)
 
 
-def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
+def try_hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
     """Replace each value of an exported folder's JSON, and each tensor, by a hostile one, and yield its fault or "".
 
     All digests are those of the new bytes. `times` is the number of values drawn; None: all.
     """
-    trials = [*_values(folder), *_tensors(folder)]
+    trials = [*_make_value_trials(folder), *_make_tensor_trials(folder)]
     for what, path, content in trials if times is None else random.Random(seed).sample(trials, times):
         whole = {each: each.read_bytes() for each in (path, folder / EXPORTED)}
         path.write_bytes(content())
         if path.name != EXPORTED:
-            refreshed(folder, path)
+            refresh_digests(folder, path)
         try:
-            found = _tried(folder, photo)
+            found = _try_in_process(folder, photo)
             yield found and f"{what}: {found}"
         finally:
             for each, before in whole.items():
                 each.write_bytes(before)
 
 
-def refreshed(folder: Path, path: Path) -> None:
-    """Write the digest of a file of the folder anew."""
+def refresh_digests(folder: Path, path: Path) -> None:
+    """Update the digest of a file in the record of the export."""
     record = json.loads((folder / EXPORTED).read_text())
     record["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
     (folder / EXPORTED).write_text(checksummed_json(record))
 
 
 @contextmanager
-def changed_agents(folder: Path) -> Iterator[Any]:
-    """Change how the agents of a folder's weights are built; digests are those of the new bytes."""
+def change_agents(folder: Path) -> Iterator[Any]:
+    """Yield the arguments of the agents in a folder's weights; write the changed ones with new digests."""
     path = folder / "weights.safetensors"
-    agents = _agents(path)
+    agents = _read_agents(path)
     yield agents
-    path.write_bytes(_weights(load_file(path), json.dumps(agents)))
-    refreshed(folder, path)
+    path.write_bytes(_make_weights(load_file(path), json.dumps(agents)))
+    refresh_digests(folder, path)
 
 
 Trial = tuple[str, Path, Callable[[], bytes]]  # the change, the file, its new content
 
 
-def _values(folder: Path) -> Iterator[Trial]:
-    """Yield each value of each JSON file, and of the header of the weights, in each hostile form."""
+def _make_value_trials(folder: Path) -> Iterator[Trial]:
+    """Yield trials that replace each value of the JSON files and of the weights' header by each hostile value."""
     for path in (path for path in sorted(folder.rglob("*.json"))):
         whole = json.loads(path.read_text())
-        for place in _places(whole):
+        for place in _find_places(whole):
             if place != ("sha256",):
                 for name, text in HOSTILE.items():
                     yield (
                         f"{path.name} {'.'.join(map(str, place))}: {name}",
                         path,
-                        lambda w=whole, p=place, t=text: _sealed(w, p, t),
+                        lambda w=whole, p=place, t=text: _replace_and_seal(w, p, t),
                     )
     path = folder / "weights.safetensors"
-    built, tensors = _agents(path), load_file(path)
-    for place in _places(built):
+    built, tensors = _read_agents(path), load_file(path)
+    for place in _find_places(built):
         if place != ("sha256",):
             for name, text in HOSTILE.items():
                 yield (
                     f"{path.name} {'.'.join(map(str, place))}: {name}",
                     path,
-                    lambda b=built, p=place, t=text, own=tensors: _weights(own, _replaced(b, p, t)),
+                    lambda b=built, p=place, t=text, own=tensors: _make_weights(own, _replace_value(b, p, t)),
                 )
 
 
-def _tensors(folder: Path) -> Iterator[Trial]:
-    """Yield each tensor of each file with odd numbers, of another shape or kind, or missing."""
+def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
+    """Yield trials that replace each tensor by odd numbers, another shape or another type, or leave it out."""
     odd: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
         "missing": lambda x: None,
         "NaN": lambda x: torch.full_like(x, torch.nan),
@@ -203,28 +207,30 @@ def _tensors(folder: Path) -> Iterator[Trial]:
         for key in [name for name, tensor in whole.items() if tensor.is_floating_point() and tensor.dim()]:
             for name, change in odd.items():
 
-                def content(whole=whole, key=key, change=change, path=path) -> bytes:
+                def make_content(whole=whole, key=key, change=change, path=path) -> bytes:
                     tensors = {**whole, key: change(whole[key])}
                     kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
                     return (
-                        _weights(kept, json.dumps(_agents(path))) if path.name == "weights.safetensors" else save(kept)
+                        _make_weights(kept, json.dumps(_read_agents(path)))
+                        if path.name == "weights.safetensors"
+                        else save(kept)
                     )
 
-                yield f"{path.name} {key}: {name}", path, content
+                yield f"{path.name} {key}: {name}", path, make_content
 
 
-def _places(value: Any, before: tuple = ()) -> Iterator[tuple]:
-    """Return the places of the values in a JSON value: of a list, the first two and the last."""
+def _find_places(value: Any, before: tuple = ()) -> Iterator[tuple]:
+    """Yield the places of the values in a JSON value; a list has only its first two and its last value."""
     yield before
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _places(inner, (*before, key))
+            yield from _find_places(inner, (*before, key))
     elif isinstance(value, list):
         for at in sorted({0, 1, len(value) - 1} & set(range(len(value)))):
-            yield from _places(value[at], (*before, at))
+            yield from _find_places(value[at], (*before, at))
 
 
-def _replaced(whole: Any, place: tuple, text: str) -> str:
+def _replace_value(whole: Any, place: tuple, text: str) -> str:
     """Return JSON with `text` in place of one value."""
     if not place:
         return text
@@ -236,30 +242,30 @@ def _replaced(whole: Any, place: tuple, text: str) -> str:
     return json.dumps(copy).replace('"@@"', text)
 
 
-def _sealed(whole: Any, place: tuple, text: str) -> bytes:
-    """Return the same with the file's own digest, where it has one."""
+def _replace_and_seal(whole: Any, place: tuple, text: str) -> bytes:
+    """Return JSON with `text` in place of one value, and with the new digest of a file that has one."""
     if not isinstance(whole, dict) or "sha256" not in whole:
-        return _replaced(whole, place, text).encode()
-    content = _replaced(whole | {"sha256": NONE}, place, text)
+        return _replace_value(whole, place, text).encode()
+    content = _replace_value(whole | {"sha256": NONE}, place, text)
     return content.replace(NONE, sha256(content.encode()).hexdigest()).encode()
 
 
-def _agents(path: Path) -> Any:
+def _read_agents(path: Path) -> Any:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
         return json.loads(file.metadata()["agents"])
 
 
-def _weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
-    """Return a file of weights with this text in its header, and its own digest."""
+def _make_weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
+    """Return a file of weights with the text `agents` in its header, and with its digest."""
     header = {"agents": re.sub('"sha256": "[0-9a-f]{64}"', f'"sha256": "{NONE}"', agents, count=1)}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, header)
     return content.replace(NONE.encode(), sha256(content).hexdigest().encode(), 1)
 
 
-def _tried(folder: Path, photo: Path) -> str:
-    """Use the folder in another process, of bounded memory and time; return the fault."""
+def _try_in_process(folder: Path, photo: Path) -> str:
+    """Use the folder in another process with limited memory and time; return the fault, or ""."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -269,7 +275,7 @@ def _tried(folder: Path, photo: Path) -> str:
             signal.alarm(SECONDS)
             now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
-            report = _used(folder, photo)
+            report = _use_model(folder, photo)
         except BaseException as error:
             report = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         finally:
@@ -282,7 +288,7 @@ def _tried(folder: Path, photo: Path) -> str:
     return found if status == 0 else f"ended with {status}"
 
 
-def _used(folder: Path, photo: Path) -> str:
+def _use_model(folder: Path, photo: Path) -> str:
     try:
         model = saywhich.load(folder)
         model.caption([photo])
@@ -292,7 +298,7 @@ def _used(folder: Path, photo: Path) -> str:
         if len(str(error).splitlines()) != 1 or not str(error).isprintable():
             return f"not one line: {str(error)[:100]!r}"
     try:
-        TextEncoder.of(locate_model(folder))("a dog on the beach")
+        TextEncoder.from_files(locate_model(folder))("a dog on the beach")
     except UserError as error:
         return "" if len(str(error).splitlines()) == 1 and str(error).isprintable() else f"not one line: {error!r:.100}"
     return ""

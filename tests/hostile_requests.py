@@ -30,7 +30,7 @@ BOUND = 1500  # MB above the server with its models loaded
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerProcess:
     """A server's process and its port; `base`: its memory in MB before the first request."""
 
     pid: int
@@ -38,7 +38,7 @@ class Served:
     base: float
 
     def post(self, path: str, body: bytes, seconds: float = 600) -> tuple[int, bytes]:
-        """Return the status and the content of the answer; 0 where the server closed the connection first."""
+        """Send a request; return the status and the content of the answer, or 0 if the server closed the connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -58,10 +58,10 @@ class Served:
 
 
 @contextmanager
-def serving(*models: Path, pretrained: Sequence[str] = (), files: int | None = None) -> Iterator[Served]:
-    """Start the command on a free port of this machine's loopback, and end it; `pretrained` are further options.
+def run_server(*models: Path, pretrained: Sequence[str] = (), files: int | None = None) -> Iterator[ServerProcess]:
+    """Run the server on a free port of the loopback within the block; `pretrained` are further options.
 
-    `files` is the number of files that it may open.
+    `files` is the number of files that the server may open.
     """
     words = [*pretrained, *(word for model in models for word in ("--model", str(model)))]
     command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *words]
@@ -76,8 +76,8 @@ def serving(*models: Path, pretrained: Sequence[str] = (), files: int | None = N
         assert found is not None, line
         while socket.socket().connect_ex(("127.0.0.1", int(found[1]))):
             time.sleep(0.05)
-        served = Served(process.pid, int(found[1]), 0)
-        yield Served(process.pid, int(found[1]), served.memory())
+        served = ServerProcess(process.pid, int(found[1]), 0)
+        yield ServerProcess(process.pid, int(found[1]), served.memory())
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -86,26 +86,26 @@ def serving(*models: Path, pretrained: Sequence[str] = (), files: int | None = N
             process.kill()
 
 
-def captioning(photos: list[bytes], **options: Any) -> bytes:
+def make_caption_body(photos: list[bytes], **options: Any) -> bytes:
     """Return the body of a request for captions."""
     texts = [base64.b64encode(photo).decode() for photo in photos]
     return json.dumps({"photos": texts, **options}).encode()
 
 
-def flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
+def make_flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
     """Return a PNG of one colour, with a few kilobytes for any size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
     row = bytes(1 + (width * bits * {0: 1, 2: 3, 6: 4}[kind] + 7) // 8)
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
 
-    def chunk(name: bytes, content: bytes) -> bytes:
+    def make_chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
     head = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + make_chunk(b"IHDR", head) + make_chunk(b"IDAT", packed) + make_chunk(b"IEND", b"")
 
 
-def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any) -> bytes:
+def encode_image(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any) -> bytes:
     """Return a picture of coloured squares."""
     squares = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
     content = io.BytesIO()
@@ -113,60 +113,72 @@ def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any)
     return content.getvalue()
 
 
-def flat_tiff(width: int, height: int) -> bytes:
+def make_flat_tiff(width: int, height: int) -> bytes:
     """Return a TIFF of one colour in one strip."""
     content = io.BytesIO()
     Image.new("RGB", (width, height), "red").save(content, "TIFF", compression="tiff_lzw", strip_size=2**30)
     return content.getvalue()
 
 
-def flat_gif(width: int, height: int) -> bytes:
+def make_flat_gif(width: int, height: int) -> bytes:
     """Return a GIF of one colour."""
     content = io.BytesIO()
     Image.new("P", (width, height)).save(content, "GIF")
     return content.getvalue()
 
 
-def honest() -> bytes:
-    """Return a request as the page sends it."""
-    return captioning([encoded((60, 40), "PNG")])
+def make_normal_body() -> bytes:
+    """Return the body of a valid request, as the page sends it."""
+    return make_caption_body([encode_image((60, 40), "PNG")])
 
 
-def bombs(many: int) -> Iterator[tuple[str, bytes]]:
+def make_bombs(many: int) -> Iterator[tuple[str, bytes]]:
     """Yield requests of small files with large decoded images, `many` photos each."""
     side = 7000
-    yield "one-bit PNGs of 49 megapixels, too many", captioning([flat_png(side, side)] * 24)
-    yield "one-bit PNGs of 49 megapixels", captioning([flat_png(side, side)] * many)
-    yield "RGBA PNGs of 49 megapixels", captioning([flat_png(side, side, 8, 6)] * many)
-    yield "progressive JPEGs", captioning([encoded((side, side), "JPEG", progressive=True, quality=20)] * many)
-    yield "CMYK JPEGs", captioning([encoded((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * many)
-    yield "WebP files", captioning([encoded((side, 6000), "WEBP", quality=1, method=0)] * many)
-    yield "TIFFs of one strip", captioning([flat_tiff(side, side)] * many)
-    yield "GIFs", captioning([flat_gif(side, side)] * many)
+    yield "one-bit PNGs of 49 megapixels, too many", make_caption_body([make_flat_png(side, side)] * 24)
+    yield "one-bit PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side)] * many)
+    yield "RGBA PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side, 8, 6)] * many)
+    yield (
+        "progressive JPEGs",
+        make_caption_body([encode_image((side, side), "JPEG", progressive=True, quality=20)] * many),
+    )
+    yield (
+        "CMYK JPEGs",
+        make_caption_body([encode_image((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * many),
+    )
+    yield "WebP files", make_caption_body([encode_image((side, 6000), "WEBP", quality=1, method=0)] * many)
+    yield "TIFFs of one strip", make_caption_body([make_flat_tiff(side, side)] * many)
+    yield "GIFs", make_caption_body([make_flat_gif(side, side)] * many)
     yield "small values", b'{"photos":[' + b"0," * 19_000_000 + b"0]}"
     yield "unknown keys", b"{" + b",".join(b'"%d":0' % n for n in range(3_000_000)) + b"}"
     yield "nested lists", b'{"photos":' + b"[" * 39_000_000
     yield "one long text", b'{"photos":["' + b"A" * 39_000_000 + b'"]}'
-    yield "a model named 20,000 times", captioning([encoded((60, 40), "PNG")], models=["psst_multinomial"] * 20_000)
-    yield "60 photos, 100 candidates each", captioning([encoded((60, 40), "PNG")] * 60, among=True, samples=100)
+    yield (
+        "a model named 20,000 times",
+        make_caption_body([encode_image((60, 40), "PNG")], models=["psst_multinomial"] * 20_000),
+    )
+    yield (
+        "60 photos, 100 candidates each",
+        make_caption_body([encode_image((60, 40), "PNG")] * 60, among=True, samples=100),
+    )
 
 
 @contextmanager
-def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
+def hold_uploads(served: ServerProcess, many: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
     """Open uploads and send all but their last bytes, as far as the server reads them."""
     head = f"POST /caption HTTP/1.1\r\nHost: localhost\r\nContent-Length: {megabytes * 1_000_000}\r\n\r\n".encode()
     with ExitStack() as stack:
         clients = []
         for _ in range(many):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=300))
-            with suppress(OSError):  # the server has answered and closed the connection
+            with suppress(OSError):  # the server may answer and close the connection earlier
                 client.sendall(head + b"x" * (megabytes * 1_000_000 - 1000))
             clients.append(client)
         yield clients
 
 
 @contextmanager
-def half_requests(served: Served, many: int) -> Iterator[None]:
+def send_half_requests(served: ServerProcess, many: int) -> Iterator[None]:
     """Open connections that send half of a request's headers each; the server may close them."""
     with ExitStack() as stack:
         for _ in range(many):
@@ -176,26 +188,26 @@ def half_requests(served: Served, many: int) -> Iterator[None]:
         yield
 
 
-def status_of(client: socket.socket) -> int:
-    """Return the status of the answer to a client; 0 where the connection was closed first."""
+def read_status(client: socket.socket) -> int:
+    """Return the status of the answer to a client; 0 if the server closed the connection."""
     try:
         return int(client.recv(4000).split()[1])
     except (OSError, IndexError):
         return 0
 
 
-def too_much(served: Served, many: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
+def send_large_requests(served: ServerProcess, many: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
     """Send large requests; yield each with its fault: memory, or an honest request without an answer."""
-    for name, body in bombs(many):
+    for name, body in make_bombs(many):
         status, content = served.post("/caption", body)
-        yield name, _outcome(served, name, status, content)
-    with held_uploads(served, uploads) as clients:
-        yield "held uploads", _outcome(served, "held uploads", 503, b"")
+        yield name, _check_server(served, name, status, content)
+    with hold_uploads(served, uploads) as clients:
+        yield "held uploads", _check_server(served, "held uploads", 503, b"")
         for number, client in enumerate(clients):
-            status = status_of(client)
+            status = read_status(client)
             yield "held upload", "" if status in (0, 408, 503) else f"held upload {number}: {status}"
-    with half_requests(served, 600):
-        yield "600 connections with half of their headers", _outcome(served, "half of the headers", 0, b"")
+    with send_half_requests(served, 600):
+        yield "600 connections with half of their headers", _check_server(served, "half of the headers", 0, b"")
 
 
 PEAK = (
@@ -204,11 +216,11 @@ PEAK = (
 )
 
 
-def captioned(model: Path, folder: Path) -> Iterator[tuple[str, str]]:
+def caption_large_photos(model: Path, folder: Path) -> Iterator[tuple[str, str]]:
     """Caption two photos of 176 megapixels at once; yield their description and the fault."""
     side = 13_260
 
-    def peak(*photos: bytes) -> float:
+    def measure_peak(*photos: bytes) -> float:
         folder.mkdir(exist_ok=True)
         for number in range(2):
             (folder / f"{number}.png").write_bytes(photos[number % len(photos)])
@@ -219,25 +231,25 @@ def captioned(model: Path, folder: Path) -> Iterator[tuple[str, str]]:
         assert status in "01", done.stderr
         return int(most) * 1024 / 1e6
 
-    small = peak(encoded((60, 40), "PNG"))
+    small = measure_peak(encode_image((60, 40), "PNG"))
     for name, photo in (
-        ("one-bit", flat_png(side, side)),
-        ("RGB", flat_png(side, side, 8, 2)),
-        ("RGBA", flat_png(side, side, 8, 6)),
+        ("one-bit", make_flat_png(side, side)),
+        ("RGB", make_flat_png(side, side, 8, 2)),
+        ("RGBA", make_flat_png(side, side, 8, 6)),
     ):
-        above = peak(photo) - small
+        above = measure_peak(photo) - small
         yield name, "" if above <= BOUND else f"two {name} PNGs: {above:.0f} MB above the model"
 
 
-def _outcome(served: Served, name: str, status: int, content: bytes) -> str:
-    peak, honestly = served.memory("VmHWM"), served.post("/caption", honest())[0]
+def _check_server(served: ServerProcess, name: str, status: int, content: bytes) -> str:
+    peak, honest_status = served.memory("VmHWM"), served.post("/caption", make_normal_body())[0]
     if peak > BOUND:
         return f"{name}: {peak:.0f} MB above the model"
     if status not in (0, 200, 408, 413, 422, 503, 504):
         return f"{name}: {status}"
     if status != 200 and len(content) > 250:
         return f"{name}: an answer of {len(content)} bytes"
-    return "" if honestly == 200 else f"{name}: an honest request had {honestly}"
+    return "" if honest_status == 200 else f"{name}: the status of an honest request is {honest_status}"
 
 
 NUMBERS = (
@@ -251,7 +263,7 @@ TEXTS = (
 PHOTO = base64.b64encode(b"no photo").decode()
 
 
-def hostile_bodies() -> Iterator[tuple[str, bytes]]:
+def make_hostile_bodies() -> Iterator[tuple[str, bytes]]:
     """Yield the address and the content of requests that no page sends."""
     for number in NUMBERS:
         for key in ("beam", "samples"):
@@ -276,8 +288,8 @@ def hostile_bodies() -> Iterator[tuple[str, bytes]]:
         yield "/caption", content
 
 
-def hostile_outcome(address: str, body: bytes, status: int, content: bytes) -> str:
-    """Return the fault of the answer to a hostile request; none where it is a short line with a status of 4xx."""
+def check_hostile_answer(address: str, body: bytes, status: int, content: bytes) -> str:
+    """Return the fault of the answer to a hostile request; "" for a short line with a status of 4xx."""
     answer = f"{address} {body[:60]!r}: {status}"
     if not 400 <= status < 500:
         return answer

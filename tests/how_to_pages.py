@@ -1,4 +1,4 @@
-"""The pages of docs/how_to as patches: their titled blocks are files, or changes of files, of the project."""
+"""The pages of docs/how_to as patches: their titled blocks are files of the project, or changes of such files."""
 
 import os
 import re
@@ -32,21 +32,23 @@ def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml"
 def run_program(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in `folder`, a copy of the project, with the packages of the copy."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [preloaded_python.program("python"), "-c", program, *arguments]
+    command = [preloaded_python.find_program("python"), "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def follow(page: str, folder: Path) -> list[str]:
+def apply_page(page: str, folder: Path) -> list[str]:
     """Apply the titled blocks of a page to `folder`, a copy of the project; return the paths of the written files."""
     found = BLOCK.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
     for kind, path, text in found:
         file = folder / path
         assert file.exists() == (kind == "diff")
-        file.write_text(patched(file.read_text(encoding="utf-8"), text) if kind == "diff" else text, encoding="utf-8")
+        file.write_text(
+            apply_patch(file.read_text(encoding="utf-8"), text) if kind == "diff" else text, encoding="utf-8"
+        )
     return sorted({path for _, path, _ in found})
 
 
-def patched(before: str, patch: str) -> str:
+def apply_patch(before: str, patch: str) -> str:
     """Return `before` with the changes of a patch of one hunk without line numbers."""
     lines = patch.splitlines(keepends=True)
     old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
@@ -54,14 +56,18 @@ def patched(before: str, patch: str) -> str:
     return before.replace(old, new)
 
 
-def settings(page: str, folder: Path) -> dict[str, Any]:
+def read_settings(page: str, folder: Path) -> dict[str, Any]:
     """Return the parameters in the only untitled YAML block of a page; a copy of the block is written to `folder`."""
     (text,) = SETTINGS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
     (folder / f"{page}.yaml").write_text(text, encoding="utf-8")
     return read_mapping(folder / f"{page}.yaml")
 
 
-def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """Return `below` with the values of `above`, merged key by key at all levels."""
-    both = {key: merged(below[key], above[key]) for key in below.keys() & above.keys() if isinstance(above[key], dict)}
+    both = {
+        key: merge_settings(below[key], above[key])
+        for key in below.keys() & above.keys()
+        if isinstance(above[key], dict)
+    }
     return below | above | both

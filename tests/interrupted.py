@@ -1,4 +1,4 @@
-"""Stages of a toy world that are asked to end, or killed, at random instants and run again."""
+"""Stages of a toy world that get a signal at a random instant and run again."""
 
 import os
 import pkgutil
@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from toy_world import digests_below
+from toy_world import compute_digests
 
 import pipeline
 from pipeline.workflow.stage import OUTPUT_FOLDERS
@@ -37,19 +37,19 @@ STAGES = {
 SETTINGS = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0", "OMP_NUM_THREADS": "1"}
 
 
-class Started(Protocol):
-    """A started process."""
+class StageProcess(Protocol):
+    """A process that runs a stage."""
 
     pid: int
 
     def wait(self) -> int: ...
 
 
-Start = Callable[[Path, Sequence[str], Path], Started]
+Start = Callable[[Path, Sequence[str], Path], StageProcess]
 
 
-def started(world: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `python -m stages.…` in `world`, with its output in the file `said`."""
+def start_stage(world: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `python -m stages.…` in `world`, with its output in the file `log`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open(log, "wb") as file:
         return subprocess.Popen(
@@ -58,8 +58,8 @@ def started(world: Path, words: Sequence[str], log: Path) -> subprocess.Popen[by
         )  # fmt: skip
 
 
-class Forked:
-    """The same, forked from this process after its imports: all of its time is the stage's own work."""
+class ForkedStage:
+    """A stage in a fork of this process, which has the imports: all of its time is the stage's own work."""
 
     def __init__(self, world: Path, words: Sequence[str], log: Path) -> None:
         self.pid = os.fork()
@@ -89,7 +89,7 @@ class Forked:
 
 
 def import_everything() -> None:
-    """Import the packages of stages, so that forked processes have them; nothing of them runs."""
+    """Import the packages of stages, so that forked processes have them."""
     for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
         if not module.name.endswith("__main__"):
             with suppress(ImportError):
@@ -107,8 +107,8 @@ def import_everything() -> None:
 
 
 @dataclass(frozen=True)
-class Work:
-    """A stage with its options, its outputs, and their removal."""
+class StageWork:
+    """A stage with its options, and functions that return the digests of its outputs and remove them."""
 
     world: Path
     name: str
@@ -117,34 +117,36 @@ class Work:
     clear: Callable[[], None]
 
 
-def work_of(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> Work:
+def make_work(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> StageWork:
     """Return a stage that writes to a folder of its own in `scratch`."""
     out = scratch / name
     given = STAGES[name] if options is None else options
     words = (f"stages.{name}", *given, "--out", str(out))
-    return Work(world, name, words, partial(digests_below, out), partial(shutil.rmtree, out, ignore_errors=True))
+    return StageWork(world, name, words, partial(compute_digests, out), partial(shutil.rmtree, out, ignore_errors=True))
 
 
-def grid(world: Path) -> Work:
-    """Return the grid as work, with Snakemake, its cells and all other processes that it starts."""
+def make_grid_work(world: Path) -> StageWork:
+    """Return the stage `sweep`, with Snakemake and all other processes that it starts."""
     data = world / "data"
 
-    def outputs() -> dict[str, str]:
-        cells = digests_below(data / "cells")
+    def digest_outputs() -> dict[str, str]:
+        cells = compute_digests(data / "cells")
         made = {name: each for name, each in cells.items() if not name.endswith((".log", ".tsv", ".lock"))}
-        return made | digests_below(data / OUTPUT_FOLDERS["sweep"])
+        return made | compute_digests(data / OUTPUT_FOLDERS["sweep"])
 
-    def clear() -> None:
+    def remove_outputs() -> None:
         for folder in (data / "cells", data / OUTPUT_FOLDERS["sweep"], data / "checkpoints"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    return Work(world, "sweep", ("stages.sweep",), outputs, clear)
+    return StageWork(world, "sweep", ("stages.sweep",), digest_outputs, remove_outputs)
 
 
-def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = started, seed: int = 0) -> Iterator[str]:
+def interrupt(
+    work: StageWork, requests: Sequence[signal.Signals], start: Start = start_stage, seed: int = 0
+) -> Iterator[str]:
     """Send each request at a random instant of a stage, run the same command again, and yield its fault or "".
 
-    It has no fault where its outputs equal those of an undisturbed run.
+    A stage without fault has the outputs of an undisturbed run.
     """
     log = work.world / "data" / f"{work.name}.said"
     instants = random.Random(f"{work.name} {seed}")
@@ -153,31 +155,33 @@ def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = s
     status = start(work.world, work.words, log).wait()
     seconds, whole = time.monotonic() - began, work.outputs()
     if status or not whole:
-        raise RuntimeError(f"{work.name}, undisturbed, ended with {status}: {log.read_text()[-1000:]}")
+        raise RuntimeError(f"{work.name}: exit status {status} without a signal: {log.read_text()[-1000:]}")
     for request in requests:
         status = 0
-        while status == 0:  # it had ended before
+        while status == 0:  # the stage ended before the signal
             work.clear()
             process = start(work.world, work.words, log)
             time.sleep(instants.uniform(0, seconds))
             os.kill(process.pid, request)
             status = process.wait()
             seconds *= 1 if status else 0.9
-        yield _problem(work, request, status, log.read_text(), whole, start)
+        yield _find_fault(work, request, status, log.read_text(), whole, start)
     work.clear()
 
 
-def _problem(work: Work, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start) -> str:
+def _find_fault(
+    work: StageWork, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start
+) -> str:
     asked = request != signal.SIGKILL
     if status not in (-request, *([128 + request] if asked else [])):
-        return f"{work.name}: {request.name} ended it with {status}: {line[-300:]}"
+        return f"{work.name}: exit status {status} after {request.name}: {line[-300:]}"
     if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
-        return f"{work.name}: {request.name}, and it did not say so"
-    if status == -request and asked and work.outputs() not in ({}, whole):  # not before its work nor after it
-        return f"{work.name}: {request.name}, and it had begun, and said nothing"
+        return f"{work.name}: {request.name}, but no message that the same command continues"
+    if status == -request and asked and work.outputs() not in ({}, whole):  # the work had begun and had not ended
+        return f"{work.name}: {request.name} ended the stage during its work without a message"
     log = work.world / "data" / f"{work.name}.again"
     if status := start(work.world, work.words, log).wait():
-        return f"{work.name}: run again after {request.name} it ended with {status}: {log.read_text()[-300:]}"
+        return f"{work.name}: exit status {status} of the same command after {request.name}: {log.read_text()[-300:]}"
     found = work.outputs()
     if differ := sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name)):
         return f"{work.name}: after {request.name} other files: {', '.join(differ)}"

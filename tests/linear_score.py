@@ -6,10 +6,10 @@ from torch import Tensor
 from pipeline.types import Batch, Message
 
 
-class Taste:
+class LinearScore:
     """A score with a value for every caption of every image: linear in each word, without a listener.
 
-    It does not depend on the other captions.
+    The score of a caption does not depend on the other captions.
     """
 
     differentiable = True

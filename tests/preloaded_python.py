@@ -1,8 +1,8 @@
-"""A Python that has imported the large packages already: each process is forked from one server, without its imports.
+"""A Python with the large packages imported: one server imports them, and forks each new process.
 
-`program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests where the start of Python
-is not what they try. The new process imports MODULE and all of this project itself, from its own working folder. Other
-commands, and environments that change how Python starts, are given to the Python of this environment.
+`program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests that do not test the start of
+Python. The new process imports MODULE and this project itself, from its own working folder. The ordinary Python of this
+environment runs other commands, and every command if variables change how Python starts.
 
 `program` starts the server, which ends with the last test process.
 """
@@ -26,7 +26,7 @@ from types import ModuleType
 
 from filelock import FileLock
 
-FOLDER = "SAYWHICH_TEST_PYTHON"  # the environment's name of the folder that the test processes of a run share
+FOLDER = "SAYWHICH_TEST_PYTHON"  # the variable with the folder that the test processes of a run share
 REQUESTS = [int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 PROGRAMS = {"python": "", "dvc": "dvc", "snakemake": "snakemake"}  # programs, with the module that each runs
 KEPT = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # settings that the new process follows
@@ -47,7 +47,7 @@ words = sys.argv[1:]
 if module := {programs}[os.path.basename(sys.argv[0])]:
     words = ["-m", module, *words]
 plain = {{key for key in os.environ if key.startswith("PYTHON")}} <= {kept}
-ours = words[:1] == ["-m"] or (words[:1] == ["-c"] and "multiprocessing" not in words[1])  # which passes open files
+ours = words[:1] == ["-m"] or (words[:1] == ["-c"] and "multiprocessing" not in words[1])  # its code passes open files
 one_thread = os.environ.get("OMP_NUM_THREADS") == "1" or not words[1:2] or not words[1].startswith("stages.")
 try:
     if not ours or not plain or not one_thread:
@@ -77,7 +77,7 @@ os._exit(status)
 _leases: list[socket.socket] = []
 
 
-def program(name: str) -> str:
+def find_program(name: str) -> str:
     """Return the path of a preloaded `python`, `dvc` or `snakemake`, or `name` where tests have no folder for them."""
     if FOLDER not in os.environ or sys.platform != "linux":
         return sys.executable if name == "python" else name
@@ -88,16 +88,17 @@ def program(name: str) -> str:
         with FileLock(folder / "lock"):
             try:
                 lease.connect(address)
-            except OSError:  # none yet, or one that has ended
+            except OSError:  # the server has not started, or has ended
                 (folder / "socket").unlink(missing_ok=True)
-                _serve_elsewhere(folder, address)
+                _start_server(folder, address)
                 lease.connect(address)
         lease.sendall(LEASE)
-        _leases.append(lease)  # until this process ends
+        _leases.append(lease)  # the lease lasts until this process ends
     return str(folder / name)
 
 
-def _serve_elsewhere(folder: Path, address: str) -> None:
+def _start_server(folder: Path, address: str) -> None:
+    """Write the client programs, and start the server in a new process."""
     text = CLIENT.format(python=sys.executable, programs=PROGRAMS, kept=KEPT, address=address, requests=REQUESTS)
     for name in PROGRAMS:
         (folder / name).write_text(text)
@@ -115,7 +116,7 @@ def _serve_elsewhere(folder: Path, address: str) -> None:
 
 
 class Server:
-    """The server's connections: leases of test processes, and clients by the process that was forked for them."""
+    """The server's connections: leases of test processes, and clients by the id of their forked process."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
@@ -124,24 +125,24 @@ class Server:
         self.waiting = selectors.DefaultSelector()
         self.waiting.register(listener, selectors.EVENT_READ)
         # a pipe that becomes readable when a child ends
-        self.ended, write = os.pipe()
+        self.child_pipe, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        self.waiting.register(self.ended, selectors.EVENT_READ)
+        self.waiting.register(self.child_pipe, selectors.EVENT_READ)
 
     def serve(self) -> tuple[list[str], str, dict[str, str], list[int], int, list[int]] | None:
-        """Answer requests until the last lease ends (None); in a forked child return its request and files."""
+        """Answer requests until the last lease ends, then return None. A forked child returns its request and files."""
         while True:
             for key, _ in self.waiting.select():
                 if key.fileobj is self.listener:
                     if request := self._accept():
                         return request
-                elif key.fileobj == self.ended:
-                    os.read(self.ended, 4096)
+                elif key.fileobj == self.child_pipe:
+                    os.read(self.child_pipe, 4096)
                     self._report_ends()
                 elif key.fileobj.fileno() >= 0:  # not closed by `_report_ends` in this round
-                    self._over(key.fileobj)
+                    self._end_connection(key.fileobj)
             if not self.leases:
                 return None
 
@@ -173,19 +174,19 @@ class Server:
                 if connection := self.clients.pop(pid, None):
                     with suppress(OSError):
                         connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
-                    self._forget(connection)
+                    self._close_connection(connection)
 
-    def _over(self, connection: socket.socket) -> None:
-        """End the process of a client that was killed, or a lease."""
+    def _end_connection(self, connection: socket.socket) -> None:
+        """Close the connection of a client or a lease that ended; kill the client's process."""
         for pid, client in self.clients.items():
             if client is connection:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self.leases.discard(connection)
         self.clients = {pid: client for pid, client in self.clients.items() if client is not connection}
-        self._forget(connection)
+        self._close_connection(connection)
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _close_connection(self, connection: socket.socket) -> None:
         self.waiting.unregister(connection)
         connection.close()
 
@@ -241,7 +242,7 @@ def run_python(words: list[str], folder: str, environment: dict[str, str], ignor
 
 def main() -> None:
     """Import the packages, and fork a process for each client."""
-    for number in REQUESTS[::2]:  # a terminal's Ctrl-C and its end go to the clients, too
+    for number in REQUESTS[::2]:  # a terminal sends Ctrl-C and its hang-up to the clients, too
         signal.signal(number, signal.SIG_IGN)
     del sys.path[0]  # the tests' own folder
     for name in sys.argv[2:]:
@@ -249,7 +250,7 @@ def main() -> None:
             importlib.import_module(name)
     if registry := sys.modules.get("numba.core.registry"):
         for context in (registry.cpu_target.typing_context, registry.cpu_target.target_context):
-            context.refresh()  # takes longer than a small training, at a process's first compiled loop
+            context.refresh()  # numba does this once in a process, and it takes longer than a small training
     gc.collect()
     gc.freeze()
     server = Server(socket.socket(fileno=int(sys.argv[1])))

@@ -6,7 +6,7 @@ from pipeline.tracking import sender
 from pipeline.tracking.tracker import connect
 
 
-def waiting() -> list[Path]:
+def list_waiting_runs() -> list[Path]:
     return sorted(records.parent for records in Path("mlflow-spool").glob("*/records.jsonl"))
 
 
@@ -14,16 +14,16 @@ def sync() -> int:
     return sender.sync(Path("mlflow-spool"))
 
 
-def runs() -> dict:
+def find_runs() -> dict:
     """Return MLflow's runs by name."""
     tracker = connect()
     return {run.info.run_name: run for run in tracker.client.search_runs([tracker.experiment])}
 
 
-def history(run, metric: str) -> list[tuple[int, float]]:
+def read_history(run, metric: str) -> list[tuple[int, float]]:
     entries = connect().client.get_metric_history(run.info.run_id, metric)
     return sorted((entry.step, entry.value) for entry in entries)
 
 
-def artifact(run, path: str) -> Path:
+def find_artifact(run, path: str) -> Path:
     return Path(run.info.artifact_uri.removeprefix("file://")) / path

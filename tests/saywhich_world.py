@@ -1,4 +1,4 @@
-"""A repository's data folder with a small model in it, made by the project's own functions, and photos beside it."""
+"""A repository's data folder with a small model in it, made by functions of the project, and painted photos."""
 
 import json
 from pathlib import Path
@@ -29,8 +29,8 @@ def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
     return path
 
 
-def film(path: Path, seed: int, frames: int = 4, backwards: bool = False) -> Path:
-    """Write an animated GIF or PNG of so many such pictures, 100 ms each."""
+def write_film(path: Path, seed: int, frames: int = 4, backwards: bool = False) -> Path:
+    """Write an animated GIF or PNG of `frames` painted pictures, 100 ms each."""
     pictures = []
     for number in range(frames):
         with Image.open(paint(path.with_suffix(".frame.png"), 1000 * (seed + 1) + number)) as image:
@@ -52,7 +52,7 @@ def make_model(
 ) -> Path:
     """Write an untrained speaker and listener for the features in `data`; return their folder.
 
-    `known`: with digests of the data, as the train stage writes them.
+    With `known`, the weights have digests of the data, as the train stage writes them.
     """
     shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
     torch.manual_seed(seed)
@@ -84,7 +84,7 @@ def make_repository(folder: Path, images: CaptionedImages | None = None, **optio
         frames_per_second=options.pop("frames_per_second", None),
     )
     for i in range(12) if settings.frames else ():
-        film(data / "images" / f"{i}.png", i)
+        write_film(data / "images" / f"{i}.png", i)
     out, work = data / "features/main", folder / "work"
     images = images or CaptionedImages([f"{n}.png" for n in range(12)], 9, WORDS)
     extract(images, data / "images", out, work, settings, batch=5, detector=DETECTOR, **options)

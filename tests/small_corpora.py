@@ -1,4 +1,4 @@
-"""Small data sets on disk, and a web server that misbehaves on demand."""
+"""Small data sets on disk, and a web server that sends faulty answers on demand."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ WORDS = ["a red ball", "the red ball", "one ball", "a big red ball on grass", "a
 
 @pytest.fixture
 def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """A function that writes a Karpathy-form file of `count` images, changed by `change`, and their images."""
+    """Return a function that writes a Karpathy-form file of `count` images, changed by `change`, and their images."""
 
     def write(count: int = 8, change: Callable[[dict], None] = lambda data: None) -> tuple[Path, Path]:
         folder = tmp_path / "images"
@@ -48,33 +48,33 @@ def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
     return write
 
 
-class Web:
+class FaultyServer:
     """A web server on this machine, with a queue of faults per address, one per request."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.address = f"http://127.0.0.1:{server.server_port}"
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Callable[[BaseHTTPRequestHandler, bytes], None]]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path.lstrip("/")
-        self.asked.append((path, dict(request.headers)))
+        self.requests.append((path, dict(request.headers)))
         body = self.files.get(path, b"")
         if self.faults.get(path):
             self.faults[path].pop(0)(request, body)
         elif path in self.files:
-            self.honest(request, body)
+            self.send_file(request, body)
         else:
             request.send_error(404)
 
     def ranges(self) -> list[str | None]:
         """Return the range of each request, in order."""
-        return [headers.get("Range") for _, headers in self.asked]
+        return [headers.get("Range") for _, headers in self.requests]
 
     @staticmethod
-    def honest(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
-        """Answer ranges, If-Range and ETag by the standard; with `cut`, end the connection after so many bytes."""
+    def send_file(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
+        """Send the file with ranges, If-Range and ETag by the standard; with `cut`, end after that many bytes."""
         etag = f'"{hashlib.md5(body).hexdigest()}"'
         asked = request.headers.get("Range")
         start = 0
@@ -93,28 +93,28 @@ class Web:
         request.wfile.write(body[start:] if cut is None else body[start : start + cut])
 
     @classmethod
-    def cutting(cls, cut: int) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """Return a behaviour that sends `cut` bytes and then ends the connection."""
-        return lambda request, body: cls.honest(request, body, cut)
+    def make_cut(cls, cut: int) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+        """Return a fault that sends `cut` bytes and then ends the connection."""
+        return lambda request, body: cls.send_file(request, body, cut)
 
     @staticmethod
-    def sending(
+    def make_answer(
         status: int, headers: dict[str, str] | None = None, content: bytes | None = None
     ) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """Return a behaviour with this fixed answer; `content` is by default the file."""
+        """Return a fault that sends this fixed answer; `content` is by default the file."""
 
-        def behaviour(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        def send_answer(request: BaseHTTPRequestHandler, body: bytes) -> None:
             request.send_response(status)
             for name, value in (headers or {}).items():
                 request.send_header(name, value)
             request.end_headers()
             request.wfile.write(body if content is None else content)
 
-        return behaviour
+        return send_answer
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
+def web() -> Iterator[FaultyServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             web.answer(self)
@@ -123,7 +123,7 @@ def web() -> Iterator[Web]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web = Web(server)
+    web = FaultyServer(server)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield web

@@ -21,59 +21,64 @@ from pipeline.vocabulary import Vocabulary
 VOCABULARY, REGIONS, REGION, HIDDEN, WORDS, LONGEST = 11, 5, 6, 8, 7, 4
 
 
-def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, step: int = 0) -> DialogBatch:
+def make_batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, step: int = 0) -> DialogBatch:
     """Return all rounds of `dialogs` dialogs with answers of up to three words, the first of them empty."""
     rng = torch.Generator().manual_seed(seed)
 
-    def texts(*shape: int, least: int = 1) -> torch.Tensor:
+    def draw_texts(*shape: int, least: int = 1) -> torch.Tensor:
         tokens = torch.randint(1, VOCABULARY + 1, shape, generator=rng)
         lengths = torch.randint(least, shape[-1] + 1, shape[:-1], generator=rng)
         return tokens * (torch.arange(shape[-1]) < lengths.unsqueeze(-1))
 
     many = dialogs * rounds
-    answers = torch.cat([torch.zeros(1, LONGEST, dtype=torch.int64), texts(9, LONGEST - 1).new_zeros(9, LONGEST)])
-    answers[1:, : LONGEST - 1] = texts(9, LONGEST - 1)
+    answers = torch.cat([torch.zeros(1, LONGEST, dtype=torch.int64), draw_texts(9, LONGEST - 1).new_zeros(9, LONGEST)])
+    answers[1:, : LONGEST - 1] = draw_texts(9, LONGEST - 1)
     candidates = torch.stack([torch.randperm(len(answers), generator=rng)[:options] for _ in range(many)])
     truth = torch.randint(options, (many,), generator=rng)
     regions = torch.randn(dialogs, REGIONS, REGION, generator=rng).repeat_interleave(rounds, 0)
-    asked = DialogQuestions(texts(many, 5), texts(dialogs, rounds, 8), candidates, truth, answers)
+    asked = DialogQuestions(draw_texts(many, 5), draw_texts(dialogs, rounds, 8), candidates, truth, answers)
     captions = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(many, REGIONS, dtype=torch.bool)
     return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, rounds=asked)
 
 
-def encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **told: bool):
-    return ENCODERS[kind](words, REGION, HIDDEN, dropout, **told)
+def make_encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **options: bool):
+    return ENCODERS[kind](words, REGION, HIDDEN, dropout, **options)
 
 
-def generator(
-    kind: str = "hciae", decoder: str = "lstm", dropout: float = 0.0, seed: int = 0, **told: bool
+def make_generator(
+    kind: str = "hciae", decoder: str = "lstm", dropout: float = 0.0, seed: int = 0, **options: bool
 ) -> DialogDecoder:
     torch.manual_seed(seed)
     if decoder == "lstm":
-        return DialogDecoder(encoder(kind, dropout, **told), DialogLstm(VOCABULARY, HIDDEN, WORDS, dropout, LONGEST))
+        return DialogDecoder(
+            make_encoder(kind, dropout, **options), DialogLstm(VOCABULARY, HIDDEN, WORDS, dropout, LONGEST)
+        )
     inner = Transformer(VOCABULARY, HIDDEN, HIDDEN, 0, 2, 2, dropout, LONGEST)
-    return DialogDecoder(encoder(kind, dropout, HIDDEN, **told), inner)
+    return DialogDecoder(make_encoder(kind, dropout, HIDDEN, **options), inner)
 
 
-def discriminator(answer: str = "attention", dropout: float = 0.0, seed: int = 1, **options: bool) -> Discriminator:
+def make_discriminator(
+    answer: str = "attention", dropout: float = 0.0, seed: int = 1, **options: bool
+) -> Discriminator:
     torch.manual_seed(seed)
-    return Discriminator(encoder("hciae", dropout), VOCABULARY, answer, dropout, **options)
+    return Discriminator(make_encoder("hciae", dropout), VOCABULARY, answer, dropout, **options)
 
 
-PREPARED = ["a", "b", "c", "d", "e", "f", "g", "h"]  # the words of prepared dialogs; two letters beyond them are UNK
+# the words of prepared dialogs; the word "zz" of raw dialogs becomes UNK
+PREPARED = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
-def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
-    """Return dialogs of random words: questions and answers of up to four words, some equal once they are clipped."""
+def make_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
+    """Return dialogs of random words: questions and answers of up to four words, some equal after clipping."""
     rng = np.random.default_rng(seed)
 
-    def text(least: int, most: int) -> tuple[str, ...]:
+    def draw_text(least: int, most: int) -> tuple[str, ...]:
         return tuple(rng.choice([*PREPARED, "zz"], rng.integers(least, most + 1)).tolist())
 
-    answers = [("a", "b", "c", "d"), ("a", "b", "c", "e"), *dict.fromkeys(text(1, 3) for _ in range(12))]
-    questions = list(dict.fromkeys(text(1, 5) for _ in range(12)))
+    answers = [("a", "b", "c", "d"), ("a", "b", "c", "e"), *dict.fromkeys(draw_text(1, 3) for _ in range(12))]
+    questions = list(dict.fromkeys(draw_text(1, 5) for _ in range(12)))
     offered = np.stack([rng.permutation(len(answers))[:options] for _ in range(images * rounds)])
     relevance = rng.integers(0, 3, (images, rounds, options)).astype(np.float32) / 2
     relevance[0, 0] = np.nan
@@ -84,7 +89,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
         for r in range(rounds)
     }
     return Dialogs(
-        captions=tuple(text(2, 5) for _ in range(images)),
+        captions=tuple(draw_text(2, 5) for _ in range(images)),
         questions=tuple(questions),
         answers=tuple(answers),
         question=rng.integers(len(questions), size=(images, rounds)).astype(np.int32),
@@ -97,7 +102,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
     )
 
 
-def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[PreparedData, FeatureStore]:
+def write_dialog_corpus(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[PreparedData, FeatureStore]:
     """Write `dialogs` to `folder` in the prepared form, with images in alternating splits and random features."""
     images = tuple(
         CorpusImage(

@@ -1,4 +1,4 @@
-"""Stages that run in this process, in the working folder or in a folder of their own."""
+"""Functions that run stages in this process, in the working folder or in another folder."""
 
 import json
 import shutil
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.workflow import stage as door
+from pipeline.workflow import stage
 
 ROOT = Path(__file__).parents[1]
 
 
 def run_stage(name: str, *arguments: str) -> int:
     """Run a stage in the working folder, and return its exit status."""
-    return door.main(name, import_module(f"stages.{name}").run, arguments)
+    return stage.main(name, import_module(f"stages.{name}").run, arguments)
 
 
 def run_stages(folder: Path, params: dict[str, Any], *commands: tuple[str, ...], **environment: str) -> Path:
@@ -35,7 +35,7 @@ def run_stages(folder: Path, params: dict[str, Any], *commands: tuple[str, ...],
 
 
 def enter_copy(world: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy `world` into `folder`, to be changed, and make the copy the working folder."""
+    """Copy `world` into `folder`, and make the copy, which a test may change, the working folder."""
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     monkeypatch.chdir(shutil.copytree(world, folder / "world"))
     return folder / "world"

@@ -1,4 +1,4 @@
-"""The process tree of `make repro`, and requests to end it: the signal, and the process that receives it."""
+"""The process tree of `make repro`, and requests to end it: a signal, and the process that receives it."""
 
 import fcntl
 import json
@@ -18,17 +18,17 @@ from pathlib import Path
 
 import psutil
 import yaml
-from dummy_stages import STAGES, written
-from toy_world import stages_run
-from whole_profiles import profile
+from dummy_stages import STAGES, write_workspace
+from toy_world import list_run_stages
+from whole_profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 BOUND = 10.0  # seconds until the whole tree must have ended
-GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # to all of make's group; Ctrl-C; a closed terminal
+GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # signals to make's process group; Ctrl-C; a closed terminal
 KINDS: dict[str, Callable[[list[str]], bool]] = {
     "make": lambda words: words[0] == "make",
     "repro": lambda words: "pipeline.workflow.repro" in words,
-    "first": lambda words: words[0].endswith("python") and "pipeline.workflow.repro" in words,  # of a container
+    "first": lambda words: words[0].endswith("python") and "pipeline.workflow.repro" in words,  # in a container
     "dvc": lambda words: "pipeline.workflow.run_dvc" in words,
     "sweep": lambda words: "stages.sweep" in words,
     "snakemake": lambda words: "snakemake" in words,
@@ -65,16 +65,16 @@ sys.exit(run_command("train", work))
 SWEEP = {"cmd": "python -m stages.sweep", "params": ["sweep"], "deps": ["data/models"], "outs": ["data/sweep"]}
 
 
-def repository(folder: Path) -> None:
-    """Write a repository with two trainings and a grid of three cells, each as long as a file `long …` exists."""
-    written(folder, train=TRAIN)
-    params = profile("scenes")
+def write_repository(folder: Path) -> None:
+    """Write a repository with two trainings and a grid of three cells, which run while a file `long …` exists."""
+    write_workspace(folder, train=TRAIN)
+    params = load_profile("scenes")
     params["methods"] = {name: params["methods"][name] for name in ("mle", "luo")}
     params["sweep"] = {"seeds": [1], "grid": {"luo": {"lambda": [0.5, 0.6, 0.7]}}}
     (folder / "params.yaml").write_text(json.dumps(params))
     stages = yaml.safe_load(STAGES)["stages"]
     for name in ("adapt", "evaluate"):
-        stages[name] |= {"foreach": {"luo": {"from": "luo"}}}  # the grid has its own
+        stages[name] |= {"foreach": {"luo": {"from": "luo"}}}  # the cells of the grid have their own
         stages[name]["do"] |= {"cmd": "true", "outs": []}
     for stage in stages.values():
         stage["do"]["deps"] = ["data/prepared"]
@@ -83,13 +83,13 @@ def repository(folder: Path) -> None:
     (folder / ".dvc").mkdir()
     (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     shutil.copy(ROOT / "stages/sweep.py", folder / "stages")
-    installed(folder)
+    mark_installed(folder)
     (folder / "data/report").mkdir()
     (folder / "data/report/table.md").write_text("a table\n")
 
 
-def installed(folder: Path) -> None:
-    """Make `make` install nothing in a repository, so that programs are those of PATH."""
+def mark_installed(folder: Path) -> None:
+    """Mark a repository as installed, so that `make` installs nothing and runs the programs of PATH."""
     for name in ("Makefile", "pyproject.toml", "constraints-hashed.txt", "requirements-uv.txt"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".venv").mkdir(exist_ok=True)
@@ -97,8 +97,8 @@ def installed(folder: Path) -> None:
 
 
 @dataclass
-class Tree:
-    """The processes that `make repro` has started in `folder`; a person types at `terminal`."""
+class ProcessTree:
+    """The processes that `make repro` has started in `folder`; keys are written to `terminal`."""
 
     folder: Path
     make: subprocess.Popen[bytes]
@@ -110,7 +110,7 @@ class Tree:
             return [psutil.Process(self.make.pid), *psutil.Process(self.make.pid).children(recursive=True)]
         return []
 
-    def of(self, kind: str) -> list[psutil.Process]:
+    def find(self, kind: str) -> list[psutil.Process]:
         """Return the processes of one of KINDS, the oldest first."""
         found = []
         for process in self.processes():
@@ -123,17 +123,17 @@ class Tree:
         """Wait until `ready` holds."""
         deadline = time.monotonic() + 600
         while not ready():
-            assert self.make.poll() is None, self.printed()
-            assert time.monotonic() < deadline, self.printed()
+            assert self.make.poll() is None, self.read_output()
+            assert time.monotonic() < deadline, self.read_output()
             time.sleep(0.05)
 
-    def printed(self) -> str:
+    def read_output(self) -> str:
         return (self.folder / "printed.txt").read_text()
 
     def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
         """Send `request` to one process, or to make's process group, or let the terminal send it.
 
-        Return what is alive after `bound` seconds.
+        Return the processes that are alive after `bound` seconds.
         """
         tree = self.processes()
         if kind == KEYBOARD:
@@ -144,11 +144,11 @@ class Tree:
         elif kind == GROUP:
             os.killpg(self.make.pid, request)
         else:
-            self.of(kind)[0].send_signal(request)
+            self.find(kind)[0].send_signal(request)
         deadline = time.monotonic() + bound
-        while time.monotonic() < deadline and (self.make.poll() is None or any(map(_alive, tree))):
+        while time.monotonic() < deadline and (self.make.poll() is None or any(map(_is_alive, tree))):
             time.sleep(0.05)
-        return [process for process in tree if _alive(process)]
+        return [process for process in tree if _is_alive(process)]
 
     def close(self) -> None:
         """Close the terminal, if there is one."""
@@ -157,14 +157,14 @@ class Tree:
             self.terminal = None
 
 
-def _alive(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
-def began(folder: Path) -> list[str]:
-    """Return the trainings that have begun, by their folders."""
+def list_begun_trainings(folder: Path) -> list[str]:
+    """Return the folders of the trainings that have begun."""
     path = folder / "began.txt"
     return [line.split()[2] for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -173,11 +173,13 @@ CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 @contextmanager
-def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bool = False) -> Iterator[Tree]:
-    """Run `nohup make repro &` or `setsid make repro` in `folder`; end all of it after the block.
+def start_tree(
+    folder: Path, nohup: bool = True, container: bool = False, terminal: bool = False
+) -> Iterator[ProcessTree]:
+    """Run `nohup make repro &` or `setsid make repro` in `folder`; end the whole tree after the block.
 
-    `container`: repro itself, as process 1 of a namespace of its own. `terminal`: `make repro` in the foreground of a
-    terminal.
+    With `container`, repro runs without make, as process 1 of its own namespace. With `terminal`, `make repro` runs in
+    the foreground of a terminal.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MLFLOW_", "OMP_"))}
     environment = inherited | {
@@ -195,7 +197,7 @@ def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bo
         )  # fmt: skip
     if terminal:
         os.close(keyboard)
-    found = Tree(folder, make, typed)
+    found = ProcessTree(folder, make, typed)
     try:
         yield found
     finally:
@@ -206,65 +208,65 @@ def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bo
         found.close()
 
 
-def stopped(world: Path, times: int, seed: int = 0) -> Iterator[str]:
+def stop_repeatedly(world: Path, times: int, seed: int = 0) -> Iterator[str]:
     """Stop `make repro` in the toy world at random instants, and yield the fault of each stop or "".
 
-    A stop has no fault where its processes end within BOUND, none starts afterwards, and the same command continues to
-    the same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the process group or to one process of a random kind.
+    A stop has no fault if its processes end within BOUND, none starts afterwards, and the same command then gives the
+    same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the process group or to one process of a random kind.
     """
-    installed(world)
+    mark_installed(world)
     random_ = random.Random(seed)
     began_at = time.monotonic()
-    whole = _repeated(world)
+    whole = _repeat(world)
     seconds = time.monotonic() - began_at
     for request in islice(cycle((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)), times):
         problem = None
-        while problem is None:  # it had ended before
+        while problem is None:  # None: the run ended before the stop
             _clear(world)
             problem = _stop(world, request, random_.uniform(0, seconds), random_)
-        if not problem and (others := whole.items() ^ _repeated(world, clear=False).items()):
+        if not problem and (others := whole.items() ^ _repeat(world, clear=False).items()):
             names = ", ".join(sorted({name for name, _ in others}))
-            problem = f"{request.name}: other outputs than undisturbed: {names}"
+            problem = f"{request.name}: other outputs than those of an undisturbed run: {names}"
         yield problem
 
 
 def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.Random) -> str | None:
     kind = GROUP if random_.random() < 0.4 else ""
     nohup = request == signal.SIGTERM or (request == signal.SIGINT and kind == GROUP)
-    with tree(world, nohup) as running:
+    with start_tree(world, nohup) as running:
         try:
             running.make.wait(seconds)
             return None
         except subprocess.TimeoutExpired:
-            kind = kind or random_.choice([each for each in KINDS if running.of(each)])
+            kind = kind or random_.choice([each for each in KINDS if running.find(each)])
         try:
             alive = running.stop(kind, request)
-        except IndexError:  # it has just ended
+        except IndexError:  # the process has just ended
             return None
-        printed, status = running.printed(), running.make.poll()
-    left = [process for process in psutil.process_iter() if _alive(process) and _folder(process) == str(world)]
+        printed, status = running.read_output(), running.make.poll()
+    left = [process for process in psutil.process_iter() if _is_alive(process) and _read_folder(process) == str(world)]
     what = f"{request.name} to {kind}"
     if status == 0:
         return None
     if alive or left:
-        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_name(each) for each in [*alive, *left]}))}"
+        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_read_name(each) for each in [*alive, *left]}))}"
     if status not in (2, -request) or "Traceback" in printed:
         return f"{what}: status {status}: {printed[-200:]}"
-    if printed.count("repro: ended by") != 1 and stages_run(printed):
-        return f"{what}: it did not say once what was ended: {printed[-200:]}"
+    if printed.count("repro: ended by") != 1 and list_run_stages(printed):
+        return f"{what}: expected one line about the ended run: {printed[-200:]}"
     return ""
 
 
-def _repeated(world: Path, clear: bool = True) -> dict[str, str]:
-    """Return the digests of the outputs of DVC's stages after `make repro`.
+def _repeat(world: Path, clear: bool = True) -> dict[str, str]:
+    """Run `make repro`, and return the digests of the outputs of DVC's stages.
 
-    The report is left out: one of its tables has processor seconds.
+    The report is left out, since one of its tables has processor seconds.
     """
     if clear:
         _clear(world)
-    with tree(world) as running:
+    with start_tree(world) as running:
         if running.make.wait():
-            return {"make repro failed": running.printed()[-300:]}
+            return {"make repro failed": running.read_output()[-300:]}
     stages = yaml.safe_load((world / "dvc.lock").read_text())["stages"]
     return {
         out["path"]: out["md5"] for name, stage in stages.items() if name != "report" for out in stage.get("outs", ())
@@ -277,21 +279,21 @@ def _clear(world: Path) -> None:
     (world / "dvc.lock").unlink(missing_ok=True)
 
 
-def _name(process: psutil.Process) -> str:
+def _read_name(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         return process.name()
     return "a process that has ended since"
 
 
-def _folder(process: psutil.Process) -> str:
+def _read_folder(process: psutil.Process) -> str:
     with suppress(psutil.Error):
         return process.cwd()
     return ""
 
 
 def _ignore_sigint() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell without job control does for what it starts by `&`
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in commands that a shell without job control starts by `&`
 
 
 def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # its keys send signals to the foreground, which is make's process group
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # keys send signals to the foreground, which is make's process group

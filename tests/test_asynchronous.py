@@ -9,8 +9,17 @@ from contextlib import contextmanager
 import pytest
 import torch
 from every_method import METHODS
-from test_methods import made
-from test_plain import LEAST, SAMPLES, by_likelihood, rng, same, through_words, unseen, world
+from test_methods import build_method
+from test_plain import (
+    MIN_WEIGHTS,
+    SAMPLES,
+    add_null_images,
+    compare_values,
+    make_generator,
+    make_pathwise_channels,
+    make_score_function_channels,
+    world,
+)
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -34,53 +43,61 @@ __all__ = ["world"]
 
 
 @contextmanager
-def asynchronous() -> Iterator[None]:
-    """Treat the CPU as a device that would have to be waited for."""
+def simulate_asynchrony() -> Iterator[None]:
+    """Treat the CPU as a device with asynchronous kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "is_synchronous", lambda device: False)
         yield
 
 
-def as_long(x: torch.Tensor, steps: int) -> torch.Tensor:
+def pad_steps(x: torch.Tensor, steps: int) -> torch.Tensor:
     """Return `x` (N, T, …) padded with zeros to (N, steps, …)."""
     return torch.cat([x, x.new_zeros(len(x), steps - x.shape[1], *x.shape[2:])], 1)
 
 
 def check_captions(found: Message, expected: Message) -> None:
-    """Compare captions; on a GPU they have positions for the largest number of words."""
+    """Compare captions; on a GPU, captions have positions for the largest number of words."""
     steps = found.tokens.shape[1]
-    assert torch.equal(found.tokens, as_long(expected.tokens, steps))
-    assert torch.equal(found.mask, as_long(expected.mask, steps))
+    assert torch.equal(found.tokens, pad_steps(expected.tokens, steps))
+    assert torch.equal(found.mask, pad_steps(expected.mask, steps))
     assert torch.equal(found.images, expected.images)
     assert (found.samples, found.forced) == (expected.samples, expected.forced)
 
 
-@pytest.mark.parametrize("name", through_words())
+@pytest.mark.parametrize("name", make_pathwise_channels())
 def test_text_embeddings_of_captions_are_the_same(world, name):
     speaker, listener, batch = world
-    message = generate(speaker, batch, through_words()[name], rng())
+    message = generate(speaker, batch, make_pathwise_channels()[name], make_generator())
     text_vectors, rows = listener.encode_text(message), message.distributions(speaker.vocabulary)
-    with asynchronous():
-        other = generate(speaker, batch, through_words()[name], rng())
+    with simulate_asynchrony():
+        other = generate(speaker, batch, make_pathwise_channels()[name], make_generator())
         check_captions(other, message)
         assert other.tokens.shape[1] == speaker.max_words
         silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
         other_rows = other.distributions(speaker.vocabulary)
-        assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= LEAST
-        assert same(listener.encode_text(other), text_vectors, (speaker, listener), (speaker, listener)) >= LEAST + 5
+        assert compare_values(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= MIN_WEIGHTS
+        assert (
+            compare_values(listener.encode_text(other), text_vectors, (speaker, listener), (speaker, listener))
+            >= MIN_WEIGHTS + 5
+        )
 
 
-@pytest.mark.parametrize("name", by_likelihood())
+@pytest.mark.parametrize("name", make_score_function_channels())
 def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name):
     speaker, _, batch = world
-    message = generate(speaker, batch, by_likelihood()[name], rng())
-    with asynchronous():
-        other = generate(speaker, batch, by_likelihood()[name], rng())
+    message = generate(speaker, batch, make_score_function_channels()[name], make_generator())
+    with simulate_asynchrony():
+        other = generate(speaker, batch, make_score_function_channels()[name], make_generator())
         check_captions(other, message)
         steps = other.tokens.shape[1]
-        assert same(other.log_probs, as_long(message.log_probs, steps), (speaker,), (speaker,)) >= LEAST
+        assert (
+            compare_values(other.log_probs, pad_steps(message.log_probs, steps), (speaker,), (speaker,)) >= MIN_WEIGHTS
+        )
         if message.entropies is not None:
-            assert same(other.entropies, as_long(message.entropies, steps), (speaker,), (speaker,)) >= LEAST
+            assert (
+                compare_values(other.entropies, pad_steps(message.entropies, steps), (speaker,), (speaker,))
+                >= MIN_WEIGHTS
+            )
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
         every = other.logits()
     own = message.logits()
@@ -90,33 +107,33 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
         x[at.argsort()]
         for x, at in ((every.probabilities[every.valid], every.positions[every.valid]), (own.probabilities, place))
     )
-    assert same(left, right, (speaker,), (speaker,)) >= LEAST
+    assert compare_values(left, right, (speaker,), (speaker,)) >= MIN_WEIGHTS
 
 
 def test_the_divergence_from_another_speaker_is_the_same(world):
-    """Positions behind a caption's end have none."""
+    """The divergence is 0 at positions behind a caption's end."""
     speaker, _, batch = world
     reference = copy_frozen(speaker)
     with torch.no_grad():
         reference.logit.bias += torch.linspace(-1, 1, len(reference.logit.bias))
     score, channel = ReferenceDivergence(reference), Multinomial(SAMPLES)
-    expected = score.per_token(generate(speaker, batch, channel, rng()), batch)
-    with asynchronous():
-        found = score.per_token(generate(speaker, batch, channel, rng()), batch)
+    expected = score.per_token(generate(speaker, batch, channel, make_generator()), batch)
+    with simulate_asynchrony():
+        found = score.per_token(generate(speaker, batch, channel, make_generator()), batch)
     assert expected.max() > 0.01
-    assert same(found, as_long(expected, found.shape[1]), (speaker,), (speaker,)) >= LEAST
+    assert compare_values(found, pad_steps(expected, found.shape[1]), (speaker,), (speaker,)) >= MIN_WEIGHTS
 
 
 @pytest.mark.parametrize("with_null_image", [False, True])
 def test_teacher_forcing_is_the_same(world, with_null_image):
-    speaker, _, batch = unseen(world) if with_null_image else world
+    speaker, _, batch = add_null_images(world) if with_null_image else world
     speaker.train(not isinstance(speaker, Transformer))  # dropout depends on the number of steps
-    message = teacher_force(speaker, batch, rng())
-    with asynchronous():
-        other = teacher_force(speaker, batch, rng())
+    message = teacher_force(speaker, batch, make_generator())
+    with simulate_asynchrony():
+        other = teacher_force(speaker, batch, make_generator())
         assert torch.equal(other.mask, message.mask)
         assert not message.mask.all()
-        assert same(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= LEAST
+        assert compare_values(other.log_probs, message.log_probs, (speaker,), (speaker,)) >= MIN_WEIGHTS
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
 
 
@@ -127,26 +144,26 @@ def test_teacher_forcing_is_the_same(world, with_null_image):
 )
 @pytest.mark.parametrize("guided", [False, True])
 def test_captions_without_a_gradient_are_the_same(world, channel, guided):
-    speaker, _, batch = unseen(world)
+    speaker, _, batch = add_null_images(world)
     speaker = GuidedDecoder(speaker, 2.0) if guided else speaker
-    message = generate(speaker, batch, channel, rng())
-    with asynchronous():
-        check_captions(generate(speaker, batch, channel, rng()), message)
+    message = generate(speaker, batch, channel, make_generator())
+    with simulate_asynchrony():
+        check_captions(generate(speaker, batch, channel, make_generator()), message)
 
 
 def test_continuations_give_the_same_credit(toy):
-    """A caption has them from each place: that a GPU may have more places would change what is drawn for each."""
+    """Rollouts start at each position, so captions with more positions on a GPU would draw other rollouts."""
     speaker, score, channel = toy.agents(dropout=0.4).speaker.train(), CiderScore(toy.cider), Multinomial(SAMPLES)
 
-    def worth() -> tuple[torch.Tensor, Message]:
+    def compute_credit() -> tuple[torch.Tensor, Message]:
         rollouts = StepRollouts(speaker, toy.batch(), seed=1)
-        message = rollouts.of(channel)
+        message = rollouts.get_message(channel)
         return MonteCarloCredit(2)(score(message, toy.batch()), score, channel, rollouts), message
 
-    expected, message = worth()
+    expected, message = compute_credit()
     assert message.tokens.shape[1] == speaker.max_words
-    with asynchronous():
-        found, other = worth()
+    with simulate_asynchrony():
+        found, other = compute_credit()
     assert torch.equal(other.tokens, message.tokens)
     torch.testing.assert_close(found[message.mask], expected[message.mask])
 
@@ -154,27 +171,27 @@ def test_continuations_give_the_same_credit(toy):
 @pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [*METHODS, "relaxed"])
 def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
-    def method() -> Method:
+    def make_method() -> Method:
         agents = toy.agents(dropout=0.3, decoder=recurrent)
         torch.manual_seed(1)  # critics are drawn
         if name != "relaxed":
-            return made(name, agents)
+            return build_method(name, agents)
         method = with_relax(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
-        for parameter in method.agents["critic"].parameters():  # a control begins as 0, and would count for nothing
+        for parameter in method.agents["critic"].parameters():  # a control starts at 0 and would have no effect
             torch.nn.init.normal_(parameter)
         return method
 
-    expected = step(method(), toy)
-    with asynchronous():
-        found = step(method(), toy)
+    expected = compute_step(make_method(), toy)
+    with simulate_asynchrony():
+        found = compute_step(make_method(), toy)
     assert found.keys() == expected.keys()
     assert len(expected) > 15
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, atol=1e-6, rtol=1e-4, msg=lambda text, k=key: f"{k}: {text}")
 
 
-class NoReads(TorchDispatchMode):
-    """Fails where a GPU would be waited for: a number is read, a shape depends on numbers, or the host's are copied."""
+class SynchronisationGuard(TorchDispatchMode):
+    """A dispatch mode that fails where a GPU waits: for reads, shapes that depend on values, and host data."""
 
     waits = (
         "_local_scalar_dense",
@@ -203,13 +220,13 @@ class NoReads(TorchDispatchMode):
 @pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
-    """A CUDA graph needs every action of a step to be known before its numbers are."""
-    method, batch = made(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
-    with asynchronous():
-        method.step(batch, seed=2)  # makes everything that is made once
+    """A CUDA graph fixes the operations of a step before its values are computed."""
+    method, batch = build_method(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
+    with simulate_asynchrony():
+        method.step(batch, seed=2)  # creates what later steps reuse
         for read_by in ("tolist", "numpy"):
             monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
-        with NoReads():
+        with SynchronisationGuard():
             losses, _ = method.step(batch, seed=2)
             sum(losses.values()).backward()
 
@@ -217,11 +234,11 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
 @pytest.mark.parametrize("wait", [lambda x: x.sum().item(), lambda x: x.nonzero(), lambda x: x[x > 0], torch.tensor])
 def test_synchronisation_would_be_detected(wait):
     x = torch.arange(3)
-    with NoReads(), pytest.raises(AssertionError, match="waits for the device"):
+    with SynchronisationGuard(), pytest.raises(AssertionError, match="waits for the device"):
         wait([1, 2] if wait is torch.tensor else x)
 
 
-def step(method: Method, toy) -> dict[str, torch.Tensor]:
+def compute_step(method: Method, toy) -> dict[str, torch.Tensor]:
     """Return the losses, the report, and the gradients of all agents."""
     losses, report = method.step(toy.batch(), seed=2)
     sum(losses.values()).backward()

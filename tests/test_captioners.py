@@ -1,4 +1,4 @@
-"""A pretrained captioner goes through the real stages: its tokens, its tower's regions, pretraining, joint training."""
+"""A pretrained captioner in the real stages: its tokens, its tower's regions, pretraining, joint training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from stage_runs import run_stage
-from test_own_photos import photo_repository
+from test_own_photos import enter_photo_repository
 from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
-from whole_profiles import profile, profile_text
+from whole_profiles import load_profile, read_profile_text
 
 from pipeline.composition.joint import text_scorer
 from pipeline.config.load import load
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.skipif(
 ROOT = Path(__file__).parents[1]
 
 
-def small(params: dict) -> dict:
-    """Return the profile folder with the captioner as its network and speaker, and one epoch of everything."""
+def set_captioner(params: dict) -> dict:
+    """Set the captioner as network and speaker of the profile folder, and one epoch for each training."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["prepare"] |= {"tokenizer": "captioner", "min_count": None, "max_words": 8}
     params["features"]["main"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
@@ -59,8 +59,8 @@ def small(params: dict) -> dict:
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    """A working folder with ten photos, and a tiny BLIP in the folder `captioner`."""
-    folder = photo_repository(tmp_path, small(profile("folder")), monkeypatch)
+    """Return a working folder with ten photos, and with a tiny BLIP in the folder `captioner`."""
+    folder = enter_photo_repository(tmp_path, set_captioner(load_profile("folder")), monkeypatch)
     write_captioner("blip", tmp_path / "captioner")
     return folder
 
@@ -80,7 +80,7 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     assert (store.pooled_size, store.regions_shape) == (24, (REGIONS, 24))
     for role in ("listener", "speaker", "judge"):
         assert run_stage("pretrain", "--role", role) == 0
-    shutil.rmtree("captioner")  # nobody needs it, nor its tokenizer, from here on
+    shutil.rmtree("captioner")  # later stages need neither the captioner nor its tokenizer
     for stage in ("train", "adapt", "evaluate"):
         assert run_stage(stage, "--method", "psst_multinomial") == 0
     learned, before = (
@@ -165,7 +165,7 @@ def test_incompatible_settings_are_reported_in_one_line(photos, override, messag
 
 
 def test_only_captioners_have_lora(tmp_path):
-    (tmp_path / "params.yaml").write_text(profile_text("folder"), encoding="utf-8")
+    (tmp_path / "params.yaml").write_text(read_profile_text("folder"), encoding="utf-8")
     with pytest.raises(UserError, match="lora goes with architecture hub, not with att2in"):
         load(tmp_path / "params.yaml", ["pretrain.speaker.lora={rank: 2, alpha: 4}"])
 

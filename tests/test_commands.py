@@ -21,18 +21,19 @@ BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}  # PROFILE of make record that are no profiles
+# values of PROFILE that `make record` takes besides profiles
+RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}
 
 
-def commands(path: Path) -> list[list[str]]:
+def read_commands(path: Path) -> list[list[str]]:
     """Return the words of each command in a document's blocks of shell."""
     lines = "\n".join(BLOCK.findall(path.read_text(encoding="utf-8"))).replace("\\\n", " ").splitlines()
     parts = [part for line in lines for part in re.split(r"&&|;|\|", re.sub(r"(^| )#.*", "", line))]
     return [words for part in parts if (words := shlex.split(part))]
 
 
-def wrong(words: list[str], written: set[str]) -> str | None:
-    """Return the names in a command that do not exist; `written`: profiles that the document makes before."""
+def find_unknown_names(words: list[str], written: set[str]) -> str | None:
+    """Return the names in a command that do not exist; `written` holds profiles that the document itself writes."""
     while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
         words = words[1:]
     if not words:
@@ -66,21 +67,21 @@ def wrong(words: list[str], written: set[str]) -> str | None:
         parser = ArgumentParser()
         import_module(f"saywhich.commands.{rest[0]}").add(parser)
         given = {word for part in rest for word in re.findall(r"--[a-z][a-z-]*", part)}
-        return ", ".join(sorted(given - options_of(parser))) or None
+        return ", ".join(sorted(given - list_options(parser))) or None
     return None
 
 
-def options_of(parser: ArgumentParser) -> set[str]:
+def list_options(parser: ArgumentParser) -> set[str]:
     """Return the options of a parser and of its subcommands."""
     chosen = [action.choices.values() for action in parser._actions if isinstance(action, _SubParsersAction)]
-    return {"--help", *parser._option_string_actions, *chain.from_iterable(map(options_of, chain(*chosen)))}
+    return {"--help", *parser._option_string_actions, *chain.from_iterable(map(list_options, chain(*chosen)))}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_command_of_the_documents_exists(path):
     found, written = [], set(re.findall(r"^# profiles/(\w+)\.yaml$", path.read_text(encoding="utf-8"), re.MULTILINE))
-    for words in commands(path):
-        if missing := wrong(words, written):
+    for words in read_commands(path):
+        if missing := find_unknown_names(words, written):
             found.append(f"{shlex.join(words)}: {missing}")
     assert found == []
 
@@ -97,6 +98,6 @@ def test_an_unknown_command_in_a_document_is_detected():
         ("saywhich nothing a.jpg", "nothing"),
         ("saywhich judge a.json --images photos [--metric CIDEr]", "--metric"),
     ):
-        found = wrong(shlex.split(line), set())
+        found = find_unknown_names(shlex.split(line), set())
         assert found == missing or (missing.endswith(": ") and found.startswith(missing))
-    assert sum(len(commands(path)) for path in DOCUMENTS) > 50
+    assert sum(len(read_commands(path)) for path in DOCUMENTS) > 50

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Toy, reward_models
+from conftest import Toy, make_reward_models
 from every_method import IN_DIALOGS, METHODS
-from small_dialogs import batch as dialog_batch
-from small_dialogs import discriminator, generator
-from test_methods import made
+from small_dialogs import make_batch as dialog_batch
+from small_dialogs import make_discriminator, make_generator
+from test_methods import build_method
 from toy_batches import ToyBatches
 
 from pipeline.channels.hard import Beam, Greedy
@@ -68,9 +68,9 @@ def same_numbers(monkeypatch) -> None:
     monkeypatch.setattr(BatchRandom, "draw", draw)
 
 
-def rewards_on(device: torch.device) -> RewardModels:
+def make_rewards(device: torch.device) -> RewardModels:
     """Return the toy world's reward models on `device`, as `load_rewards` returns them."""
-    models = reward_models()
+    models = make_reward_models()
     for module in (models.retriever.encoder, models.discriminator, models.grammar):
         module.to(device)
     models.retriever.vectors = models.retriever.vectors.to(device)
@@ -79,20 +79,20 @@ def rewards_on(device: torch.device) -> RewardModels:
     return models
 
 
-def method_on(device: torch.device, name: str, toy: Toy, decoder: str = "att2in", dropout: float = 0.3) -> Method:
+def make_method(device: torch.device, name: str, toy: Toy, decoder: str = "att2in", dropout: float = 0.3) -> Method:
     """Return a method of the toy world whose modules, CIDEr-D and rewards are on `device`."""
     agents = toy.agents(dropout=dropout, decoder=decoder)
     agents = replace(agents, cider=agents.cider.to(device))
     torch.manual_seed(1)  # critics are drawn
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("test_methods.reward_models", lambda: rewards_on(device))
-        method = made(name, agents)
+        patch.setattr("test_methods.make_reward_models", lambda: make_rewards(device))
+        method = build_method(name, agents)
     for module in method.modules().values():
         module.to(device)
     return method
 
 
-def step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
+def compute_step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
     """Return the losses, the report, and the gradients of all agents of one step, on the CPU."""
     learners = method.freeze(batch.step)
     for role, agent in method.agents.items():
@@ -117,31 +117,31 @@ def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 @pytest.mark.parametrize("name", METHODS)
 def test_losses_and_gradients_equal_the_cpus(toy, name, decoder, same_numbers):
     dropout = 0.0 if decoder == "transformer" else 0.3  # its dropout depends on the number of steps
-    expected = step(method_on(CPU, name, toy, decoder, dropout), toy.batch())
-    found = step(method_on(GPU, name, toy, decoder, dropout), toy.batch().to(GPU))
+    expected = compute_step(make_method(CPU, name, toy, decoder, dropout), toy.batch())
+    found = compute_step(make_method(GPU, name, toy, decoder, dropout), toy.batch().to(GPU))
     check_same(found, expected, least=10)
 
 
 @pytest.mark.parametrize("name", IN_DIALOGS)
 def test_losses_and_gradients_of_dialogs_equal_the_cpus(name, same_numbers):
-    def made_on(device: torch.device) -> Method:
-        agents = DialogAgents(generator(), discriminator(encode_eos=True))
+    def make_dialog_method(device: torch.device) -> Method:
+        agents = DialogAgents(make_generator(), make_discriminator(encode_eos=True))
         method = IN_DIALOGS[name](agents, Objective())
         for module in method.modules().values():
             module.to(device)
         return method
 
-    expected = step(made_on(CPU), dialog_batch())
-    check_same(step(made_on(GPU), dialog_batch().to(GPU)), expected, least=10)
+    expected = compute_step(make_dialog_method(CPU), dialog_batch())
+    check_same(compute_step(make_dialog_method(GPU), dialog_batch().to(GPU)), expected, least=10)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_training_step_never_waits_for_the_gpu(toy, name, monkeypatch):
-    """The step has the batch's transfer, decodes, backward, clipping, Adam and reports."""
+    """The step includes the batch's transfer, generation, backward pass, clipping, Adam and reports."""
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
-    method = method_on(GPU, name, toy)
+    method = make_method(GPU, name, toy)
     training = Training(method, ToyBatches(toy), SETTINGS, seed=4, device=GPU)
-    batches = [pinned(toy.batch(number)) for number in range(6)]
+    batches = [pin_batch(toy.batch(number)) for number in range(6)]
     for batch in batches[:3]:  # the first step builds what later steps reuse
         training.train_step(batch.to(GPU))
     torch.cuda.synchronize()
@@ -156,30 +156,30 @@ def test_a_training_step_never_waits_for_the_gpu(toy, name, monkeypatch):
 Weights = dict[str, torch.Tensor]
 
 
-def train(method: Method, toy: Toy, folder: Path | None = None, **dies: Any) -> tuple[Training, Weights]:
-    """Train for three epochs of eight steps; return the training and its weights."""
-    training = Training(method, ToyBatches(toy, steps=8, **dies), SETTINGS, seed=4, device=GPU)
+def train(method: Method, toy: Toy, folder: Path | None = None, **options: Any) -> tuple[Training, Weights]:
+    """Train for three epochs of eight steps; return the training and its weights. `options` are those of ToyBatches."""
+    training = Training(method, ToyBatches(toy, steps=8, **options), SETTINGS, seed=4, device=GPU)
     training.run(None if folder is None else Checkpoints(folder), 0.0)
     modules = method.modules().items()
     return training, {f"{name}.{n}": t.clone() for name, module in modules for n, t in module.state_dict().items()}
 
 
-def different(left: Weights, right: Weights) -> list[str]:
+def list_differences(left: Weights, right: Weights) -> list[str]:
     return [name for name, value in left.items() if not torch.equal(value, right[name])]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_captured_steps_give_the_bits_of_direct_ones(toy, name, monkeypatch):
-    captured, weights = train(method_on(GPU, name, toy), toy)
+    captured, weights = train(make_method(GPU, name, toy), toy)
     assert captured.runner._captured, "no step was captured"
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
-    direct, others = train(method_on(GPU, name, toy), toy)
+    direct, others = train(make_method(GPU, name, toy), toy)
     assert not direct.runner._captured
-    assert not different(weights, others)
+    assert not list_differences(weights, others)
     assert captured.history == direct.history
 
 
-def pinned(batch: Any) -> Any:
+def pin_batch(batch: Any) -> Any:
     """Return the batch in memory that a GPU can copy from on its own."""
     tensors = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     return replace(batch, **{n: x.pin_memory() for n, x in tensors.items() if isinstance(x, torch.Tensor)})
@@ -188,36 +188,36 @@ def pinned(batch: Any) -> Any:
 def test_captured_steps_draw_new_numbers_of_torchs_own_generator_in_each_step(toy, monkeypatch):
     """Dropout on a listener's inputs draws from torch's own generator, as the layers of transformers do."""
 
-    def trained() -> tuple[Training, Weights]:
+    def train_listener() -> tuple[Training, Weights]:
         listener = toy.agents().listener.to(GPU)
         return train(listener_matching(listener, InputDropout(Hinge(listener), vector=0.5, words=0.3, unk=2)), toy)
 
-    captured, weights = trained()
+    captured, weights = train_listener()
     assert captured.runner._captured
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
-    assert not different(weights, trained()[1])
+    assert not list_differences(weights, train_listener()[1])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_equal_seeds_give_the_same_bits_also_after_a_kill(toy, name, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        train(method_on(GPU, name, toy), toy, tmp_path, die_at=13)
-    _, resumed = train(method_on(GPU, name, toy), toy, tmp_path)
-    _, whole = train(method_on(GPU, name, toy), toy)
-    assert not different(whole, resumed)
+        train(make_method(GPU, name, toy), toy, tmp_path, interrupt_at=13)
+    _, resumed = train(make_method(GPU, name, toy), toy, tmp_path)
+    _, whole = train(make_method(GPU, name, toy), toy)
+    assert not list_differences(whole, resumed)
 
 
 def test_a_step_that_reads_numbers_on_the_host_is_not_captured(toy):
-    method = method_on(GPU, "mle", toy)
+    method = make_method(GPU, "mle", toy)
     training = Training(method, ToyBatches(toy, steps=8), SETTINGS, seed=4, device=GPU)
     compute = training.runner._compute
 
-    def read(batch):
+    def compute_and_read(batch):
         result = compute(batch)
         result.captions_drawn.item()
         return result
 
-    training.runner._compute = read
+    training.runner._compute = compute_and_read
     training.run()
     assert training.step == 24
     assert not training.runner._captured
@@ -225,7 +225,7 @@ def test_a_step_that_reads_numbers_on_the_host_is_not_captured(toy):
 
 def test_a_method_that_computes_with_the_step_is_refused(toy):
     """A captured step would keep the value of its first run in every replay."""
-    method = method_on(GPU, "mle", toy)
+    method = make_method(GPU, "mle", toy)
     training = Training(method, ToyBatches(toy, steps=8), SETTINGS, seed=4, device=GPU)
     compute = training.runner._compute
     training.runner._compute = lambda batch: compute(batch) if batch.step + 1 else None

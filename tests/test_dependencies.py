@@ -139,7 +139,7 @@ def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path
     ],
 )
 def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path, monkeypatch, before, after, stale):
-    def digests():
+    def compute_digests():
         found = {f"train {module}": code_digest("train", [module]) for module in ("luo", "psst")}
         found["sweep"] = code_digest("sweep", ["luo"])
         return found | {stage: code_digest(stage) for stage in ("report", "evaluate", "adapt")}
@@ -147,11 +147,11 @@ def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
-    old, module = digests(), tmp_path / "pipeline/methods/luo.py"
+    old, module = compute_digests(), tmp_path / "pipeline/methods/luo.py"
     text = module.read_text(encoding="utf-8")
     assert text.count(before) == 1
     module.write_text(text.replace(before, after), encoding="utf-8")
-    new = digests()
+    new = compute_digests()
     assert {stage for stage in new if new[stage] != old[stage]} == stale
 
 

@@ -1,4 +1,4 @@
-"""Visual dialog through the stages: drawn, prepared, learned and evaluated, on a toy world."""
+"""Visual dialog in all stages, from draw to report, on a toy world."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from stage_runs import run_stage, run_stages
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.settings import PRIORS
@@ -24,9 +24,9 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder in which every stage has run, without a grid."""
+    """Yield a folder in which every stage has run, without a grid."""
     folder = tmp_path_factory.mktemp("dialogs")
-    params = profile("dialog")
+    params = load_profile("dialog")
     params["draw"]["scenes"] |= {"images": 40, "size": 48, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 1
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
@@ -72,9 +72,9 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
     assert set(test["ranking"]) == {"MRR", "R@1", "R@5", "R@10", "mean_rank", "NDCG"}
     assert set(test["judges"]) == {"own", "adapted", "d_np_att", "d_np", "d_mle"}
     assert 0 < test["ranking"]["MRR"] < 1
-    assert test["human_answers"]["relevance"] > 0.65  # hedges and guesses are less than true
+    assert test["human_answers"]["relevance"] > 0.65  # hedges and guesses have less relevance than true answers
     assert 0 <= test["answers"]["true"] <= 1
-    assert test["judges"]["own"]["ranking"] == test["judges"]["d_np_att"]["ranking"]  # it stayed as it was
+    assert test["judges"]["own"]["ranking"] == test["judges"]["d_np_att"]["ranking"]  # the discriminator was frozen
     assert test["beside"] == {}
     assert "ties=against" in found["signature"]
     columns = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pydict()
@@ -117,7 +117,7 @@ def test_the_page_shows_what_a_generator_attends_to(world):
     for row in rows:
         assert sum(row["history_shares"]) == pytest.approx(1, abs=0.01)
         assert sum(row["regions_shares"]) == pytest.approx(1, abs=0.05)
-        assert not any(row["history_shares"][row["round"] :])  # nothing later
+        assert not any(row["history_shares"][row["round"] :])  # later rounds have no share
         assert len(row["best"]) == 5
     page = (world / "data/report/report.html").read_text()
     assert page.count('class="dialog"') == 8
@@ -140,8 +140,8 @@ def test_differences_have_intervals_over_dialogs(world):
     assert (found.value, found.low, found.high, *found.by_seed) == pytest.approx((0.2, 0.2, 0.2, 0.1, 0.3))
     assert found.verdict == "holds"
     assert mrr_difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
-    assert mrr_difference([own + 0.1], [own]).verdict == "open"  # of one seed
-    assert mrr_difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # seeds differ
+    assert mrr_difference([own + 0.1], [own]).verdict == "open"  # one seed is not enough
+    assert mrr_difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # the seeds disagree
     assert mrr_difference([own, own], [own, own]).verdict == "open"
     assert mrr_difference([own] * 2, [own] * 3) is None
     assert mrr_difference([own], [own[:3]]) is None

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from every_method import IN_DIALOGS
-from small_dialogs import LONGEST, batch, discriminator, generator
+from small_dialogs import LONGEST, make_batch, make_discriminator, make_generator
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import Gumbel, StraightThrough
@@ -30,14 +30,14 @@ from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 
 MEAN = Objective(reduction="mean")
-LISTENS_TOO = {"gan1", "gan2"}
+LISTENER_METHODS = {"gan1", "gan2"}
 
 
-def agents(dropout: float = 0.0) -> DialogAgents:
-    return DialogAgents(generator(dropout=dropout), discriminator(dropout=dropout))
+def make_agents(dropout: float = 0.0) -> DialogAgents:
+    return DialogAgents(make_generator(dropout=dropout), make_discriminator(dropout=dropout))
 
 
-def step(method, given: DialogBatch) -> dict[str, torch.Tensor]:
+def run_step(method, given: DialogBatch) -> dict[str, torch.Tensor]:
     learners = method.freeze(given.step)
     for role, agent in method.agents.items():
         agent.train(role in learners)
@@ -53,19 +53,19 @@ def has_gradient(agent: torch.nn.Module) -> bool:
 
 @pytest.mark.parametrize("name", IN_DIALOGS)
 def test_all_parameters_of_the_scheduled_roles_are_updated(name):
-    both = agents()
+    both = make_agents()
     method = IN_DIALOGS[name](both, MEAN)
-    step(method, batch(step=0))
+    run_step(method, make_batch(step=0))
     still = {n for n, p in both.speaker.named_parameters() if p.grad is None or not p.grad.any()}
     assert still == set()
     assert not has_gradient(both.listener)
-    step(method, batch(step=1))
-    assert has_gradient(both.listener) is (name in LISTENS_TOO)
-    assert has_gradient(both.speaker) is not (name in LISTENS_TOO)
+    run_step(method, make_batch(step=1))
+    assert has_gradient(both.listener) is (name in LISTENER_METHODS)
+    assert has_gradient(both.speaker) is not (name in LISTENER_METHODS)
 
 
-class Same:
-    """The same few batches in every epoch."""
+class RepeatedBatches:
+    """Batches that are the same in every epoch, except for their steps."""
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
@@ -75,86 +75,86 @@ class Same:
 
     def epoch(self, epoch: int, start: int = 0):
         for number in range(start, self.size):
-            yield batch(seed=number, step=epoch * self.size + number)
+            yield make_batch(seed=number, step=epoch * self.size + number)
 
 
-def trained(method, epochs: int = 2, folder=None, rate: float = 0.01) -> Training:
+def run_training(method, epochs: int = 2, folder=None, rate: float = 0.01) -> Training:
     settings = Optimisation(epochs=epochs, learning_rate=rate, validate_every=0)
-    training = Training(method, Same(), settings, 1, torch.device("cpu"))
+    training = Training(method, RepeatedBatches(), settings, 1, torch.device("cpu"))
     training.run(None if folder is None else Checkpoints(folder), 0.0)
     return training
 
 
-@pytest.mark.parametrize("name", sorted(set(IN_DIALOGS) - LISTENS_TOO))
+@pytest.mark.parametrize("name", sorted(set(IN_DIALOGS) - LISTENER_METHODS))
 def test_the_frozen_discriminator_stays_bit_identical(name):
-    both = agents(dropout=0.4)
+    both = make_agents(dropout=0.4)
     before = {n: t.clone() for n, t in both.listener.state_dict().items()}
-    trained(IN_DIALOGS[name](both, MEAN), epochs=1)
+    run_training(IN_DIALOGS[name](both, MEAN), epochs=1)
     assert all(torch.equal(t, before[n]) for n, t in both.listener.state_dict().items())
 
 
 def test_the_frozen_discriminator_has_no_dropout():
-    both = agents(dropout=0.4)
-    method, given = IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), batch()
+    both = make_agents(dropout=0.4)
+    method, given = IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), make_batch()
     both.speaker.dropout, both.speaker.encoder.dropout = 0.0, 0.0
-    first = [step(method, given)["discriminability"].item() for _ in range(2)]
+    first = [run_step(method, given)["discriminability"].item() for _ in range(2)]
     assert first[0] == first[1]
     assert not both.listener.training
 
 
 @pytest.mark.parametrize("name", ["g_dis", "gan2"])
 def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
-    whole, parts = (IN_DIALOGS[name](agents(dropout=0.3), MEAN) for _ in range(2))
-    trained(whole, epochs=3)
-    trained(parts, epochs=2, folder=tmp_path)
-    parts = IN_DIALOGS[name](agents(dropout=0.3), MEAN)
-    trained(parts, epochs=3, folder=tmp_path)
+    whole, resumed = (IN_DIALOGS[name](make_agents(dropout=0.3), MEAN) for _ in range(2))
+    run_training(whole, epochs=3)
+    run_training(resumed, epochs=2, folder=tmp_path)
+    resumed = IN_DIALOGS[name](make_agents(dropout=0.3), MEAN)
+    run_training(resumed, epochs=3, folder=tmp_path)
     for role, agent in whole.agents.items():
-        other = parts.agents[role].state_dict()
+        other = resumed.agents[role].state_dict()
         assert all(torch.equal(t, other[n]) for n, t in agent.state_dict().items())
 
 
 @pytest.mark.slow
 def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preference():
-    both = agents()
-    trained(listener_matching(both.listener, NPairScore(both.listener)), epochs=25)
-    trained(teacher_forcing({"speaker": both.speaker}), epochs=25)
-    given = batch()
+    both = make_agents()
+    run_training(listener_matching(both.listener, NPairScore(both.listener)), epochs=25)
+    run_training(teacher_forcing({"speaker": both.speaker}), epochs=25)
+    given = make_batch()
     by_chance = 3.5
     assert candidate_ranks(discriminator_scores(both.listener, given), given.rounds.truth).double().mean() < 2
     assert candidate_ranks(candidate_likelihoods(both.speaker, given), given.rounds.truth).double().mean() < by_chance
 
-    def gain() -> float:
+    def measure_preference() -> float:
         from pipeline.models.unroll import generate
 
         with torch.no_grad():
             generated = generate(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
             return PairwiseScore(both.listener)(generated, given).mean().item()
 
-    before = gain()
-    trained(IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), epochs=15)
-    assert gain() > before + 0.01
+    before = measure_preference()
+    run_training(IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), epochs=15)
+    assert measure_preference() > before + 0.01
 
 
 def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
-    given = batch()
-    both = DialogAgents(generator(), discriminator(encode_eos=True))
+    given = make_batch()
+    both = DialogAgents(make_generator(), make_discriminator(encode_eos=True))
     with torch.no_grad():
         both.speaker.logit.bias[0] = 9.0  # answers end at once
     constant, soft = (Objective(reduction="mean", eos_gradient=ending) for ending in ("constant", "soft"))
-    step(IN_DIALOGS["g_dis"](both, constant, alpha=0.0), given)
+    run_step(IN_DIALOGS["g_dis"](both, constant, alpha=0.0), given)
     assert not has_gradient(both.speaker)
-    step(IN_DIALOGS["g_dis"](both, soft, alpha=0.0), given)
+    run_step(IN_DIALOGS["g_dis"](both, soft, alpha=0.0), given)
     assert has_gradient(both.speaker)
 
 
 def test_ranks_cover_every_round():
     """A ranker that knows the answer in round 6 alone ranks it first there, and last wherever all candidates tie."""
-    given, model = batch(dialogs=2, rounds=10), discriminator().eval()
+    given, model = make_batch(dialogs=2, rounds=10), make_discriminator().eval()
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5
     model.encode_answers = lambda answers: torch.eye(len(answers))
-    model.encode_question = lambda batch: torch.eye(len(given.rounds.answers))[truth] * known.unsqueeze(1)
+    model.encode_question = lambda make_batch: torch.eye(len(given.rounds.answers))[truth] * known.unsqueeze(1)
     found = RankingValidation(None, model, lambda: [given], torch.device("cpu"))()
     assert found["R@1"] == pytest.approx(10.0)
     assert found["MRR"] == pytest.approx((2 * 1 + 18 / 6) / 20)
@@ -164,7 +164,7 @@ def test_ranks_cover_every_round():
 def test_likelihoods_of_candidates_equal_those_of_each_alone(decoder):
     from pipeline.models.unroll import teacher_force
 
-    given, speaker = batch(), generator(decoder=decoder).eval()
+    given, speaker = make_batch(), make_generator(decoder=decoder).eval()
     found = candidate_likelihoods(speaker, given)
     for option in range(given.rounds.options.shape[1]):
         alone = replace(given, captions=given.rounds.answers[given.rounds.options[:, option]])
@@ -173,17 +173,17 @@ def test_likelihoods_of_candidates_equal_those_of_each_alone(decoder):
 
 
 def test_options_that_are_alike_tie_to_the_bit():
-    given = batch()
+    given = make_batch()
     options = given.rounds.options.clone()
     options[:, 0] = options[:, 3]
     given = replace(given, rounds=replace(given.rounds, options=options))
-    for scores in (candidate_likelihoods(generator(), given), discriminator_scores(discriminator(), given)):
+    for scores in (candidate_likelihoods(make_generator(), given), discriminator_scores(make_discriminator(), given)):
         assert torch.equal(scores[:, 0], scores[:, 3])
 
 
 @pytest.fixture(scope="module")
 def world() -> GradientWorld:
-    """One dialog of two rounds; two words, answers of two at most: seven answers to each question."""
+    """Return one dialog of two rounds; answers of at most two words out of two give seven answers to each question."""
     torch.manual_seed(4)
     speaker = DialogDecoder(Hciae(3, 3, 4, 0.0), DialogLstm(2, 4, 3, 0.0, 2)).double()
     listener = Discriminator(Hciae(3, 3, 4, 0.0), 2, "attention", 0.0).double()
@@ -201,9 +201,9 @@ def world() -> GradientWorld:
 
 
 def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
-    taste = PairwiseScore(world.listener)
-    truth = world.exact(taste)
-    found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), taste, rounds=80)
+    preference = PairwiseScore(world.listener)
+    truth = world.exact(preference)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), preference, rounds=80)
     error = (found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found))
     assert error < 4
     wrong = (found.mean(0) - 1.5 * truth).square().sum() / (found.var(0).sum() / len(found))
@@ -211,30 +211,30 @@ def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
 
 
 def test_the_bias_of_the_gradient_of_g_dis(world):
-    taste = PairwiseScore(world.listener)
-    truth = world.exact(taste)
+    preference = PairwiseScore(world.listener)
+    truth = world.exact(preference)
     gumbel = sampled_accuracy(
-        estimate_gradients(world, Pathwise(Gumbel(100, temperature=0.5)), taste, rounds=40), truth
+        estimate_gradients(world, Pathwise(Gumbel(100, temperature=0.5)), preference, rounds=40), truth
     )
     assert gumbel.bias > 0.1 + 2 * gumbel.bias_error
-    assert gumbel.cosine > 0.2  # but it points uphill
-    mean, _ = Enumeration(world, taste).moments(Pathwise(StraightThrough()))
-    sampled = estimate_gradients(world, Pathwise(StraightThrough(100)), taste, rounds=40)
+    assert gumbel.cosine > 0.2  # the estimate still points uphill
+    mean, _ = Enumeration(world, preference).moments(Pathwise(StraightThrough()))
+    sampled = estimate_gradients(world, Pathwise(StraightThrough(100)), preference, rounds=40)
     expected = sampled.var(0).sum() / len(sampled)
     assert (sampled.mean(0) - mean).square().sum() < 8 * expected
     assert (truth - mean).square().sum() > 100 * expected
 
 
 def test_adaptation_updates_the_discriminator_and_not_the_speaker():
-    both = agents()
+    both = make_agents()
     method = listener_adaptation(both.speaker, both.listener, PairwiseScore(both.listener, reverse=True))
-    step(method, batch())
+    run_step(method, make_batch())
     assert has_gradient(both.listener)
     assert not has_gradient(both.speaker)
 
 
 def test_all_tensors_of_a_dialog_batch_are_transferred():
-    given = batch()
+    given = make_batch()
     there = given.to("meta")
     assert there.rounds is not None
     assert {getattr(there.rounds, f.name).device.type for f in fields(DialogQuestions)} == {"meta"}

@@ -1,4 +1,4 @@
-"""The stage draw with its worker processes, asked to end."""
+"""Requests to end the stage draw and its worker processes."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy_world import toy_params
+from toy_world import make_toy_params
 
 ROOT = Path(__file__).parents[1]
 
 
-def workers(stage: psutil.Process) -> list[psutil.Process]:
+def list_workers(stage: psutil.Process) -> list[psutil.Process]:
     """Return the living worker processes of the stage."""
     found = []
     for process in stage.children():
@@ -28,9 +28,9 @@ def workers(stage: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def draw(folder: Path) -> subprocess.Popen[str]:
+def start_draw(folder: Path) -> subprocess.Popen[str]:
     shutil.copy(ROOT / "dvc.yaml", folder)
-    params = toy_params()
+    params = make_toy_params()
     params["draw"]["scenes"]["images"] = 9000
     (folder / "params.yaml").write_text(json.dumps(params))
     command = [sys.executable, "-m", "stages.draw", "--dataset", "scenes", "--out", str(folder / "scenes")]
@@ -52,11 +52,11 @@ def wait_for(ready: Callable[[], object], process: subprocess.Popen[str]) -> Non
     "images", [120, pytest.param(0, marks=pytest.mark.slow)], ids=["workers draw", "workers start"]
 )
 def test_a_request_to_the_process_group_is_one_line(tmp_path, images):
-    process = draw(tmp_path)
+    process = start_draw(tmp_path)
     stage = psutil.Process(process.pid)
-    wait_for(lambda: workers(stage) and len(list(tmp_path.rglob("*.jpg"))) >= images, process)
+    wait_for(lambda: list_workers(stage) and len(list(tmp_path.rglob("*.jpg"))) >= images, process)
     os.killpg(process.pid, signal.SIGTERM)
-    printed, _ = process.communicate()  # ends when nobody is left who could write
+    printed, _ = process.communicate()  # returns when no process holds the pipe open
     assert process.returncode == 128 + signal.SIGTERM
     assert printed == "draw: ended by SIGTERM; the same command goes on from here\n"
 
@@ -64,10 +64,10 @@ def test_a_request_to_the_process_group_is_one_line(tmp_path, images):
 @pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws without workers")
 def test_workers_end_with_a_killed_stage(tmp_path):
-    process = draw(tmp_path)
+    process = start_draw(tmp_path)
     stage = psutil.Process(process.pid)
-    wait_for(lambda: workers(stage) and list(tmp_path.rglob("*.jpg")), process)
-    found = workers(stage)
+    wait_for(lambda: list_workers(stage) and list(tmp_path.rglob("*.jpg")), process)
+    found = list_workers(stage)
     process.kill()
     _, alive = psutil.wait_procs(found, timeout=60)
     assert not alive

@@ -30,7 +30,7 @@ from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Batch, caption_mask
 
 
-def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
+def compute_gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
     method.freeze(batch.step)
     losses, _ = method.step(batch, seed)
     sum(losses.values()).backward()
@@ -43,25 +43,25 @@ def gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
     return found
 
 
-def same(left: dict, right: dict, **tolerance) -> None:
+def check_equal(left: dict, right: dict, **tolerance) -> None:
     assert left.keys() == right.keys()
     for name in left:
         torch.testing.assert_close(left[name], right[name], msg=lambda text, n=name: f"{n}: {text}", **tolerance)
 
 
-def rng(seed: int = 5) -> torch.Generator:
+def make_rng(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def numbers(captions: int) -> BatchRandom:
-    """Return random numbers for so many captions."""
+def make_random(captions: int) -> BatchRandom:
+    """Return the source of random numbers for a batch of captions."""
     nothing = torch.zeros(captions, 1)
-    return BatchRandom(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), rng())
+    return BatchRandom(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), make_rng())
 
 
 def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
-    by_method = gradients(teacher_forcing(agents.roles), batch)
+    by_method = compute_gradients(teacher_forcing(agents.roles), batch)
     mask = caption_mask(batch.captions)
     speaker = agents.speaker
     hidden, _ = Decoder.teacher_force(
@@ -78,7 +78,7 @@ def test_teacher_forcing_is_the_unroll_through_forced_tokens(toy):
     agents, batch = toy.agents(), toy.batch()
     agents.speaker.eval()
     forced = teacher_force(agents.speaker, batch)
-    unrolled = generate(agents.speaker, batch, TeacherForcing(), rng())
+    unrolled = generate(agents.speaker, batch, TeacherForcing(), make_rng())
     steps = unrolled.tokens.shape[1]
     assert torch.equal(forced.tokens[:, :steps], unrolled.tokens)
     assert not forced.mask[:, steps:].any()
@@ -87,57 +87,57 @@ def test_teacher_forcing_is_the_unroll_through_forced_tokens(toy):
 
 def test_scheduled_sampling_with_share_0_is_teacher_forcing(toy):
     batch = toy.batch()
-    same(
-        gradients(teacher_forcing(toy.agents().roles), batch),
-        gradients(teacher_forcing(toy.agents().roles, ScheduledSampling(start=0)), batch),
+    check_equal(
+        compute_gradients(teacher_forcing(toy.agents().roles), batch),
+        compute_gradients(teacher_forcing(toy.agents().roles, ScheduledSampling(start=0)), batch),
     )
 
 
-class Wasteful:
-    """Straight-through that draws, and throws away, the numbers by which PartialSampling decides what passes whole."""
+class ExtraDraws:
+    """A mixin of straight-through channels that draws and ignores the numbers by which PartialSampling chooses."""
 
     mix = "caption"
 
     def open(self, batch, vocabulary, rng):
-        def waste() -> None:
+        def draw_unused() -> None:
             torch.rand(len(batch), generator=rng)
 
         if self.mix == "caption":
-            waste()
+            draw_unused()
         step = super().open(batch, vocabulary, rng)
 
-        def wasteful(t, logits, rows):
-            symbol = step(t, logits, rows)
+        def step_and_draw(t, logits, rows):
+            choice = step(t, logits, rows)
             if self.mix == "token":
-                waste()
-            return symbol
+                draw_unused()
+            return choice
 
-        return wasteful
+        return step_and_draw
 
 
-class Multinomials(Wasteful, StraightThrough):
+class ExtraDrawsMultinomial(ExtraDraws, StraightThrough):
     pass
 
 
-class Gumbels(Wasteful, Gumbel):
+class ExtraDrawsGumbel(ExtraDraws, Gumbel):
     pass
 
 
-class MultinomialsByToken(Multinomials):
+class ExtraDrawsMultinomialByToken(ExtraDrawsMultinomial):
     mix = "token"
 
 
-class GumbelsByToken(Gumbels):
+class ExtraDrawsGumbelByToken(ExtraDrawsGumbel):
     mix = "token"
 
 
 @pytest.mark.parametrize(
     ("plain", "inner"),
     [
-        (Multinomials(), StraightThrough()),
-        (MultinomialsByToken(), StraightThrough()),
-        (Gumbels(temperature=0.7), Gumbel(temperature=0.7)),
-        (GumbelsByToken(temperature=0.7), Gumbel(temperature=0.7)),
+        (ExtraDrawsMultinomial(), StraightThrough()),
+        (ExtraDrawsMultinomialByToken(), StraightThrough()),
+        (ExtraDrawsGumbel(temperature=0.7), Gumbel(temperature=0.7)),
+        (ExtraDrawsGumbelByToken(temperature=0.7), Gumbel(temperature=0.7)),
     ],
 )
 def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
@@ -146,10 +146,10 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
     weights = [*speaker.parameters(), *agents.listener.parameters()]
     found = []
     for channel in (plain, PartialSampling(inner, rho=0.0, mix=plain.mix)):
-        message = generate(speaker, batch, channel, rng())
+        message = generate(speaker, batch, channel, make_rng())
         loss = hinge(message, batch).sum()
         found.append((message.tokens, *torch.autograd.grad(loss, weights)))
-    assert (found[0][0] > 0).sum() > 10, "the captions say nothing"
+    assert (found[0][0] > 0).sum() > 10, "expected captions with more than ten tokens"
     assert any(g.abs().max() > 1e-4 for g in found[0][1:5])
     for left, right in zip(*found, strict=True):
         torch.testing.assert_close(left, right)
@@ -159,7 +159,7 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
 def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     agents, batch = toy.agents(), toy.batch()
     speaker = agents.speaker
-    message = generate(speaker, batch, PartialSampling(rho=1.0, mix=mix), rng())
+    message = generate(speaker, batch, PartialSampling(rho=1.0, mix=mix), make_rng())
     distributions = message.distributions(speaker.vocabulary)
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1)
     fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
@@ -178,11 +178,11 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
 
 def test_distributions_with_feed_sample_follow_the_sampled_tokens(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
-    message = generate(speaker, batch, PartialSampling(rho=1.0, feed="sample"), rng())
-    told = batch.to("cpu")
-    told.captions[:, : message.tokens.shape[1]] = message.tokens
-    told.captions[:, message.tokens.shape[1] :] = 0
-    again = teacher_force(speaker, told)
+    message = generate(speaker, batch, PartialSampling(rho=1.0, feed="sample"), make_rng())
+    forced = batch.to("cpu")
+    forced.captions[:, : message.tokens.shape[1]] = message.tokens
+    forced.captions[:, message.tokens.shape[1] :] = 0
+    again = teacher_force(speaker, forced)
     soft = message.distributions(speaker.vocabulary).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
     words = message.tokens > 0
     torch.testing.assert_close(soft[words].log(), again.log_probs[:, : words.shape[1]][words])
@@ -208,21 +208,23 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
         (Term("mixture", 1.0, Mixture(agents), joint.score_function(Objective())),),
         UpdateSchedule((frozenset({"speaker"}),)),
     )
-    same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
+    check_equal(compute_gradients(luo(toy.agents(), Objective(), lam), batch), compute_gradients(mixed, batch))
 
 
 def test_the_speaker_step_of_reinforce_is_luo(toy):
-    """With the greedy baseline they differ in who else learns, and the speaker cannot know."""
+    """With the greedy baseline they differ in the update of the listener alone."""
     turn = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
-    same(gradients(turn, toy.batch(0)), gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0)))
+    check_equal(
+        compute_gradients(turn, toy.batch(0)), compute_gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0))
+    )
 
 
 def test_the_listener_step_of_reinforce_is_adaptation(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
-    frozen = gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
-    turn = gradients(reinforce(toy.agents(), Objective(), lam), batch)
-    same(turn, {name: lam * gradient for name, gradient in frozen.items()})
+    frozen = compute_gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
+    turn = compute_gradients(reinforce(toy.agents(), Objective(), lam), batch)
+    check_equal(turn, {name: lam * gradient for name, gradient in frozen.items()})
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -237,13 +239,15 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
     ):
         method.freeze(1)
         losses, _ = method.step(batch, seed=3)
-        each = hinge(StepRollouts(agents.speaker, batch, 3).of(channel), batch)  # (8,), a caption of each image
+        each = hinge(
+            StepRollouts(agents.speaker, batch, 3).get_message(channel), batch
+        )  # (8,), a caption of each image
         expected = sum(each.tolist()) / (len(each) if reduction == "mean" else 1)
         assert float(sum(losses.values()).detach()) == pytest.approx(-lam * expected)
         assert abs(expected) > 0.1
 
 
-def naturalness(method, batch):
+def compute_naturalness(method, batch):
     """Return the term's loss, the gradient of the speaker, and the mean CIDEr-D that is reported."""
     method.freeze(batch.step)
     losses, report = method.step(batch, seed=3)
@@ -253,26 +257,26 @@ def naturalness(method, batch):
 
 @pytest.mark.parametrize("make", [st_multinomial, st_gumbel])
 def test_cider_may_score_the_listeners_samples(toy, make):
-    """−Σ (CIDEr of a caption − that of the greedy one) · log p of its words / all words, times 1 − λ."""
+    """The loss is −(1 − λ) Σ (CIDEr of a caption − CIDEr of the greedy one) · log p of its words / all words."""
     agents, batch = toy.agents(), toy.batch()
     channel = StraightThrough() if make is st_multinomial else Gumbel()
-    loss, gradient, score = naturalness(make(agents, Objective(cider_sample="shared"), 0.25), batch)
+    loss, gradient, score = compute_naturalness(make(agents, Objective(cider_sample="shared"), 0.25), batch)
     rollouts = StepRollouts(agents.speaker, batch, 3)
-    heard, greedy = rollouts.of(channel), rollouts.of(Greedy())
-    of_heard, of_greedy = (toy.cider(generated.tokens, generated.images) for generated in (heard, greedy))
-    log_probs = teacher_force(agents.speaker, replace(batch, captions=heard.tokens)).log_probs
-    expected = -0.75 * ((of_heard - of_greedy).unsqueeze(1) * log_probs).sum() / heard.mask.sum()
-    torch.testing.assert_close(score, of_heard.mean())
+    sampled, greedy = rollouts.get_message(channel), rollouts.get_message(Greedy())
+    sample_cider, greedy_cider = (toy.cider(generated.tokens, generated.images) for generated in (sampled, greedy))
+    log_probs = teacher_force(agents.speaker, replace(batch, captions=sampled.tokens)).log_probs
+    expected = -0.75 * ((sample_cider - greedy_cider).unsqueeze(1) * log_probs).sum() / sampled.mask.sum()
+    torch.testing.assert_close(score, sample_cider.mean())
     torch.testing.assert_close(loss, expected)
     for one, other in zip(gradient, torch.autograd.grad(expected, list(agents.speaker.parameters())), strict=True):
         torch.testing.assert_close(one, other)
-    own = naturalness(make(toy.agents(), Objective(), 0.25), batch)
+    own = compute_naturalness(make(toy.agents(), Objective(), 0.25), batch)
     assert not torch.isclose(own[0], loss)
 
 
 def test_psst_draws_its_own_captions_for_cider(toy):
     own, shared = (
-        naturalness(psst_multinomial(toy.agents(), Objective(cider_sample=sample), 0.25), toy.batch())
+        compute_naturalness(psst_multinomial(toy.agents(), Objective(cider_sample=sample), 0.25), toy.batch())
         for sample in ("own", "shared")
     )
     assert torch.equal(own[0], shared[0])
@@ -291,7 +295,7 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
     torch.testing.assert_close(none["discriminability/advantage"], none["discriminability/score"])
     agents, batch = toy.agents(), toy.batch(0)
     human = Hinge(agents.listener)(
-        StepRollouts(agents.speaker, batch, 3).of(TeacherForcing(requires_grad=False)), batch
+        StepRollouts(agents.speaker, batch, 3).get_message(TeacherForcing(requires_grad=False)), batch
     ).mean()
     expected = truth["discriminability/score"] - human.detach()
     torch.testing.assert_close(truth["discriminability/advantage"], expected)
@@ -299,38 +303,40 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
 
 def test_gumbel_softmax_is_uniform_at_high_and_one_hot_at_low_temperature():
     logits = torch.randn(50, 13)
-    index, noise = Gumbel().sample(logits, numbers(50), torch.arange(50))
+    index, noise = Gumbel().sample(logits, make_random(50), torch.arange(50))
     hot, cold = (Gumbel(temperature=t).relax(logits, noise, index) for t in (1e6, 1e-6))
     torch.testing.assert_close(hot, torch.full_like(hot, 1 / 13), atol=1e-4, rtol=0)
     torch.testing.assert_close(cold, F.one_hot(index, 13).float(), atol=1e-3, rtol=0)
 
 
-def by_likelihood(toy, samples: int, baseline, **scaling) -> dict[str, torch.Tensor]:
-    """Return the score-function gradients of the hinge."""
+def compute_hinge_gradients(toy, samples: int, baseline, **scaling) -> dict[str, torch.Tensor]:
+    """Return the score-function gradients of the hinge score."""
     agents = toy.agents()
     estimator = ScoreFunction(Multinomial(samples), baseline, **scaling)
     term = Term("hinge", 1.0, Hinge(agents.listener), estimator)
-    return gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())
+    return compute_gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())
 
 
 def test_leaving_one_out_is_the_groups_mean_times_n_over_n_minus_one(toy):
-    group = by_likelihood(toy, 4, GroupMean())
-    same(by_likelihood(toy, 4, LeaveOneOut()), {name: 4 / 3 * gradient for name, gradient in group.items()})
+    group = compute_hinge_gradients(toy, 4, GroupMean())
+    check_equal(
+        compute_hinge_gradients(toy, 4, LeaveOneOut()), {name: 4 / 3 * gradient for name, gradient in group.items()}
+    )
 
 
 def test_of_two_samples_each_is_the_others_baseline(toy):
-    class Other:
+    class NeighbourBaseline:
         min_samples = 2
         per_token = False
 
         def __call__(self, value, score, rollouts):
             return value.view(-1, 2).flip(1).flatten()
 
-    same(by_likelihood(toy, 2, LeaveOneOut()), by_likelihood(toy, 2, Other()))
+    check_equal(compute_hinge_gradients(toy, 2, LeaveOneOut()), compute_hinge_gradients(toy, 2, NeighbourBaseline()))
 
 
 def test_grpo_is_the_groups_standard_score(toy):
-    class Score:
+    class StandardScoreBaseline:
         min_samples = 2
         per_token = False
 
@@ -339,15 +345,15 @@ def test_grpo_is_the_groups_standard_score(toy):
             standard = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
             return value - standard.flatten()
 
-    grpo = by_likelihood(toy, 4, GroupMean(), scaling=GroupStd())
-    same(grpo, by_likelihood(toy, 4, Score()))
-    same(grpo, by_likelihood(toy, 4, LeaveOneOut(), scaling=GroupStd(1e-4 * 4 / 3)))
+    grpo = compute_hinge_gradients(toy, 4, GroupMean(), scaling=GroupStd())
+    check_equal(grpo, compute_hinge_gradients(toy, 4, StandardScoreBaseline()))
+    check_equal(grpo, compute_hinge_gradients(toy, 4, LeaveOneOut(), scaling=GroupStd(1e-4 * 4 / 3)))
 
 
 def test_batch_scaling_gives_scores_of_any_scale_the_same_weight(toy):
-    """Centred over the batch, advantages have standard deviation 1, whatever their score's was."""
+    """Advantages have standard deviation 1 over the batch, whatever the standard deviation of their score is."""
 
-    class Times:
+    class ScaledHinge:
         differentiable = False
 
         def __init__(self, listener, factor):
@@ -360,9 +366,11 @@ def test_batch_scaling_gives_scores_of_any_scale_the_same_weight(toy):
     for factor in (1.0, 1000.0):
         agents = toy.agents()
         estimator = ScoreFunction(Multinomial(3), CenteredBaseline(NoBaseline()), scaling=BatchStd(0.0))
-        term = Term("hinge", 1.0, Times(agents.listener, factor), estimator)
-        found.append(gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch()))
-    same(*found, rtol=1e-3, atol=1e-6)
+        term = Term("hinge", 1.0, ScaledHinge(agents.listener, factor), estimator)
+        found.append(
+            compute_gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())
+        )
+    check_equal(*found, rtol=1e-3, atol=1e-6)
 
 
 def test_grpo_with_two_samples_depends_on_their_order_alone(toy):
@@ -377,13 +385,13 @@ def test_grpo_with_two_samples_depends_on_their_order_alone(toy):
 
 @pytest.mark.parametrize("channel", [ReinMax(3), GumbelRao(3, k=2)])
 def test_channels_with_other_gradients_choose_the_same_tokens(toy, channel):
-    """ReinMax's words are those of straight-through from the same numbers; Gumbel-Rao draws more, after the first."""
+    """ReinMax samples as straight-through does; Gumbel-Rao draws further numbers after the same first ones."""
     speaker, batch = toy.agents().speaker, toy.batch()
     logits = torch.randn(24, 13)
-    plain, other = (c.open(batch, 12, rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))
+    plain, other = (c.open(batch, 12, make_rng())(0, logits, torch.arange(24)) for c in (StraightThrough(3), channel))
     assert torch.equal(plain.index, other.index)
     if isinstance(channel, ReinMax):
-        assert torch.equal(*(generate(speaker, batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
+        assert torch.equal(*(generate(speaker, batch, c, make_rng()).tokens for c in (StraightThrough(3), channel)))
 
 
 def test_reinmax_and_straight_through_of_a_certain_token_have_no_gradient():
@@ -409,30 +417,30 @@ def test_detached_is_pathwise_for_the_listener_alone(toy):
 
 def test_a_term_of_weight_0_has_no_effect(toy):
     batch = toy.batch()
-    joint = gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
+    joint = compute_gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
     assert not any(name.startswith("listener") for name in joint)
-    same(joint, gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
+    check_equal(joint, compute_gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
 
 
 def test_a_beam_of_width_1_is_greedy(toy):
     agents, batch = toy.agents(), toy.batch()
-    greedy = generate(agents.speaker, batch, Greedy(), rng())
-    beam = generate(agents.speaker, batch, Beam(width=1), rng())
+    greedy = generate(agents.speaker, batch, Greedy(), make_rng())
+    beam = generate(agents.speaker, batch, Beam(width=1), make_rng())
     assert torch.equal(greedy.tokens, beam.tokens)
 
 
 def test_mixer_with_all_words_forced_is_mle(toy):
     batch = toy.batch()
-    forced = gradients(mixer(toy.agents(), Objective()), batch)
+    forced = compute_gradients(mixer(toy.agents(), Objective()), batch)
     assert all(not g.any() for n, g in forced.items() if n.startswith("critic"))
-    same(
+    check_equal(
         {n: g for n, g in forced.items() if n.startswith("speaker")},
-        gradients(teacher_forcing(toy.agents().roles), batch),
+        compute_gradients(teacher_forcing(toy.agents().roles), batch),
     )
 
 
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
-    monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: rng())  # both say the same
+    monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: make_rng())  # both methods draw the same captions
     begun = mixer(toy.agents(), Objective(), forced_tokens=0, critic_hidden=8)
     agents, critic, score = begun.agents, begun.agents["critic"], CiderScore(toy.cider)
     reinforced = Method(
@@ -443,17 +451,19 @@ def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monk
         ),
         begun.schedule,
     )
-    left, right = gradients(begun, toy.batch()), gradients(reinforced, toy.batch())
+    left, right = compute_gradients(begun, toy.batch()), compute_gradients(reinforced, toy.batch())
     assert any(g.any() for n, g in left.items() if n.startswith("speaker"))
-    same(left, right)
+    check_equal(left, right)
 
 
 def test_mixer_is_both_where_some_words_are_forced(toy):
-    """Each word learns once: with a score and a critic of nothing, what is left is the forced words' cross-entropy."""
+    """The loss `likelihood` is the cross-entropy of the forced words, divided by the number of all words."""
     batch = toy.batch()
     method = mixer(toy.agents(), Objective(), forced_tokens=2)
     losses, _ = method.step(batch, seed=3)
     message = teacher_force(toy.agents().speaker, batch)
-    message_words = StepRollouts(method.agents["speaker"], batch, 3).of(method.terms[0].estimator.channel).mask.sum()
+    message_words = (
+        StepRollouts(method.agents["speaker"], batch, 3).get_message(method.terms[0].estimator.channel).mask.sum()
+    )
     expected = -(message.log_probs[:, :2] * message.mask[:, :2]).sum() / message_words
     torch.testing.assert_close(losses["likelihood"], expected)

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import mutants
 import pytest
-from faults import ROOMS, faults_of, modules, sample
+from faults import PACKAGES, find_faults, find_modules, sample
 from reached_lines import ReachingTests
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "tests" / "known_faults.toml"
 
 
-def changed(source: str) -> dict[str, set[str]]:
+def apply_faults(source: str) -> dict[str, set[str]]:
     """Return the texts that faults make of `source`, by operator."""
     found: dict[str, set[str]] = {}
-    for fault in faults_of("pipeline/models/some.py", source.encode()):
+    for fault in find_faults("pipeline/models/some.py", source.encode()):
         found.setdefault(fault.operator, set()).add(fault.apply(source.encode()).decode())
     return found
 
@@ -64,7 +64,7 @@ def changed(source: str) -> dict[str, set[str]]:
     ],
 )  # fmt: skip
 def test_the_faults_of_each_operator(source, operator, expected):
-    assert changed(source).get(operator, set()) == expected
+    assert apply_faults(source).get(operator, set()) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,24 +85,24 @@ def test_the_faults_of_each_operator(source, operator, expected):
     ],
 )
 def test_texts_types_and_asserts_have_no_faults(source):
-    assert not changed(source)
+    assert not apply_faults(source)
 
 
 def test_a_fault_keeps_its_name_when_lines_move_and_equal_ones_have_two():
     source = b"def f(a):\n    a += 1\n    a += 1\n"
-    names = [fault.id for fault in faults_of("pipeline/models/some.py", source)]
+    names = [fault.id for fault in find_faults("pipeline/models/some.py", source)]
     assert len(set(names)) == len(names)
-    assert [fault.id for fault in faults_of("pipeline/models/some.py", b"# more\n\n" + source)] == names
+    assert [fault.id for fault in find_faults("pipeline/models/some.py", b"# more\n\n" + source)] == names
 
 
-def test_a_sample_has_every_room_and_operator_compiles_and_is_the_same_each_time():
-    everything = [fault for module in modules(ROOT) for fault in faults_of(module, (ROOT / module).read_bytes())]
+def test_a_sample_has_every_package_and_operator_compiles_and_is_the_same_each_time():
+    everything = [fault for module in find_modules(ROOT) for fault in find_faults(module, (ROOT / module).read_bytes())]
     chosen = sample(everything, 480, seed=3)
     assert chosen == sample(everything, 480, seed=3) != sample(everything, 480, seed=4)
     assert len(chosen) == len(set(chosen)) == 480
-    rooms = Counter(fault.room for fault in chosen)
-    assert set(rooms) == set(ROOMS)
-    assert min(rooms.values()) >= 20
+    packages = Counter(fault.package for fault in chosen)
+    assert set(packages) == set(PACKAGES)
+    assert min(packages.values()) >= 20
     assert {fault.operator for fault in chosen} == {fault.operator for fault in everything}
     for fault in chosen[::10]:
         compile(fault.apply((ROOT / fault.module).read_bytes()), fault.module, "exec")
@@ -117,7 +117,7 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     near, same_room, far, other = (f"tests/pipeline/{name}.py::test" for name in files)
     tests = [[near, 2.0], [same_room, 1.5], [far, 0.1], [other, 0.1]]
     reached = ReachingTests([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
-    found = {fault.after: fault for fault in faults_of(module, source)}
+    found = {fault.after: fault for fault in find_faults(module, source)}
     inside = next(fault for fault in found.values() if fault.line == line)
     default = next(fault for fault in found.values() if "max_share: Share = 0.5" in fault.after)
     assert reached.tests(inside, 10) == [(near, 2.0), (far, 0.1), (same_room, 1.5)]
@@ -125,14 +125,15 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     again = [[f"{near}[{n}]", 0.1] for n in range(3)]
     several = ReachingTests([{"tests": [*again, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
     assert several.tests(inside, 0.5) == [(f"{near}[0]", 0.1), (f"{near}[1]", 0.1), (far, 0.3)]
-    assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
+    # a field's default is reached by the tests of the methods
+    assert reached.tests(default, 10) == reached.tests(inside, 10)
 
 
 def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_later_test_kills_it(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(mutants, "OUT", tmp_path)
-    told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
+    told = {"id": "1", "package": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
     told |= {"function": "f", "before": "x = a + b", "how": "", "tests": 4, "seconds": 1.0, "commit": "abc"}
     outcomes = [
         mutants.Outcome(**told, after="x = (a - b)", killed=False),
@@ -145,7 +146,7 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
     assert [each["3"].killed for each in (mutants.read_outcomes(first=True), mutants.read_outcomes())] == [False, True]
     entry = {"equivalent": True, "reason": "a is 0"}
     monkeypatch.setattr(mutants, "read_accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})
-    mutants.show(outcomes, "make mutants")
+    mutants.write_report(outcomes, "make mutants")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert ["models", "3", "1", "2", "1", "0", "0.0", "33.3", "50.0"] in cells
     assert ["models/a.py:3", "`x = a + b` → `x = b`", "equivalent: a is 0"] in cells
@@ -155,11 +156,11 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
 def test_accepted_faults_are_in_the_source_and_have_a_reason():
     now = {
         (fault.module, fault.function, fault.after)
-        for module in modules(ROOT)
-        for fault in faults_of(module, (ROOT / module).read_bytes())
+        for module in find_modules(ROOT)
+        for fault in find_faults(module, (ROOT / module).read_bytes())
     }
     for key, entry in mutants.read_accepted(ROOT / mutants.ACCEPTED).items():
-        assert key in now, f"no fault of the source reads so any more: {key}"
+        assert key in now, f"expected a fault of the present source: {key}"
         assert entry["reason"]
 
 

@@ -1,4 +1,4 @@
-"""The features stage on a toy world: killed and damaged midway, and in shards through the real Snakemake."""
+"""The features stage on a toy world: after a kill and damage, and in shards by the real Snakemake."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ import torch
 import yaml
 from safetensors.torch import save_file
 from stage_runs import run_stage
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from pipeline.runtime.torchvision_cpu import declare_operators
-from pipeline.workflow import stage as door
+from pipeline.workflow import stage as stage_module
 
 ROOT = Path(__file__).parents[1]
 KEPT = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
@@ -24,7 +24,7 @@ FEATURES = {
     "mean": None, "std": None, "pca_dim": 8, "grid_size": None, "detector": None,
 }  # fmt: skip
 
-DIES = """
+KILLED_RUN = """
 import os, signal, sys
 import numpy as np
 from pipeline.workflow.stage import main
@@ -32,7 +32,7 @@ from stages.features import run
 
 written = []
 
-def dying(file, **arrays):
+def save_or_die(file, **arrays):
     if len(written) == 4:  # in the middle of the fifth batch
         file.write(bytes(1000))
         file.flush()
@@ -40,39 +40,39 @@ def dying(file, **arrays):
     written.append(file)
     return save(file, **arrays)
 
-save, np.savez = np.savez, dying
+save, np.savez = np.savez, save_or_die
 sys.exit(main("features", run, []))
 """
 
 
-def environment():
+def make_environment():
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_TRACKING": "off"}
 
 
-def python(folder, *arguments):
+def run_python(folder, *arguments):
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, *arguments], cwd=folder, env=make_environment(), capture_output=True, text=True, check=False
     )
 
 
-def here(name, *arguments):
+def run_here(name, *arguments):
     """Run a stage in this process, without another start of Python."""
     assert run_stage(name, *arguments) == 0
 
 
-def contents(folder):
+def read_contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """Thirty drawn scenes, prepared, and their features as an unbroken run makes them, in `unbroken`."""
+    """Yield a repository with thirty prepared scenes; `unbroken` holds their features from an uninterrupted run."""
     for name in KEPT:
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}))
-    params = profile("scenes")
+    params = load_profile("scenes")
     params["draw"]["scenes"] = {"images": 30, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
     params["features"]["main"] = FEATURES
@@ -86,52 +86,52 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the processes that are started here
-    here("draw", "--dataset", "scenes")
-    here("prepare")
-    here("features", "--out", "unbroken")
+    run_here("draw", "--dataset", "scenes")
+    run_here("prepare")
+    run_here("features", "--out", "unbroken")
     yield tmp_path
     torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
 def test_a_killed_extraction_resumes_to_the_same_bytes(world):
-    died = python(world, "-c", DIES)
-    assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
+    killed_run = run_python(world, "-c", KILLED_RUN)
+    assert killed_run.returncode == -signal.SIGKILL, killed_run.stderr[-2000:]
     assert not (world / "data/features/main").exists()
     (work,) = (world / "data/checkpoints/features").iterdir()
-    before = contents(work)
-    assert len(before) == 5, "four batches, and a part of the fifth"
+    before = read_contents(work)
+    assert len(before) == 5, "four batches and a part of the fifth must be there"
     damaged = work / "000000008.npz"
     content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 4  # one bit of the third batch
+    content[len(content) // 2] ^= 4  # changes one bit of the third batch
     damaged.write_bytes(content)
     files = {path.name: path.stat().st_ino for path in work.glob("0*.npz")}
-    seen = python(world, "-m", "stages.features", "--shard", "1/1")
-    assert seen.returncode == 0, seen.stderr[-2000:]
+    shard_run = run_python(world, "-m", "stages.features", "--shard", "1/1")
+    assert shard_run.returncode == 0, shard_run.stderr[-2000:]
     kept = [name for name, inode in files.items() if (work / name).stat().st_ino == inode]
     assert sorted(kept) == ["000000000.npz", "000000004.npz", "000000012.npz"]
-    here("features")
-    assert contents(world / "data/features/main") == contents(world / "unbroken")
+    run_here("features")
+    assert read_contents(world / "data/features/main") == read_contents(world / "unbroken")
     assert not list((world / "data/checkpoints/features").iterdir())
 
 
 @pytest.mark.slow
 def test_shards_by_snakemake_equal_one_process(world):
     command = ("-m", "snakemake", "-s", "features.smk", "--cores", "2", "--config", "shards=2")
-    done = python(world, *command)
+    done = run_python(world, *command)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert contents(world / "data/features/main") == contents(world / "unbroken")
+    assert read_contents(world / "data/features/main") == read_contents(world / "unbroken")
     assert not list((world / "data/checkpoints").glob("features/*"))
-    assert "Nothing to be done" in (again := python(world, *command, "--dry-run")).stdout + again.stderr
+    assert "Nothing to be done" in (again := run_python(world, *command, "--dry-run")).stdout + again.stderr
     params = yaml.safe_load((world / "params.yaml").read_text())
     params["features"]["main"]["grid_size"] = 1
     (world / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
-    planned = python(world, *command, "--dry-run").stdout
+    planned = run_python(world, *command, "--dry-run").stdout
     assert planned.count("rule shard:") == 2
     assert planned.count("rule join:") == 1
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
 def test_an_invalid_shard_is_reported_in_one_line(given, capsys):
-    assert door.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
+    assert stage_module.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
     assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"

@@ -17,7 +17,7 @@ from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
 from tiny_judges import write_judge
 from tiny_pretrained import TRAINED, write_pretrained
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 import saywhich
 from pipeline.config.load import load, method_settings
@@ -27,7 +27,7 @@ from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.training.loop import Training
-from pipeline.workflow import stage as door
+from pipeline.workflow import stage as stage_module
 from pipeline.workflow.training import build_training, load_training_data
 from saywhich.exporting import export_model
 from stages import adapt, evaluate, train
@@ -45,14 +45,14 @@ PHOTO = "data/external/photos/0.jpg"
 TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
 
 
-def small_params(retriever: str = "open_clip") -> dict[str, Any]:
-    """Return the profile with models in folders in place of those of the hub, and one epoch of everything.
+def shrink_profile(retriever: str = "open_clip") -> dict[str, Any]:
+    """Return the profile with local models in place of those of the hub, and with one epoch per training.
 
-    `retriever`: a CLIP of open_clip, or a family of tiny_judges.
+    `retriever` is 'open_clip' or a family of tiny_judges.
     """
-    params = profile("folder_blip")
+    params = load_profile("folder_blip")
     assert tuple(params["methods"]) == TUNED
-    params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
+    params["prepare"]["shares"]["seed"] = 4  # gives six photos to train, two to val and two to test
     params["prepare"] |= {"tokenizer": "captioner", "max_words": 8}
     clip = {"network": "open_clip/ViT-S-32-alt", "weights": "clip.safetensors", "options": CLIP}
     size: int | None = 64
@@ -82,7 +82,7 @@ def write_family(kind: str, folder: Path) -> None:
     (write_captioner if kind in KINDS else write_pretrained)(kind, folder)
 
 
-def make(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
+def prepare_run(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
     """Run all stages before joint training on ten drawn photos in `folder`."""
     declare_operators()
     import open_clip
@@ -96,29 +96,29 @@ def make(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
         write_judge(retriever, folder / "retriever", longest=64)
     run_stages(
         folder,
-        small_params(retriever),
+        shrink_profile(retriever),
         ("prepare",),
         *(("features", "--features", name) for name in ("main", "clip")),
         *(("pretrain", "--role", role) for role in ("listener", "speaker", "judge", "clip")),
         ("retriever",),
     )
-    shutil.rmtree(folder / "captioner")  # the trained speaker holds all that it needs
+    shutil.rmtree(folder / "captioner")  # the pretrained speaker needs no other file
     return folder
 
 
 @pytest.fixture(scope="module")
 def blip(tmp_path_factory) -> Path:
-    return make("blip", tmp_path_factory.mktemp("blip"))
+    return prepare_run("blip", tmp_path_factory.mktemp("blip"))
 
 
 @pytest.fixture
 def folder(blip, tmp_path, monkeypatch) -> Path:
-    """A copy to be changed, and the working folder."""
+    """Copy the prepared run for the test to change, and make the copy the working folder."""
     return enter_copy(blip, tmp_path, monkeypatch)
 
 
-def started(name: str) -> Training:
-    """Return the run of a method before its first step."""
+def build_run(name: str) -> Training:
+    """Build the run of a method, before its first step."""
     settings = method_settings(load(Path("params.yaml")), name)
     prepared, store = load_training_data(Path("data"))
     method, cider = train.build_method(settings, Path("data"), prepared, torch.device("cpu"))
@@ -151,14 +151,14 @@ def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
     """Compare the method's weights in the folder `out` with those of a run that was interrupted and resumed."""
     learn, steps = Training.train_step, []
 
-    def dies(self, batch) -> None:
+    def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
         steps.append(self.step)
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "train_step", dies)
+        patch.setattr(Training, "train_step", interrupt_third_step)
         assert run_stage("train", "--method", name, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", "--method", name, "--out", "resumed") == 0
@@ -179,19 +179,19 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     assert before["listener.image.weight"].shape[1] == clip.pooled_size != tower.pooled_size
     assert not torch.equal(before["listener.image.weight"], after["listener.image.weight"])
     for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
-        assert door.main(name, run, ["--method", "psst_multinomial"]) == 0
+        assert stage_module.main(name, run, ["--method", "psst_multinomial"]) == 0
     judges = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())["test"]["judges"]
     assert list(judges) == ["own", "adapted", "pretrained", "clip", "judge"]
-    write_captioner("blip", Path("captioner"))  # its tower sees new photos
+    write_captioner("blip", Path("captioner"))  # its vision tower encodes new photos
     model, photo = saywhich.load("data/models/psst_multinomial"), PHOTO
     photos = sorted(map(str, Path("data/external/photos").rglob("*.jpg")))
-    said = model.caption(photos, samples=3)
+    results = model.caption(photos, samples=3)
     export_model(Path("data/models/psst_multinomial"), Path("exported"))
     for left in ("captioner", "data/models", "data/features", "data/prepared"):
         shutil.rmtree(left)
     exported = saywhich.load("exported")
-    assert exported.caption(photos, samples=3) == said
-    assert any(each.candidates[0] for each in said)
+    assert exported.caption(photos, samples=3) == results
+    assert any(each.candidates[0] for each in results)
     write_judge("clip", Path("listener"))
     ranked = saywhich.load("exported", listener="listener").caption(photos, samples=3, among=photos)
     assert all(1 <= each.rank <= each.of == len(photos) for each in ranked)
@@ -202,56 +202,57 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     Path("exported/features/captioner/config.json").write_text("{}")
     with pytest.raises(UserError, match=r"config.json: the SHA-256 is"):
         saywhich.load("exported")
-    for listens in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
+    for listen in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
         with pytest.raises(UserError, match=r"encodes the features 'clip', and photos are encoded as 'main' alone"):
-            listens()
+            listen()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *TRAINED) if kind != "blip"])
 def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
-    make(kind, tmp_path)
+    prepare_run(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
-    training = started("rloo")
+    training = build_run("rloo")
     _, report = training.method.step(next(iter(training.batches.epoch(0))), seed=1)
     assert abs(float(report["kl/score"])) < 1e-4
     for name, out in (("rloo", "out"), ("psst_multinomial", "data/models/psst_multinomial")):
         assert run_stage("train", "--method", name, "--out", out) == 0
         assert_only_adapters_move(Path(out, "weights.safetensors"))
     assert_resumed_run_has_equal_bits("rloo", monkeypatch)
-    write_family(kind, Path("captioner"))  # its tower sees new photos
-    said = export_model(Path("data/models/psst_multinomial"), Path("exported")).caption(PHOTO)
+    write_family(kind, Path("captioner"))  # its vision tower encodes new photos
+    results = export_model(Path("data/models/psst_multinomial"), Path("exported")).caption(PHOTO)
     for left in ("captioner", "data/models", "data/features", "data/prepared"):
         shutil.rmtree(left)
-    assert saywhich.load("exported").caption(PHOTO) == said
+    assert saywhich.load("exported").caption(PHOTO) == results
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("retriever", ["siglip", "siglip2_fixed"])
 def test_siglip_gives_the_reward_and_judges(retriever, tmp_path, monkeypatch):
-    make("blip", tmp_path, retriever)
+    prepare_run("blip", tmp_path, retriever)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     stored = load_file("data/retriever/images.safetensors")["vectors"]
     network = open_network(NetworkSettings("hub/retriever"))
     with Image.open(PHOTO) as photo:
-        seen = network([network.prepare(photo.convert("RGB"))]).pooled[0]
+        pooled = network([network.prepare(photo.convert("RGB"))]).pooled[0]
     prepared, _ = load_training_data(Path("data"))
     row = [prepared.file(image) for image in range(10)].index("0.jpg")
-    torch.testing.assert_close(stored[row], torch.nn.functional.normalize(seen, dim=0), atol=2e-3, rtol=0)  # halves
+    # vectors are stored in half precision
+    torch.testing.assert_close(stored[row], torch.nn.functional.normalize(pooled, dim=0), atol=2e-3, rtol=0)
     for name in ("wtf_rl", "grpo", "discritune", "psst_multinomial"):
         assert run_stage("train", "--method", name) == 0
         assert_only_adapters_move(Path("data/models", name, "weights.safetensors"))
     for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
-        assert door.main(name, run, ["--method", "discritune"]) == 0
+        assert stage_module.main(name, run, ["--method", "discritune"]) == 0
     judges = json.loads(Path("data/evaluation/discritune/metrics.json").read_text())["test"]["judges"]
     assert "clip" in judges
 
 
 def test_the_divergence_is_initially_0_and_grows(folder):
-    training = started("rloo")
+    training = build_run("rloo")
     batch = next(iter(training.batches.epoch(0)))
     training.method.speaker.train()
     losses, report = training.method.step(batch, seed=1)

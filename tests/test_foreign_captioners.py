@@ -1,4 +1,4 @@
-"""An untrusted captioner's folder cannot run Python, ask whether it may, or reach another repository."""
+"""An untrusted captioner's folder cannot run Python, ask for permission, or reach another repository."""
 
 import ast
 import builtins
@@ -33,51 +33,51 @@ AUTO = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def complete_captioner(tmp_path_factory) -> Path:
     from tiny_captioners import write_captioner
 
-    folder = tmp_path_factory.mktemp("whole") / "captioner"
+    folder = tmp_path_factory.mktemp("complete") / "captioner"
     write_captioner("gpt2", folder)
     return folder
 
 
 @pytest.fixture
-def folder(whole, tmp_path, monkeypatch) -> Iterator[Path]:
-    """A captioner that holds Python, where neither a question nor a connection is possible."""
+def folder(complete_captioner, tmp_path, monkeypatch) -> Iterator[Path]:
+    """Yield the folder of a captioner that holds Python; questions and connections fail meanwhile."""
     import shutil
 
-    shutil.copytree(whole, tmp_path / "captioner")
+    shutil.copytree(complete_captioner, tmp_path / "captioner")
     (tmp_path / "captioner/own.py").write_text(CODE.format(str(tmp_path / "made")))
     monkeypatch.chdir(tmp_path)
-    with forbid(monkeypatch):
+    with forbid_requests(monkeypatch):
         yield tmp_path / "captioner"
 
 
 @contextmanager
-def forbid(monkeypatch) -> Iterator[None]:
-    """Fail where the block asks the user or connects, even if transformers turns the error into one of its own."""
+def forbid_requests(monkeypatch) -> Iterator[None]:
+    """Fail if the block asks the user or connects, even if transformers replaces the error."""
     done = []
 
-    def asked(*_, **__):
+    def refuse_input(*_, **__):
         done.append("asked the user")
         raise AssertionError(done[-1])
 
-    def connected(_, address):
+    def refuse_connection(_, address):
         done.append(f"connected to {address}")
         raise AssertionError(done[-1])
 
-    monkeypatch.setattr(builtins, "input", asked)
-    monkeypatch.setattr(socket.socket, "connect", connected)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: connected(None, name))
+    monkeypatch.setattr(builtins, "input", refuse_input)
+    monkeypatch.setattr(socket.socket, "connect", refuse_connection)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: refuse_connection(None, name))
     yield
     assert done == []
 
 
-def change(file: Path, **values: object) -> None:
+def change_json(file: Path, **values: object) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-WAYS = {
+ENTRY_POINTS = {
     "prepare.tokenizer": lambda: TokenizerVocabulary.fetch("captioner", Path("out"), ["a ball"], 1000),
     "features.main.network": lambda: open_network(NetworkSettings("hub/captioner")),
     "pretrain.speaker.model": lambda: HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None),
@@ -87,9 +87,9 @@ WAYS = {
 @extra
 def test_image_settings_are_read_with_one_size_and_reported_where_they_are_missing(folder):
     file = folder / "preprocessor_config.json"
-    change(file, size=24)  # as older versions of transformers wrote it
+    change_json(file, size=24)  # as older versions of transformers wrote it
     assert read_processor(str(folder)).side == 24
-    change(file, size=True)
+    change_json(file, size=True)
     with pytest.raises(UserError, match=r"preprocessor_config\.json: size: .*, and is true; take the captioner"):
         read_processor(str(folder))
     for content in ("{", None):
@@ -105,7 +105,7 @@ def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    def refuse(status: int) -> Callable[..., object]:
+    def make_model_info(status: int) -> Callable[..., object]:
         def model_info(*_: object, **__: object) -> object:
             response: Any = SimpleNamespace(status_code=status, headers={}, request=None)
             raise HfHubHTTPError("no", response=response)
@@ -113,25 +113,25 @@ def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
         return model_info
 
     monkeypatch.setattr(HfApi, "resolve_revision", lambda *_, **__: "abc")
-    monkeypatch.setattr(HfApi, "model_info", refuse(429))
+    monkeypatch.setattr(HfApi, "model_info", make_model_info(429))
     assert hub_loading.locate_repository("owner/name") == ("abc", True)
-    monkeypatch.setattr(HfApi, "model_info", refuse(404))
+    monkeypatch.setattr(HfApi, "model_info", make_model_info(404))
     with pytest.raises(OSError, match="no"):
         hub_loading.locate_repository("owner/name")
 
 
 @extra
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "preprocessor_config.json"])
-def test_code_of_a_folder_is_refused_in_one_line_by_every_entry_point(folder, way, file):
-    change(folder / file, auto_map=AUTO, tokenizer_class="OwnTokenizer")
+def test_code_of_a_folder_is_refused_in_one_line_by_every_entry_point(folder, entry_point, file):
+    change_json(folder / file, auto_map=AUTO, tokenizer_class="OwnTokenizer")
     with pytest.raises(UserError, match=rf"{file}: has auto_map, by which code") as caught:
-        WAYS[way]()
+        ENTRY_POINTS[entry_point]()
     assert "\n" not in str(caught.value)
     assert not (folder.parent / "made").exists()
 
 
-ELSEWHERE = [
+OTHER_REPOSITORIES = [
     {"auto_map": {"AutoModelForCausalLM": "attacker/repository--own.Model"}},
     {"backbone": "attacker/repository", "use_pretrained_backbone": True},
     {"_attn_implementation": "attacker/kernel"},
@@ -141,11 +141,11 @@ ELSEWHERE = [
 
 
 @extra
-@pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
+@pytest.mark.parametrize("values", OTHER_REPOSITORIES, ids=lambda values: next(iter(values)))
 @pytest.mark.parametrize("part", ["decoder", "encoder"])
 def test_a_part_of_another_repository_is_refused(folder, part, values):
     config = json.loads((folder / "config.json").read_text())
-    change(folder / "config.json", **{part: config[part] | values})
+    change_json(folder / "config.json", **{part: config[part] | values})
     with pytest.raises(UserError, match=r"by which code or unchecked files|must be one of") as caught:
         load_captioner("captioner")
     assert "\n" not in str(caught.value)
@@ -159,7 +159,7 @@ def test_an_adapter_of_another_repository_is_refused(folder):
 
 
 @extra
-@pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
+@pytest.mark.parametrize("values", OTHER_REPOSITORIES, ids=lambda values: next(iter(values)))
 def test_weights_with_a_config_of_another_repository_are_refused(folder, values):
     speaker = HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None)
     save_agents(Path("weights.safetensors"), {"speaker": speaker})
@@ -176,12 +176,12 @@ def test_weights_with_a_config_of_another_repository_are_refused(folder, values)
 @extra
 def test_a_whole_folder_loads_without_a_request(folder):
     load_captioner("captioner")
-    for way in WAYS.values():
-        way()
+    for entry_point in ENTRY_POINTS.values():
+        entry_point()
 
 
 AUDIO = {"audio_tokenizer_class": "AutoModel", "audio_tokenizer_name_or_path": "elsewhere"}
-INDIRECT = [
+UNCHECKED_REFERENCES = [
     ("processor_config.json", {"audio_tokenizer": AUDIO}, "has audio_tokenizer"),
     ("audio_tokenizer_config.json", AUDIO, "names another repository"),
     ("config.json", {"configuration_files": ["config.4.0.0.json"]}, "has configuration_files"),
@@ -190,8 +190,8 @@ INDIRECT = [
 
 
 @pytest.fixture
-def indirect(tmp_path, monkeypatch) -> Iterator[Path]:
-    """A folder of three whole models, beside a model that holds Python: no question or connection is possible."""
+def models_folder(tmp_path, monkeypatch) -> Iterator[Path]:
+    """Yield a folder of three complete models and one that holds Python; questions and connections fail meanwhile."""
     from tiny_judges import write_judge
     from tiny_pretrained import write_pretrained
 
@@ -204,11 +204,11 @@ def indirect(tmp_path, monkeypatch) -> Iterator[Path]:
     own += "class AutoConfig(PretrainedConfig): model_type = 'own'\nclass AutoModel(PreTrainedModel): pass\n"
     (tmp_path / "elsewhere/own.py").write_text(CODE.format(str(tmp_path / "made")) + own)
     monkeypatch.chdir(tmp_path)
-    with forbid(monkeypatch):
+    with forbid_requests(monkeypatch):
         yield tmp_path
 
 
-def open_all() -> dict[str, Callable[[], object]]:
+def make_openers() -> dict[str, Callable[[], object]]:
     from saywhich.judging.hub_judge import HubJudge
     from saywhich.pretrained.pretrained_speaker import PretrainedSpeaker
 
@@ -221,40 +221,42 @@ def open_all() -> dict[str, Callable[[], object]]:
 
 @extra
 @pytest.mark.parametrize("model", ["blip", "idefics3", "clip"])
-@pytest.mark.parametrize(("file", "values", "line"), INDIRECT, ids=[line for *_, line in INDIRECT])
-def test_a_file_that_refers_to_unchecked_files_is_refused(indirect, model, file, values, line):
-    place = indirect / model / file
+@pytest.mark.parametrize(
+    ("file", "values", "line"), UNCHECKED_REFERENCES, ids=[line for *_, line in UNCHECKED_REFERENCES]
+)
+def test_a_file_that_refers_to_unchecked_files_is_refused(models_folder, model, file, values, line):
+    place = models_folder / model / file
     place.write_text(json.dumps((json.loads(place.read_text()) if place.exists() else {}) | values))
     with pytest.raises(UserError, match=line) as caught:
-        open_all()[model]()
+        make_openers()[model]()
     assert "\n" not in str(caught.value)
-    assert not (indirect / "made").exists()
+    assert not (models_folder / "made").exists()
 
 
 @extra
 @pytest.mark.parametrize("elsewhere", ["elsewhere", "attacker/repository"])
-def test_transformers_itself_neither_executes_nor_asks_nor_connects(indirect, monkeypatch, elsewhere):
-    """Its own way to code is closed, so that a reference which no check knows does nothing, either."""
+def test_transformers_itself_neither_executes_nor_asks_nor_connects(models_folder, monkeypatch, elsewhere):
+    """The code loader of transformers is disabled, so a reference that no check covers has no effect."""
     from transformers import dynamic_module_utils
 
     before = vars(dynamic_module_utils).copy()
     monkeypatch.setattr(hub_loading, "_check_files", lambda *_: None)
-    place = indirect / "blip/processor_config.json"
+    place = models_folder / "blip/processor_config.json"
     values = json.loads(place.read_text()) if place.exists() else {}
     place.write_text(json.dumps(values | {"audio_tokenizer": {**AUDIO, "audio_tokenizer_name_or_path": elsewhere}}))
     with pytest.raises(UserError):
         load_pretrained("AutoProcessor", "blip")
-    assert not (indirect / "made").exists()
-    assert vars(dynamic_module_utils) == before, "afterwards transformers is as it was"
+    assert not (models_folder / "made").exists()
+    assert vars(dynamic_module_utils) == before, "transformers must be restored afterwards"
 
 
 @extra
-def test_code_is_not_executed_even_with_permission(indirect):
+def test_code_is_not_executed_even_with_permission(models_folder):
     from transformers import AutoModel
 
     with hub_loading.forbid_remote_code(offline=True), pytest.raises(ValueError, match="is never executed"):
         AutoModel.from_pretrained("elsewhere", trust_remote_code=True)
-    assert not (indirect / "made").exists()
+    assert not (models_folder / "made").exists()
 
 
 @extra
@@ -265,12 +267,12 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
     before = vars(dynamic_module_utils).copy(), constants.HF_HUB_OFFLINE
     inside, left = threading.Event(), threading.Event()
 
-    def load_longer():
+    def load_slowly():
         with hub_loading.forbid_remote_code(offline=True):
             inside.set()
-            left.wait(1)  # the other thread enters and leaves meanwhile, unless it waits
+            left.wait(1)  # without a lock, the main thread would leave its block meanwhile
 
-    thread = threading.Thread(target=load_longer)
+    thread = threading.Thread(target=load_slowly)
     with hub_loading.forbid_remote_code(offline=True):
         thread.start()
         inside.wait(0.3)
@@ -280,9 +282,9 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
 
 
 def test_no_call_sets_trust_remote_code():
-    """Every call that may load code says so, and only one module makes such calls by a name from outside."""
-    loads = ("from_pretrained", "from_config")
-    for file in [file for room in ("pipeline", "saywhich", "stages") for file in (ROOT / room).rglob("*.py")]:
+    """Every call that may load code forbids it, and every `from_pretrained` sets `local_files_only`."""
+    loads, checked = ("from_pretrained", "from_config"), 0
+    for file in [file for package in ("pipeline", "saywhich", "stages") for file in (ROOT / package).rglob("*.py")]:
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if name not in loads or ast.unparse(call.func) == "nn.Embedding.from_pretrained":
@@ -290,3 +292,5 @@ def test_no_call_sets_trust_remote_code():
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             assert given.get("trust_remote_code") == "False", f"{file}, line {call.lineno}"
             assert name == "from_config" or "local_files_only" in given, f"{file}, line {call.lineno}"
+            checked += 1
+    assert checked > 3

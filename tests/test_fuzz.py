@@ -1,4 +1,4 @@
-"""Random inputs give a data set, settings or arrays, or one line that names the file."""
+"""Random inputs are read as a data set, settings or arrays, or are reported in one line that names the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzzed_bytes import fuzz_importer, importers
+from fuzzed_bytes import fuzz_importer, make_importers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ from pipeline.slices.feature_formats import FEATURE_FORMATS
 
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
 tried: Counter[str] = Counter()
-REPEATED = "SAYWHICH_FUZZ_CASES" not in os.environ  # make fault-injection tries other inputs each time
+REPEATED = "SAYWHICH_FUZZ_CASES" not in os.environ  # `make fault-injection` draws other inputs each time
 quick = settings(max_examples=CASES, derandomize=REPEATED, suppress_health_check=list(HealthCheck), database=None)
 odd = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("\ud800"), st.just("../x"),
@@ -53,13 +53,13 @@ GOOD = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def count():
+def case_count():
     yield
     print(f"{tried.total()} cases were tried")
 
 
-def read(folder: Path, form: str) -> Corpus | str:
-    """Return the data set, or the line that states why there is none."""
+def read_data_set(folder: Path, form: str) -> Corpus | str:
+    """Return the data set, or the line of the error."""
     problem = None
     named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
     more = {"slice_settings": {"dialogs": {"rounds": None, "options": None}}} if form == "visdial" else {}
@@ -73,8 +73,8 @@ def read(folder: Path, form: str) -> Corpus | str:
 
 
 @st.composite
-def changed(draw, form: str) -> str:
-    """Draw an annotation file with one value of another type."""
+def annotation_files(draw, form: str) -> str:
+    """Draw the text of an annotation file with one value of another type."""
     data = json.loads(json.dumps(GOOD[form]))
     where: object = data
     while True:
@@ -93,11 +93,11 @@ def test_a_value_of_another_type_is_read_or_named(tmp_path_factory, form):
     folder = tmp_path_factory.mktemp("fuzz")
 
     @quick
-    @given(changed(form))
+    @given(annotation_files(form))
     def check(text: str) -> None:
         tried[form] += 1
         (folder / "a.json").write_text(text)
-        read(folder, form)
+        read_data_set(folder, form)
 
     check()
 
@@ -111,7 +111,7 @@ def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, f
     def check(at: int, instead: bytes, gone: int) -> None:
         tried[form] += 1
         (folder / "a.json").write_bytes(whole[:at] + instead + whole[at + gone :])
-        read(folder, form)
+        read_data_set(folder, form)
 
     check()
 
@@ -133,20 +133,20 @@ def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, f
 )
 def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)
-    assert message in read(tmp_path, "karpathy")
+    assert message in read_data_set(tmp_path, "karpathy")
 
 
 def test_whole_characters_by_escapes_are_read(tmp_path):
     text = json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud83d\\ude00 \\\\ud800 ball")
     (tmp_path / "a.json").write_text(text)
-    corpus = read(tmp_path, "karpathy")
+    corpus = read_data_set(tmp_path, "karpathy")
     assert isinstance(corpus, Corpus), corpus
     assert corpus.images[0].captions[0].text == "a 😀 \\ud800 ball"
 
 
 def test_a_pipe_in_place_of_annotations_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.json")
-    assert "expected a plain file" in read(tmp_path, "karpathy")
+    assert "expected a plain file" in read_data_set(tmp_path, "karpathy")
 
 
 def test_a_parquet_table_of_invalid_text_is_reported_in_one_line(tmp_path):
@@ -158,7 +158,7 @@ def test_a_parquet_table_of_invalid_text_is_reported_in_one_line(tmp_path):
 
 PAIRS = zip("abcdefghijk", "bcdefghijkl", strict=True)
 BOMB = "a: &a [x, x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in PAIRS)
-MEANT_BY_NOBODY = [
+INVALID_SETTINGS = [
     BOMB,
     "? [1, 2]\n: x",
     "a: !!int abc",
@@ -170,7 +170,7 @@ MEANT_BY_NOBODY = [
 ]
 
 
-@pytest.mark.parametrize("text", MEANT_BY_NOBODY)
+@pytest.mark.parametrize("text", INVALID_SETTINGS)
 def test_invalid_settings_are_reported_in_one_line(text):
     with pytest.raises(UserError, match=r"^params\.yaml.*$"):
         parse_yaml(text, "params.yaml")
@@ -199,7 +199,7 @@ def test_any_array_is_read_or_one_error(at, instead):
         read_npy(whole[:at] + instead + whole[at + len(instead) :])
 
 
-def features_of(folder: Path, form: str, regions: Path) -> str:
+def catch_import_error(folder: Path, form: str, regions: Path) -> str:
     with pytest.raises(UserError) as error:
         import_features(["1"], folder / "out", form=FEATURE_FORMATS[form], regions=str(regions), max_regions=3)
     assert "\n" not in str(error.value)
@@ -213,24 +213,24 @@ def test_features_that_claim_gigabytes_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("feat.npy", bytes(2**26 + 1))
     assert (tmp_path / "npy/1.npz").stat().st_size < 2**20
-    assert "feat.npy claims to have more than" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "feat.npy claims to have more than" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w") as archive:
         archive.writestr("feat.npy", stream.getvalue())
     content = bytearray((tmp_path / "npy/1.npz").read_bytes())
     for at in (content.index(b"PK\x03\x04") + 8, content.index(b"PK\x01\x02") + 10):
-        content[at] = 99  # a compression that nobody knows
+        content[at] = 99  # an unknown compression method
     (tmp_path / "npy/1.npz").write_bytes(content)
-    assert "cannot be read" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "cannot be read" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
     (tmp_path / "npy/1.npz").unlink()
     os.mkfifo(tmp_path / "npy/1.npz")
-    assert "expected a plain file" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "expected a plain file" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
     with open(tmp_path / "endless.tsv", "wb") as file:
         file.truncate(2**27)  # one line
-    assert "line 1: longer than" in features_of(tmp_path, "tsv", tmp_path / "endless.tsv")
+    assert "line 1: longer than" in catch_import_error(tmp_path, "tsv", tmp_path / "endless.tsv")
 
 
 def test_importers_read_the_seeds_of_fuzzing(tmp_path):
-    for content, read in importers(tmp_path).values():
+    for content, read in make_importers(tmp_path).values():
         read(content)
 
 

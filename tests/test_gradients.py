@@ -15,7 +15,7 @@ TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
 
 
 @pytest.fixture(autouse=True)
-def tracking_off(monkeypatch):
+def no_tracking(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from stage_runs import run_stage, run_stages
-from toy_world import toy_params
+from toy_world import make_toy_params
 
 from pipeline.models.agent_files import load_agent
 from pipeline.models.guided import GuidedDecoder
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with 34 scenes and pretrained agents; the speaker has no null image."""
+    """Yield a folder with 34 scenes and pretrained agents; the speaker has no null image."""
     folder = tmp_path_factory.mktemp("guidance")
-    params = toy_params()
+    params = make_toy_params()
     params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
-    # enough training that the speaker's captions depend on the image
+    # the training is long enough that captions depend on the image
     params["pretrain"]["speaker"] |= {"hidden_dim": 24, "attention_dim": 24}
     params["pretrain"]["speaker"]["optimisation"] |= {"epochs": 40, "learning_rate": 0.01}
     params["train"]["optimisation"] |= {"epochs": 3, "learning_rate": 0.005}
@@ -46,40 +46,41 @@ def world(tmp_path_factory):
         yield folder
 
 
-def speaker(folder: str):
+def load_speaker(folder: str):
     return load_agent(Path("data") / folder / "weights.safetensors", "speaker")
 
 
-def metrics(method: str) -> dict:
+def read_metrics(method: str) -> dict:
     return json.loads(Path("data/evaluation", method, "metrics.json").read_text())
 
 
-def captions(method: str) -> list[str]:
+def read_captions(method: str) -> list[str]:
     return pq.read_table(Path("data/evaluation", method, "captions.parquet"))["caption"].to_pylist()
 
 
-def run(method: str, *options: str) -> None:
-    """Train, adapt and evaluate."""
+def run_method(method: str, *options: str) -> None:
+    """Run the stages train, adapt and evaluate of a method."""
     for stage in ("train", "adapt", "evaluate"):
         assert run_stage(stage, "--method", method, *options) == 0
 
 
 def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
-    assert speaker("pretrained/speaker").null is None
-    run("guidance")
-    found = speaker("models/guidance")
+    assert load_speaker("pretrained/speaker").null is None
+    run_method("guidance")
+    found = load_speaker("models/guidance")
     assert isinstance(found, GuidedDecoder)
     assert found.gamma == 2
     assert found.inner.null.abs().max() > 0
-    assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
-    assert "|decode=beam:2|guidance=2|" in metrics("guidance")["signature"]
-    run("guidance", "--set", "methods.guidance.gamma=60")  # after so little training, a smaller gamma changes no word
-    guided = captions("guidance")
-    run("guidance", "--set", "methods.guidance.gamma=1")
-    assert not isinstance(speaker("models/guidance"), GuidedDecoder)
-    assert "gamma" not in metrics("guidance")["settings"]
-    assert "guidance" not in metrics("guidance")["signature"]
-    assert captions("guidance") != guided
+    assert read_metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
+    assert "|decode=beam:2|guidance=2|" in read_metrics("guidance")["signature"]
+    # after so little training, a smaller gamma changes no word
+    run_method("guidance", "--set", "methods.guidance.gamma=60")
+    guided = read_captions("guidance")
+    run_method("guidance", "--set", "methods.guidance.gamma=1")
+    assert not isinstance(load_speaker("models/guidance"), GuidedDecoder)
+    assert "gamma" not in read_metrics("guidance")["settings"]
+    assert "guidance" not in read_metrics("guidance")["signature"]
+    assert read_captions("guidance") != guided
 
 
 @pytest.mark.slow
@@ -94,42 +95,42 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, c
     )
     assert not Path("data/models/psst_multinomial").exists()
     assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0
-    learned = speaker("pretrained/speaker").null
+    learned = load_speaker("pretrained/speaker").null
     assert learned.abs().max() > 0
-    run("psst_multinomial", *gamma)
-    found = speaker("models/psst_multinomial")
+    run_method("psst_multinomial", *gamma)
+    found = load_speaker("models/psst_multinomial")
     assert isinstance(found, GuidedDecoder)
     assert found.inner.null.equal(learned), "joint training must not change the null image"
-    assert not found.word.weight.equal(speaker("pretrained/speaker").word.weight)
-    assert metrics("psst_multinomial")["settings"]["gamma"] == 1.5
+    assert not found.word.weight.equal(load_speaker("pretrained/speaker").word.weight)
+    assert read_metrics("psst_multinomial")["settings"]["gamma"] == 1.5
     nothing = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
-    run("mle", *dropout, *nothing)
-    assert speaker("models/mle").word.weight.equal(speaker("pretrained/speaker").word.weight), (
+    run_method("mle", *dropout, *nothing)
+    assert load_speaker("models/mle").word.weight.equal(load_speaker("pretrained/speaker").word.weight), (
         "zero epochs must leave the pretrained weights"
     )
-    assert "|guidance=3|" in metrics("mle")["signature"]
+    assert "|guidance=3|" in read_metrics("mle")["signature"]
 
 
 @pytest.mark.slow
 def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
-    run("mle")
-    assert "rerank" not in metrics("mle")["signature"]
-    found = [captions("mle")]
+    run_method("mle")
+    assert "rerank" not in read_metrics("mle")["signature"]
+    found = [read_captions("mle")]
     for samples in (1, 20):
         options = ["--method", "mle", "--set", f"methods.mle.rerank={{samples: {samples}}}"]
         assert main("evaluate", evaluate.run, options) == 0
-        assert metrics("mle")["settings"]["rerank"] == {"samples": samples}
-        assert f"|rerank=samples:{samples},among:split|" in metrics("mle")["signature"]
-        found.append(captions("mle"))
+        assert read_metrics("mle")["settings"]["rerank"] == {"samples": samples}
+        assert f"|rerank=samples:{samples},among:split|" in read_metrics("mle")["signature"]
+        found.append(read_captions("mle"))
     # after so little training, a smaller alpha changes no word
     options = ["--method", "mle", "--set", "methods.mle.pragmatic={alpha: 1000000, distractors: 3}"]
     assert main("evaluate", evaluate.run, options) == 0
-    assert metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3, "posterior": "speaker"}
-    assert "|pragmatic=alpha:1e+06,distractors:3,posterior:speaker,among:split|" in metrics("mle")["signature"]
-    found.append(captions("mle"))
+    assert read_metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3, "posterior": "speaker"}
+    assert "|pragmatic=alpha:1e+06,distractors:3,posterior:speaker,among:split|" in read_metrics("mle")["signature"]
+    found.append(read_captions("mle"))
     options[-1] = "methods.mle.pragmatic={alpha: 1000000, posterior: listener}"
     assert main("evaluate", evaluate.run, options) == 0
-    found.append(captions("mle"))
+    found.append(read_captions("mle"))
     assert len({tuple(texts) for texts in found}) == 5, (
         "captions must differ by beam, one sample, best of twenty, and both pragmatic posteriors"
     )

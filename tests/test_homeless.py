@@ -1,4 +1,4 @@
-"""A user without an entry in the list of users and without HOME, as containers have them."""
+"""A user without an entry in the list of users and without HOME, as in containers."""
 
 from functools import partial
 from pathlib import Path
@@ -24,14 +24,14 @@ print(home, getpass.getuser())
 
 @pytest.fixture
 def homeless(tmp_path):
-    """Run Python as such a user; skipped where this process is not root."""
-    tmp_path.chmod(0o1777)  # as /tmp
+    """Return a function that runs Python as this user; the test is skipped where this process is not root."""
+    tmp_path.chmod(0o1777)  # the mode of /tmp
     return partial(run_homeless, tmp_path)
 
 
 def test_a_user_without_a_home_has_a_private_one(homeless, tmp_path):
     assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"
-    assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the same again: caches are found
+    assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run finds the caches
 
 
 def test_the_package_has_a_home_without_its_commands(homeless, tmp_path):

@@ -1,4 +1,4 @@
-"""The pages on methods and metrics, followed literally in a toy world: what they promise is in its results."""
+"""The pages on methods and metrics, followed literally in a toy world, give the results that they promise."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from how_to_pages import follow, merged, settings
+from how_to_pages import apply_page, merge_settings, read_settings
 from toy_world import succeed
 
 METHOD, METRIC, TITLE = "joint_reinforce", "Word-F1", "REINFORCE, joint"
@@ -18,7 +18,7 @@ from pipeline.analysis.bootstrap import interval, resample
 from pipeline.analysis.results import read_results
 
 results = read_results(Path("data/sweep"), [])
-values = resample(results, 100).of(results.runs[0], "language", "Word-F1")
+values = resample(results, 100).get_values(results.runs[0], "language", "Word-F1")
 print(results.runs[0].value("test", "language", "Word-F1"), *interval(values))
 """
 REWARD = """
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def followed_pages(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
-    """A copy of the finished toy world in which both pages were followed and DVC ran; the stages that ran."""
+    """Return a copy of the finished toy world in which both pages were followed, and the stages that DVC then ran."""
     folder = Path(shutil.copytree(toy_repository[0], tmp_path_factory.mktemp("how to") / "world", symlinks=True))
     params = json.loads((folder / "params.yaml").read_text())
     params["sweep"]["grid"] = {}
@@ -47,8 +47,8 @@ def followed_pages(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
         ("method", [f"pipeline/methods/{METHOD}.py"]),
         ("metric", ["pipeline/metrics/registry.py", "pipeline/metrics/word_f1.py"]),
     ):
-        assert follow(page, folder) == files
-        params = merged(params, settings(page, folder.parent))
+        assert apply_page(page, folder) == files
+        params = merge_settings(params, read_settings(page, folder.parent))
     (folder / "params.yaml").write_text(json.dumps(params))
     lines = succeed(folder, "dvc", "repro").splitlines()
     return folder, [line.split("'")[1] for line in lines if line.startswith("Running stage")]

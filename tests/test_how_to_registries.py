@@ -1,9 +1,9 @@
-"""The pages on corpora and judges, followed in a copy of the project: one module and one line are enough."""
+"""The pages on corpora and judges, followed in a copy of the project, need only one module and one line."""
 
 import json
 
 import pytest
-from how_to_pages import copy_project, follow, run_program
+from how_to_pages import apply_page, copy_project, run_program
 
 CORPUS = """
 from pathlib import Path
@@ -31,8 +31,8 @@ words = [[["a", "dog"]], [["a", "cat"]], [["two", "cats"]]]
 prepared = SimpleNamespace(vocabulary=Vocabulary(("a", "dog", "cat", "two", "cats", "UNK")), words=words.__getitem__)
 sources = JudgeSources(Path(), Path(), prepared, torch.device("cpu"))
 judges = build_judges({"overlap": chosen["overlap"]}, JUDGES, sources)
-said = judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
-print(judge_retrieval(judges["overlap"], said, torch.tensor([0, 2, 1]), torch.arange(3)).by_caption.tolist())
+captions = judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
+print(judge_retrieval(judges["overlap"], captions, torch.tensor([0, 2, 1]), torch.arange(3)).by_caption.tolist())
 """
 
 
@@ -54,7 +54,7 @@ print(judge_retrieval(judges["overlap"], said, torch.tensor([0, 2, 1]), torch.ar
     ],
 )
 def test_a_module_and_a_line_are_enough(tmp_path, page, program, files, printed):
-    assert follow(page, copy_project(tmp_path)) == files
+    assert apply_page(page, copy_project(tmp_path)) == files
     images = [
         {"file": f"{n}.jpg", "split": split, "captions": ["a dog", "dogs"]}
         for n, split in enumerate(("train", "val", "test"))

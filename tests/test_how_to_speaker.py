@@ -1,13 +1,13 @@
-"""The page on speakers, followed in a copy of the project: the speaker is trained, and held to the plain unroll."""
+"""The page on speakers, followed in a copy of the project: its speaker trains and agrees with the plain unroll."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from how_to_pages import ROOT, copy_project, follow, run_program
-from toy_world import succeed, toy_params, written
+from how_to_pages import ROOT, apply_page, copy_project, run_program
+from toy_world import make_toy_params, succeed, write_repository
 
-LOADED = """
+LOAD_SPEAKER = """
 from pathlib import Path
 from pipeline.config.load import load
 from pipeline.models.agent_files import load_agent
@@ -21,23 +21,23 @@ for sizes in ("heads=2", "word_dim="):
 """
 
 
-def stage(folder: Path, name: str, *arguments: str) -> None:
+def run_stage(folder: Path, name: str, *arguments: str) -> None:
     succeed(folder, sys.executable, "-m", f"stages.{name}", *arguments, SAYWHICH_TRACKING="off")
 
 
 @pytest.mark.slow
-def test_a_module_and_a_line_are_a_speaker(tmp_path):
-    written(tmp_path, toy_params())
+def test_the_page_adds_a_working_speaker(tmp_path):
+    write_repository(tmp_path, make_toy_params())
     touched = ["pipeline/models/architectures.py", "pipeline/models/gru_speaker.py"]
-    assert follow("speaker", tmp_path) == touched
-    stage(tmp_path, "draw", "--dataset", "scenes")
-    stage(tmp_path, "prepare")
-    stage(tmp_path, "features", "--features", "main")
+    assert apply_page("speaker", tmp_path) == touched
+    run_stage(tmp_path, "draw", "--dataset", "scenes")
+    run_stage(tmp_path, "prepare")
+    run_stage(tmp_path, "features", "--features", "main")
     page = (ROOT / "docs/how_to/speaker.md").read_text(encoding="utf-8")
     pretrain, check = page.partition("```sh\n")[2].partition("```")[0].splitlines()
     succeed(tmp_path, sys.executable, *pretrain.split()[1:], SAYWHICH_TRACKING="off")
     assert len((tmp_path / "data/gru/history.jsonl").read_text().splitlines()) == 1
-    done = run_program(tmp_path, LOADED)
+    done = run_program(tmp_path, LOAD_SPEAKER)
     assert done.returncode == 0, done.stderr
     arguments, *refused = done.stdout.splitlines()
     assert "'words': 8, 'hidden': 8" in arguments

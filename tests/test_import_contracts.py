@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml name all packages that they are about."""
+"""The import contracts of pyproject.toml name all packages that they concern."""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 SLICES = {"pipeline.dialog", "pipeline.gradients", "pipeline.study", "pipeline.worlds"}
 
 
-def contract(name: str) -> dict[str, Any]:
+def get_contract(name: str) -> dict[str, Any]:
     """Return the contract whose name begins with `name`."""
     (found,) = (
         each
@@ -19,11 +19,11 @@ def contract(name: str) -> dict[str, Any]:
 
 
 def test_every_slice_is_kept_from_the_others():
-    assert set(contract("Slices do not know each other")["modules"]) == SLICES
+    assert set(get_contract("Slices do not import each other")["modules"]) == SLICES
 
 
 def test_every_other_package_but_the_registries_imports_no_slice():
-    found = contract("The core imports no slice")
+    found = get_contract("The core imports no slice")
     assert set(found["forbidden_modules"]) == SLICES
     paths = [path for path in (ROOT / "pipeline").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     packages = {f"pipeline.{path.stem}" for path in paths if not path.stem.startswith("__")}

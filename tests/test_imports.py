@@ -1,4 +1,4 @@
-"""Files in the forms of other projects, exported from this project's data, are imported to the same data."""
+"""This project's data, exported in the file formats of other projects, are imported unchanged."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ import yaml
 from feature_checksums import verify
 from PIL import Image
 from stage_runs import run_stage
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import OBJECTS, PreparedData
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 WORDS = ["a", "the", "red", "blue", "big", "ball", "dog", "on", "grass"]
 
 
-def own_data(folder: Path) -> None:
-    """Write eight pictures with three captions each, in Karpathy's form."""
+def write_own_data(folder: Path) -> None:
+    """Write eight pictures with three captions each, in Karpathy's format."""
     rng = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     images = []
@@ -70,12 +70,12 @@ def export(folder: Path, prepared: PreparedData, store: FeatureStore) -> None:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch) -> Path:
-    """A repository with the project's own data, prepared and with features, and in `theirs` the exported files."""
+    """Return a repository with prepared data and features in `before`, and their exported files in `theirs`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    own_data(tmp_path / "own")
-    params = profile("scenes")
+    write_own_data(tmp_path / "own")
+    params = load_profile("scenes")
     params["prepare"] |= {
         "dataset": "own",
         "root": "own",
@@ -88,7 +88,7 @@ def world(tmp_path, monkeypatch) -> Path:
     params["features"]["main"] |= {"network": "word_detector", "image_size": 32, "batch": 4}
     params["features"]["main"]["detector"] |= {"epochs": 0, "width": 4}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    run()
+    run_prepare_and_features()
     assert not (tmp_path / "data/prepared" / OBJECTS).exists()
     (tmp_path / "theirs").mkdir()
     export(
@@ -112,7 +112,7 @@ def world(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run() -> None:
+def run_prepare_and_features() -> None:
     assert run_stage("prepare") == run_stage("features") == 0
 
 
@@ -130,7 +130,7 @@ def test_cocos_instances_are_prepared_for_existing_images(world):
 
 
 def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
-    run()
+    run_prepare_and_features()
     own, imported = (PreparedData.load(world / name / "prepared") for name in ("before", "data"))
     assert imported.vocabulary == own.vocabulary
     assert imported.ids.equals(own.ids)
@@ -146,7 +146,7 @@ def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
 
 
 def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
-    """The features stage imports what it extracted, from a file as generate_tsv.py of bottom-up-attention writes it."""
+    """The features stage imports its own features from a file in bottom-up-attention's TSV format."""
     before = FeatureStore(world / "before" / "features/main")
     vectors, regions, _ = before.read(np.arange(8))
     halves = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
@@ -157,7 +157,7 @@ def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
     params = yaml.safe_load((world / "params.yaml").read_text())
     params["features"]["main"]["imported"] |= {"format": "tsv", "regions": "theirs/all.tsv"}
     (world / "params.yaml").write_text(yaml.safe_dump(params))
-    run()
+    run_prepare_and_features()
     store = FeatureStore(world / "data" / "features/main")
     verify(store)
     np.testing.assert_array_equal(store.read(np.arange(8))[0], vectors)

@@ -1,4 +1,4 @@
-"""Imports inside functions are of packages that take long to load (the table of CONTRIBUTING.md)."""
+"""Functions import only packages that take long to load (the table of CONTRIBUTING.md)."""
 
 import ast
 import sys
@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1]
 LIGHT = {*sys.stdlib_module_names, "PIL", "jinja2", "markupsafe", "pydantic", "ruamel", "tqdm"}
 
 
-def inner_imports(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and package of each import inside a function."""
+def find_inner_imports(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the package of each import inside a function."""
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):
@@ -20,7 +20,7 @@ def inner_imports(text: str) -> Iterator[tuple[int, str]]:
 
 
 def test_imports_inside_functions_are_of_slow_packages_only():
-    assert list(inner_imports("def f():\n    import json.decoder\n    from torch import nn\n")) == [
+    assert list(find_inner_imports("def f():\n    import json.decoder\n    from torch import nn\n")) == [
         (2, "json"),
         (3, "torch"),
     ]
@@ -28,7 +28,7 @@ def test_imports_inside_functions_are_of_slow_packages_only():
         f"{path.relative_to(ROOT)}:{line} {package}"
         for folder in ("pipeline", "saywhich", "stages")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for line, package in inner_imports(path.read_text(encoding="utf-8"))
+        for line, package in find_inner_imports(path.read_text(encoding="utf-8"))
         if package in LIGHT
     ]
     assert not found

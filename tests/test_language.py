@@ -14,12 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pipeline", "saywhich", "stages")
 OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how", "whether"}
-# "of" alone opens the comments of tests that explain a number
+# first words of noun phrases; a function's docstring opens with a verb
+ARTICLES = {"a", "an", "the", "all", "both", "each", "every", "its", "no", "one", "our", "some", "this", "two"}
+# in tests, a comment that explains a number may begin with "of"
 COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
-# first words of functions that look like participles: nouns, adjectives, verbs, and words that users know
+# first words that only look like participles, or that users know
 NO_PARTICIPLES = {
     "bounding", "cached", "embed", "hacked", "hacking", "heading", "hugging", "learning", "pooled", "ranking", "ring",
-    "seed", "setting", "training", "varying",
+    "seed", "setting", "succeed", "training", "varying", "working",
 }  # fmt: skip
 ENTRY_POINTS = {"__init__", "__main__"}
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -38,21 +40,21 @@ NOT_PROSE_IN_DOCSTRINGS = re.compile(r"^>>> .*?(?=\n\n|\Z)|^    [^\n]*$|^[^\n]*\
 
 
 @cache
-def package_trees(package: str) -> list[tuple[Path, ast.Module]]:
+def parse_package(package: str) -> list[tuple[Path, ast.Module]]:
     return [
         (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
         for path in sorted((ROOT / package).rglob("*.py"))
     ]
 
 
-def trees(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
+def parse_packages(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
     for package in packages:
-        yield from package_trees(package)
+        yield from parse_package(package)
 
 
 def test_the_name_of_a_public_class_stands_once():
     where = defaultdict(list)
-    for path, tree in trees(*PACKAGES):
+    for path, tree in parse_packages(*PACKAGES):
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where[node.name].append(path.as_posix())
@@ -64,13 +66,15 @@ def test_the_name_of_a_public_class_stands_once():
 def test_the_name_of_a_module_stands_once(packages):
     """Commands and stages are named by the verb that a user types, so they may share a name with a module."""
     stems = [
-        path.stem for path, _ in trees(*packages) if path.stem not in ENTRY_POINTS and path.parent.name != "commands"
+        path.stem
+        for path, _ in parse_packages(*packages)
+        if path.stem not in ENTRY_POINTS and path.parent.name != "commands"
     ]
     assert [stem for stem, count in Counter(stems).items() if count > 1] == []
 
 
-def participles(tree: ast.Module) -> list[str]:
-    """Return public functions that are named by a participle, such as `opened` or `naming_files`; properties may be."""
+def find_participles(tree: ast.Module) -> list[str]:
+    """Return the public functions named by a participle, such as `opened` or `naming_files`; properties may be."""
     functions = [
         node.name
         for node in ast.walk(tree)
@@ -87,14 +91,41 @@ def participles(tree: ast.Module) -> list[str]:
 
 def test_functions_are_not_named_by_participles():
     text = "def opened(): ...\ndef naming_files(): ...\ndef open_file(): ...\n@property\ndef failed(self): ..."
-    assert participles(ast.parse(text)) == ["opened", "naming_files"]
-    assert [f"{path}: {name}" for path, tree in trees(*PACKAGES) for name in participles(tree)] == []
+    assert find_participles(ast.parse(text)) == ["opened", "naming_files"]
+    assert [
+        f"{path}: {name}"
+        for path, tree in parse_packages(*PACKAGES, "tests", "benchmarks")
+        for name in find_participles(tree)
+        if not name.startswith("test_")
+    ] == []
+
+
+def find_noun_phrases(tree: ast.Module) -> list[str]:
+    """Return the first lines of the functions' docstrings that open with an article; docstrings of tests may."""
+    return [
+        doc.splitlines()[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("test_")
+        and (doc := ast.get_docstring(node))
+        and doc.split()[0].strip(",.:").lower() in ARTICLES
+    ]
+
+
+def test_docstrings_of_functions_open_with_a_verb():
+    text = 'def open_file():\n    """The open file."""\ndef test_x():\n    """The file is open."""\n'
+    assert find_noun_phrases(ast.parse(text)) == ["The open file."]
+    assert [
+        f"{path}: {line}"
+        for path, tree in parse_packages(*PACKAGES, "tests", "benchmarks")
+        for line in find_noun_phrases(tree)
+    ] == []
 
 
 def test_no_docstring_opens_without_a_verb_or_a_subject():
     found = [
         f"{path}: {doc.splitlines()[0]}"
-        for path, tree in trees(*PACKAGES, "tests", "benchmarks")
+        for path, tree in parse_packages(*PACKAGES, "tests", "benchmarks")
         for node in ast.walk(tree)
         if isinstance(node, Documented)
         and (doc := ast.get_docstring(node))
@@ -103,8 +134,8 @@ def test_no_docstring_opens_without_a_verb_or_a_subject():
     assert found == []
 
 
-def comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and first word of each comment; a line of a longer comment counts with the line above it."""
+def find_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first word of each comment; consecutive comment lines count as one comment."""
     last = 0  # the latest line that is only a comment
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -115,19 +146,19 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 
 
 def test_no_comment_opens_without_a_verb_or_a_subject():
-    assert list(comments("x = 1  # Of it\n# one\n# what\n\n# two\n")) == [(1, "of"), (2, "one"), (5, "two")]
+    assert list(find_comments("x = 1  # Of it\n# one\n# what\n\n# two\n")) == [(1, "of"), (2, "one"), (5, "two")]
     found = [
         f"{path.relative_to(ROOT)}:{line}: {word}"
         for package in (*PACKAGES, "tests", "benchmarks")
         for path in sorted((ROOT / package).rglob("*.py"))
-        for line, word in comments(path.read_text(encoding="utf-8"))
+        for line, word in find_comments(path.read_text(encoding="utf-8"))
         if word in COMMENT_OPENERS or (word == "of" and package in PACKAGES)
     ]
     assert found == []
 
 
-def undocumented(tree: ast.Module) -> list[str]:
-    """Return the public classes and functions of a module that lack a docstring; overloads need none."""
+def find_undocumented(tree: ast.Module) -> list[str]:
+    """Return the public classes and functions of a module that have no docstring; overloads need none."""
     return [
         node.name
         for node in tree.body
@@ -140,11 +171,11 @@ def undocumented(tree: ast.Module) -> list[str]:
 
 def test_public_classes_and_functions_have_docstrings():
     text = "class A:\n x = 1\n@overload\ndef f(): ...\ndef g():\n 'Return 1.'\ndef h(): ...\ndef _h(): ..."
-    assert undocumented(ast.parse(text)) == ["A", "h"]
-    assert [f"{path}: {name}" for path, tree in trees(*PACKAGES) for name in undocumented(tree)] == []
+    assert find_undocumented(ast.parse(text)) == ["A", "h"]
+    assert [f"{path}: {name}" for path, tree in parse_packages(*PACKAGES) for name in find_undocumented(tree)] == []
 
 
-def long_sentences(prose: str) -> list[str]:
+def find_long_sentences(prose: str) -> list[str]:
     """Return the sentences with more than `MOST_WORDS` words, in paragraphs and items of lists.
 
     Inline code and quotations count as one word, and addresses of links as none.
@@ -166,18 +197,18 @@ def long_sentences(prose: str) -> list[str]:
 def test_long_sentences_are_found():
     words = "word " * 24
     short, long = f"{words}word.", f"{words}word word."
-    assert long_sentences(f"{short} {short}\n\n- {words}\n- {words}") == []
-    assert long_sentences(f"{short} {long} {short}") == [long]
-    assert long_sentences(f"{words}[`a b c`](a b c) (Luo et al. 2018).") == [f"{words}[code] (Luo et al 2018)."]
+    assert find_long_sentences(f"{short} {short}\n\n- {words}\n- {words}") == []
+    assert find_long_sentences(f"{short} {long} {short}") == [long]
+    assert find_long_sentences(f"{words}[`a b c`](a b c) (Luo et al. 2018).") == [f"{words}[code] (Luo et al 2018)."]
 
 
 def test_sentences_of_docstrings_are_short():
     found = [
         f"{path}: {sentence}"
-        for path, tree in trees(*PACKAGES, "tests", "benchmarks")
+        for path, tree in parse_packages(*PACKAGES, "tests", "benchmarks")
         for node in ast.walk(tree)
         if isinstance(node, Documented) and (doc := ast.get_docstring(node))
-        for sentence in long_sentences(NOT_PROSE_IN_DOCSTRINGS.sub("", doc))
+        for sentence in find_long_sentences(NOT_PROSE_IN_DOCSTRINGS.sub("", doc))
     ]
     assert found == []
 
@@ -189,7 +220,7 @@ def test_sentences_of_documents_are_short():
     found = [
         f"{path.relative_to(ROOT)}: {sentence}"
         for path in paths
-        for sentence in long_sentences(
+        for sentence in find_long_sentences(
             NOT_PROSE.sub("", re.split(r"^## \d", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[0])
         )
     ]

@@ -29,7 +29,7 @@ UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
             [],
             "/wheels /more",
             "/wheels,/more pip install",
-        ),  # wheels of this machine are used without a choice of hardware
+        ),  # local wheels are used without a choice of hardware
     ],
 )
 def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links, asked):
@@ -76,7 +76,7 @@ def test_the_image_has_a_base_by_digest_and_installs_locked_files():
 
 
 def test_a_file_with_another_hash_is_not_installed(tmp_path):
-    """uv checks hashes that constraints have."""
+    """uv checks the hashes of a constraints file."""
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
         pytest.skip("uv is not installed")
     with zipfile.ZipFile(tmp_path / "tiny-1.0-py3-none-any.whl", "w") as wheel:

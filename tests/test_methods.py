@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import reward_models
+from conftest import make_reward_models
 from every_method import METHODS
 
 from pipeline.channels.hard import Multinomial
@@ -64,18 +64,18 @@ TERMS = {
     **dict.fromkeys(("rl", "rl_unidirectional", "scst_discriminator"), REWARDED),
     "psst_wtf": {"discriminator", "discriminability", "human", "naturalness"},
 }
-DRAWS_NOTHING = {"mle", "guidance", "wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar"}
+DETERMINISTIC = {"mle", "guidance", "wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar"}
 
 
-def made(name: str, agents: Agents, objective: Objective | None = None) -> Method:
-    """Return the method, with λ where it has one."""
+def build_method(name: str, agents: Agents, objective: Objective | None = None) -> Method:
+    """Build the method, with λ where it has one."""
     takes = inspect.signature(METHODS[name]).parameters
     options: dict = {"lam": 0.3} if "lam" in takes else {}
-    options |= {"rewards": reward_models()} if "rewards" in takes else {}
+    options |= {"rewards": make_reward_models()} if "rewards" in takes else {}
     return METHODS[name](agents, objective or Objective(), **options, **OPTIONS.get(name, {}))
 
 
-def after_steps(method, toy, steps: int = 3):
+def take_steps(method, toy, steps: int = 3):
     """Take Adam steps and return, for each agent, its weights before and after."""
     agents = method.agents
     before = {role: {n: p.clone() for n, p in a.state_dict().items()} for role, a in agents.items()}
@@ -99,7 +99,7 @@ def test_every_method_is_listed_here():
 @pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", METHODS)
 def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurrent, toy):
-    before, after = after_steps(made(name, toy.agents(decoder=recurrent)), toy)
+    before, after = take_steps(build_method(name, toy.agents(decoder=recurrent)), toy)
     for role in before:
         for parameter, old in before[role].items():
             if role in LEARNERS[name]:
@@ -113,14 +113,14 @@ def test_pretraining_needs_one_role_only(toy):
         teacher_forcing({"speaker": toy.agents().speaker}),
         listener_matching(listener := toy.agents().listener, Hinge(listener)),
     ):
-        before, after = after_steps(method, toy)
+        before, after = take_steps(method, toy)
         for role in before:
             assert all(not torch.equal(old, after[role][name]) for name, old in before[role].items())
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_losses_have_names_and_reports_do_not_synchronise(name, toy):
-    losses, report = made(name, toy.agents()).step(toy.batch(), seed=1)
+    losses, report = build_method(name, toy.agents()).step(toy.batch(), seed=1)
     assert set(losses) == TERMS.get(name, {"discriminability", "naturalness"})
     for value in [*losses.values(), *report.values()]:
         assert value.shape == ()
@@ -169,7 +169,7 @@ def test_joint_training_is_the_same_with_a_null_image_which_it_leaves_unchanged(
             agents.speaker.add_null_image()
             with torch.no_grad():
                 agents.speaker.null += torch.arange(8.0)
-        _, found[with_null] = after_steps(METHODS[name](agents, Objective(), lam=0.3), toy)
+        _, found[with_null] = take_steps(METHODS[name](agents, Objective(), lam=0.3), toy)
     assert torch.equal(found[True]["speaker"].pop("null"), torch.arange(8.0))
     for role, weights in found[False].items():
         assert all(torch.equal(value, found[True][role][n]) for n, value in weights.items())
@@ -190,20 +190,20 @@ def test_guidance_needs_a_null_image_and_guides_the_final_speaker(toy):
 
 def test_a_frozen_speaker_stays_bit_identical_during_adaptation(toy):
     agents = toy.agents()
-    before, after = after_steps(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
+    before, after = take_steps(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
     assert all(torch.equal(old, after["speaker"][name]) for name, old in before["speaker"].items())
     assert all(not torch.equal(old, after["listener"][name]) for name, old in before["listener"].items())
 
 
 def test_lambda_weighs_the_two_scores(toy):
-    def step(lam, reduction="sum"):
+    def compute_losses(lam, reduction="sum"):
         method = METHODS["st_multinomial"](toy.agents(), Objective(reduction=reduction), lam=lam)
         return method.step(toy.batch(), seed=1)[0]
 
-    low, high = step(0.2), step(0.6)
+    low, high = compute_losses(0.2), compute_losses(0.6)
     torch.testing.assert_close(high["discriminability"], 3 * low["discriminability"])
     torch.testing.assert_close(high["naturalness"], low["naturalness"] / 2)
-    mean = step(0.2, "mean")
+    mean = compute_losses(0.2, "mean")
     torch.testing.assert_close(low["discriminability"], 8 * mean["discriminability"])
 
 
@@ -273,12 +273,12 @@ def test_training_names_no_method():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_equal_seeds_give_equal_losses(name, toy):
-    def losses(seed):
-        return made(name, toy.agents()).step(toy.batch(), seed)[0]
+    def compute_losses(seed):
+        return build_method(name, toy.agents()).step(toy.batch(), seed)[0]
 
-    first, again, other = losses(1), losses(1), losses(2)
+    first, again, other = compute_losses(1), compute_losses(1), compute_losses(2)
     assert all(torch.equal(first[k], again[k]) for k in first)
-    if name not in DRAWS_NOTHING:
+    if name not in DETERMINISTIC:
         assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
@@ -286,15 +286,15 @@ def test_the_guides_example_is_a_method(toy):
     text = (Path(__file__).parents[1] / "docs/how_to/method.md").read_text(encoding="utf-8")
     code = text.split("```python title=")[1].partition("\n")[2].split("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    written: dict = {}
-    exec(code, written)
-    before, after = after_steps(written["joint_reinforce"](toy.agents(), Objective(), lam=0.3), toy)
+    namespace: dict = {}
+    exec(code, namespace)
+    before, after = take_steps(namespace["joint_reinforce"](toy.agents(), Objective(), lam=0.3), toy)
     for role in before:
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
 
 
 def test_default_settings_are_the_papers(toy):
-    """PAPERS.md has the evidence for each."""
+    """PAPERS.md states the evidence for each default."""
     expected = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
         "document_frequencies": "train", "cider_sample": "own", "greedy_dropout": False,
@@ -309,7 +309,7 @@ def test_default_settings_are_the_papers(toy):
 def test_every_relaxing_channel_has_the_eos_gradient_of_the_objective(toy):
     found: dict[str, set[str]] = {}
     for name in METHODS:
-        for term in made(name, toy.agents(), Objective(eos_gradient="soft")).terms:
+        for term in build_method(name, toy.agents(), Objective(eos_gradient="soft")).terms:
             channel = getattr(term.estimator, "channel", None)
             if channel is not None and channel.relaxes:
                 found.setdefault(name, set()).add(getattr(channel, "inner", channel).eos_gradient)
@@ -325,6 +325,6 @@ def test_a_critic_is_trained_alone_first(toy):
     assert method.schedule.all_roles == {"speaker", "critic"}
     assert [method.schedule.learners(step) for step in range(4)] == [{"critic"}] * 2 + [{"speaker", "critic"}] * 2
     assert set(method.step(toy.batch(1), seed=1)[0]) == {"critic"}
-    before, after = after_steps(method, toy, steps=2)
+    before, after = take_steps(method, toy, steps=2)
     assert all(torch.equal(old, after["speaker"][n]) for n, old in before["speaker"].items())
     assert all(not torch.equal(old, after["critic"][n]) for n, old in before["critic"].items())

@@ -1,7 +1,8 @@
-"""Estimators against an exact gradient: a channel small enough to enumerate every caption.
+"""Estimators against an exact gradient, in a world small enough to enumerate every caption.
 
-Three words at most two long: 13 captions for each of four images. The expected score of a caption, averaged over the
-images, is a plain differentiable sum of probability × score, and so is its gradient (pipeline/gradients).
+Captions have at most two words of a vocabulary of three: 13 for each of four images. The expected
+score of a caption, averaged over the images, is a differentiable sum of probability × score. So is its gradient
+(pipeline/gradients).
 """
 
 from dataclasses import replace
@@ -9,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -31,12 +32,12 @@ def world():
 
 
 @pytest.fixture(scope="module")
-def taste():
-    return Taste(IMAGES, VOCABULARY, STEPS)
+def linear_score():
+    return LinearScore(IMAGES, VOCABULARY, STEPS)
 
 
 def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
+    """Return the mean's squared distance from the truth, divided by its expectation if unbiased."""
     error = found.mean(0) - truth
     expected = found.var(0).sum() / len(found)
     return float(error.square().sum() / expected)
@@ -46,24 +47,28 @@ def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
     ("baseline", "samples"),
     [(NoBaseline(), 100), (SelfCritical(), 100), (SelfCritical(TeacherForcing(requires_grad=False)), 100)],
 )
-def test_score_function_estimators_are_unbiased(world, taste, baseline, samples):
-    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
-    truth = world.exact(taste)
+def test_score_function_estimators_are_unbiased(world, linear_score, baseline, samples):
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
+    truth = world.exact(linear_score)
     assert float(truth.norm()) > 0.1
     assert distance(found, truth) < 2.5
     assert float((found.mean(0) - truth).norm() / truth.norm()) < 0.1
 
 
-def test_a_wrong_gradient_would_be_detected(world, taste):
-    found = estimate_gradients(world, ScoreFunction(Multinomial(100), SelfCritical()), taste, rounds=150)
-    assert distance(found, 1.3 * world.exact(taste)) > 5
+def test_a_wrong_gradient_would_be_detected(world, linear_score):
+    found = estimate_gradients(world, ScoreFunction(Multinomial(100), SelfCritical()), linear_score, rounds=150)
+    assert distance(found, 1.3 * world.exact(linear_score)) > 5
 
 
 def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
-    taste = Taste(IMAGES, VOCABULARY, STEPS, level=3)
-    plain = estimate_gradients(world, ScoreFunction(Multinomial(4), NoBaseline()), taste, rounds=150).var(0).sum()
+    linear_score = LinearScore(IMAGES, VOCABULARY, STEPS, level=3)
+    plain = (
+        estimate_gradients(world, ScoreFunction(Multinomial(4), NoBaseline()), linear_score, rounds=150).var(0).sum()
+    )
     critical = (
-        estimate_gradients(world, ScoreFunction(Multinomial(4), CenteredBaseline(SelfCritical())), taste, rounds=150)
+        estimate_gradients(
+            world, ScoreFunction(Multinomial(4), CenteredBaseline(SelfCritical())), linear_score, rounds=150
+        )
         .var(0)
         .sum()
     )
@@ -71,25 +76,25 @@ def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
 
 
 @pytest.mark.slow
-def test_centring_is_biased_by_one_part_in_n(world, taste):
+def test_centring_is_biased_by_one_part_in_n(world, linear_score):
     """The batch mean includes the caption itself, so the gradient shrinks by 1 − 1/N when images do not matter."""
     few = estimate_gradients(
-        world, ScoreFunction(Multinomial(1), CenteredBaseline(NoBaseline())), taste, rounds=2500
+        world, ScoreFunction(Multinomial(1), CenteredBaseline(NoBaseline())), linear_score, rounds=2500
     ).mean(0)
     many = estimate_gradients(
-        world, ScoreFunction(Multinomial(100), CenteredBaseline(NoBaseline())), taste, rounds=100
+        world, ScoreFunction(Multinomial(100), CenteredBaseline(NoBaseline())), linear_score, rounds=100
     ).mean(0)
-    truth = world.exact(taste)
+    truth = world.exact(linear_score)
     share = [float(found @ truth / truth.square().sum()) for found in (few, many)]
     assert share[0] < share[1]
     assert abs(share[1] - 1) < 0.08
 
 
-def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
-    """All are biased: words by straight-through, full rows because a mixture of words is no mixture of captions."""
-    truth = world.exact(taste)
+def test_the_bias_of_pathwise_estimators_is_measured(world, linear_score):
+    """Straight-through words are biased. Full rows are biased because a mixture of words is no mixture of captions."""
+    truth = world.exact(linear_score)
     found = {
-        name: sampled_accuracy(estimate_gradients(world, Pathwise(channel), taste, rounds=60), truth)
+        name: sampled_accuracy(estimate_gradients(world, Pathwise(channel), linear_score, rounds=60), truth)
         for name, channel in {
             "st": StraightThrough(samples=50, eos_gradient="soft"),
             "psst": PartialSampling(StraightThrough(samples=50, eos_gradient="soft"), rho=0.5),
@@ -109,14 +114,14 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, taste):
     [partial(Transformer, encoder_layers=1, layers=1, heads=2), partial(PooledLstm, words=4)],
     ids=["transformer", "lstm"],
 )
-def test_gradients_of_other_speakers_captions_are_unbiased_too(world, taste, make, baseline, samples):
+def test_gradients_of_other_speakers_captions_are_unbiased_too(world, linear_score, make, baseline, samples):
     torch.manual_seed(3)
     speaker = make(VOCABULARY, 3, hidden=4, dropout=0.0, max_words=STEPS)
     with torch.no_grad():
         speaker.logit.weight *= 3
     other = replace(world, speaker=speaker.double())
-    found = estimate_gradients(other, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)
-    truth = other.exact(taste)
+    found = estimate_gradients(other, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
+    truth = other.exact(linear_score)
     assert float(truth.norm()) > 0.1
     assert distance(found, truth) < 2.5
     assert distance(found, 1.3 * truth) > 5

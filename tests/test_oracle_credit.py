@@ -1,4 +1,4 @@
-"""Credit per word and the learned baseline against exact expectations: every caption of a small world enumerated.
+"""Credit per word and the learned baseline against exact expectations over every caption of a small world.
 
 Captions have at most three words of a vocabulary of three, so that there are 40 for each of two images.
 """
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 from test_oracle import distance
 
 from pipeline.channels.hard import Multinomial
@@ -28,53 +28,55 @@ def world():
 
 
 @pytest.fixture(scope="module")
-def taste():
-    return Taste(IMAGES, WORDS, STEPS)
+def linear_score():
+    return LinearScore(IMAGES, WORDS, STEPS)
 
 
-def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world, taste):
+def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world, linear_score):
     channel, samples = Multinomial(10), 2000
     rollouts = StepRollouts(world.speaker, world.batch, seed=2)
-    message, every = rollouts.of(channel), world.captions().tolist()
-    found = MonteCarloCredit(samples)(taste(message, world.batch), taste, channel, rollouts)
+    message, every = rollouts.get_message(channel), world.captions().tolist()
+    found = MonteCarloCredit(samples)(linear_score(message, world.batch), linear_score, channel, rollouts)
     with torch.no_grad():
         p = world.log_probs().exp().T
     lengths = set()
     for row in range(len(message)):
         image, tokens = int(message.images[row]), message.tokens[row].tolist()
         for t in range(int(message.mask[row].sum())):
-            begun = [i for i, words in enumerate(every) if words[: t + 1] == tokens[: t + 1]]
-            chance = p[begun, image] / p[begun, image].sum()
-            value = torch.stack([taste.table[(image, *every[i])] for i in begun])
+            matching = [i for i, words in enumerate(every) if words[: t + 1] == tokens[: t + 1]]
+            chance = p[matching, image] / p[matching, image].sum()
+            value = torch.stack([linear_score.table[(image, *every[i])] for i in matching])
             mean = float(chance @ value)
             error = float((chance @ (value - mean).square() / samples).sqrt())
             assert abs(float(found[row, t]) - mean) < 4.5 * error + 1e-9, (tokens, t)
-            lengths.add(len(begun))
+            lengths.add(len(matching))
     assert lengths == {1, 4, 13}  # captions that share three, two or one tokens
 
 
 @pytest.mark.parametrize("baseline", ["none", "learned"])
-def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, taste, baseline):
+def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, linear_score, baseline):
     channel = Multinomial(20)
     torch.manual_seed(5)
     critic = Critic(4, 8).double()
     expected = CriticBaseline(critic, channel) if baseline == "learned" else NoBaseline()
-    truth = world.exact(taste)
-    found = estimate_gradients(world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), taste, rounds=100)
+    truth = world.exact(linear_score)
+    found = estimate_gradients(
+        world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), linear_score, rounds=100
+    )
     assert distance(found, truth) < 2.5
     assert distance(found, 1.5 * truth) > 5  # the test rejects a gradient 1.5 times as large
 
 
-def test_continuations_lower_the_variance(world, taste):
+def test_continuations_lower_the_variance(world, linear_score):
     whole, each = (
-        estimate_gradients(world, ScoreFunction(Multinomial(4), credit=credit), taste, rounds=60).var(0).sum()
+        estimate_gradients(world, ScoreFunction(Multinomial(4), credit=credit), linear_score, rounds=60).var(0).sum()
         for credit in (CaptionCredit(), MonteCarloCredit(5))
     )
     assert each < 0.9 * whole
 
 
 def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(world):
-    taste = Taste(IMAGES, WORDS, STEPS, level=3.0)
+    linear_score = LinearScore(IMAGES, WORDS, STEPS, level=3.0)
     channel, credit = Multinomial(10), MonteCarloCredit(2)
     torch.manual_seed(5)
     critic = Critic(4, 16).double()
@@ -82,7 +84,7 @@ def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(wo
     errors = []
     for step in range(80):
         loss, _ = regression.surrogate(
-            taste, StepRollouts(world.speaker, replace(world.batch, step=1000 + step), seed=7)
+            linear_score, StepRollouts(world.speaker, replace(world.batch, step=1000 + step), seed=7)
         )
         adam.zero_grad()
         loss.backward()
@@ -91,7 +93,7 @@ def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(wo
     assert all(p.grad is None for p in world.speaker.parameters())
     assert sum(errors[-10:]) < 0.8 * sum(errors[:10])
     without, with_it = (
-        estimate_gradients(world, ScoreFunction(Multinomial(4), baseline, credit=credit), taste, 40).var(0).sum()
+        estimate_gradients(world, ScoreFunction(Multinomial(4), baseline, credit=credit), linear_score, 40).var(0).sum()
         for baseline in (NoBaseline(), CriticBaseline(critic, Multinomial(4)))
     )
     assert with_it < 0.7 * without

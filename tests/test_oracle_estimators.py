@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_oracle import IMAGES, VOCABULARY, distance, taste, world
+from test_oracle import IMAGES, VOCABULARY, distance, linear_score, world
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import ReinMax, StraightThrough
@@ -11,7 +11,7 @@ from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.gradients.gradient_world import drawn_world
 from pipeline.gradients.measure import estimate_gradients
 
-__all__ = ["taste", "world"]
+__all__ = ["linear_score", "world"]
 
 
 def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
@@ -20,34 +20,38 @@ def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize(("samples", "rounds"), [(2, 400), (100, 80)])
-def test_leave_one_out_is_unbiased(world, taste, samples, rounds):
-    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), LeaveOneOut()), taste, rounds)
-    truth = world.exact(taste)
+def test_leave_one_out_is_unbiased(world, linear_score, samples, rounds):
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), LeaveOneOut()), linear_score, rounds)
+    truth = world.exact(linear_score)
     assert distance(found, truth) < 2.5
     assert distance(found, 2 * truth) > 2 * distance(found, truth)
 
 
-def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its_direction(world, taste):
+def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its_direction(world, linear_score):
     """Measured with four samples. The mean alone has a bias of .24 of the gradient's norm and keeps its direction.
     Division by the group's standard deviation gives a bias of .65 and another direction.
     """
-    truth = world.exact(taste)
-    alone = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean()), taste, 200)
+    truth = world.exact(linear_score)
+    alone = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean()), linear_score, 200)
     assert distance(alone / 0.75, truth) < 2.5 < distance(alone, truth)
-    scaled = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean(), scaling=GroupStd()), taste, 200)
+    scaled = estimate_gradients(
+        world, ScoreFunction(Multinomial(4), GroupMean(), scaling=GroupStd()), linear_score, 200
+    )
     scaled = scaled * (truth.norm() / scaled.mean(0).norm())
     assert distance(scaled, truth) > 2.5
 
 
-def test_the_standard_deviation_of_the_batch_keeps_the_direction(world, taste):
-    truth = world.exact(taste)
-    found = estimate_gradients(world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=BatchStd()), taste, 80)
+def test_the_standard_deviation_of_the_batch_keeps_the_direction(world, linear_score):
+    truth = world.exact(linear_score)
+    found = estimate_gradients(
+        world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=BatchStd()), linear_score, 80
+    )
     assert cosine(found, truth) > 0.99
     assert float(found.mean(0).norm() / truth.norm()) < 0.7
 
 
-class Squares:
-    """A score that is quadratic in the one word of a caption."""
+class QuadraticScore:
+    """A quadratic score of captions of one word."""
 
     differentiable = True
 
@@ -61,7 +65,7 @@ class Squares:
 
 
 def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():
-    world, score = drawn_world(IMAGES, VOCABULARY, 1, seed=3), Squares()
+    world, score = drawn_world(IMAGES, VOCABULARY, 1, seed=3), QuadraticScore()
     truth = world.exact(score)
     reinmax, straight = (
         estimate_gradients(world, Pathwise(channel(samples=100, eos_gradient="soft")), score, 80)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 from test_oracle import IMAGES, distance, world
 
 from pipeline.channels.hard import Multinomial
@@ -22,14 +22,14 @@ __all__ = ["world"]
 
 
 @pytest.fixture(scope="module")
-def taste(world) -> Taste:
-    """A score that is never near 0, so that its gradient has noise to remove."""
-    return Taste(IMAGES, world.speaker.vocabulary, world.speaker.max_words, level=2.0)
+def linear_score(world) -> LinearScore:
+    """Return a score far from 0, whose gradient therefore has noise to remove."""
+    return LinearScore(IMAGES, world.speaker.vocabulary, world.speaker.max_words, level=2.0)
 
 
 @pytest.fixture
 def control(world) -> ControlVariate:
-    """A control with random weights, far from the score."""
+    """Return a control variate with random weights, far from the score."""
     torch.manual_seed(2)
     made = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 8).double()
     for parameter in made.parameters():
@@ -38,64 +38,65 @@ def control(world) -> ControlVariate:
 
 
 @pytest.mark.parametrize("log_temperature", [-1.5, 0.0, 1.5])
-def test_relax_is_unbiased_with_any_control(world, taste, control, log_temperature):
+def test_relax_is_unbiased_with_any_control(world, linear_score, control, log_temperature):
     torch.nn.init.constant_(control.log_temperature, log_temperature)
-    truth = world.exact(taste)
-    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
+    truth = world.exact(linear_score)
+    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), linear_score, 120)
     assert distance(found, truth) < 2.5
     assert distance(found, 1.4 * truth) > 5
 
 
-def test_relax_without_its_pathwise_part_would_be_biased(world, taste, control, monkeypatch):
+def test_relax_without_its_pathwise_part_would_be_biased(world, linear_score, control, monkeypatch):
     evaluate_control = RelaxEstimator._evaluate_control
 
-    def without(*given):
+    def drop_pathwise_part(*given):
         expected, slope = evaluate_control(*given)
         return expected, torch.zeros_like(slope)
 
-    monkeypatch.setattr(RelaxEstimator, "_evaluate_control", without)
-    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
-    assert distance(found, world.exact(taste)) > 5
+    monkeypatch.setattr(RelaxEstimator, "_evaluate_control", drop_pathwise_part)
+    found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), linear_score, 120)
+    assert distance(found, world.exact(linear_score)) > 5
 
 
 @pytest.mark.slow
-def test_a_trained_control_lowers_the_variance(world, taste):
+def test_a_trained_control_lowers_the_variance(world, linear_score):
     torch.manual_seed(2)
     control = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 16).double()
     plain = ScoreFunction(Multinomial(4))
     alone, others = (
-        estimate_gradients(world, e, taste, 100).var(0).sum() for e in (plain, replace(plain, baseline=LeaveOneOut()))
+        estimate_gradients(world, e, linear_score, 100).var(0).sum()
+        for e in (plain, replace(plain, baseline=LeaveOneOut()))
     )
-    before = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
+    before = estimate_gradients(world, RelaxEstimator(plain, control), linear_score, 100).var(0).sum()
     torch.testing.assert_close(before, alone)  # a control begins as 0
-    train_control(world, RelaxEstimator(ScoreFunction(Multinomial(16)), control), taste, 150)
-    trained = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
+    train_control(world, RelaxEstimator(ScoreFunction(Multinomial(16)), control), linear_score, 150)
+    trained = estimate_gradients(world, RelaxEstimator(plain, control), linear_score, 100).var(0).sum()
     assert trained < 0.65 * alone
     assert trained < others
 
 
-def test_a_control_minimises_the_square_of_the_logit_gradient(world, taste, control):
-    """Autograd's gradient of the loss equals that of the mean square that is reported."""
+def test_a_control_minimises_the_square_of_the_logit_gradient(world, linear_score, control):
+    """The mean square of autograd's gradient of the loss equals the reported noise."""
     relax = RelaxEstimator(ScoreFunction(Multinomial(3)), control)
     rollouts = StepRollouts(world.speaker, world.batch, seed=5)
-    message = rollouts.of(relax.channel)
-    said = message.logits()
-    message = replace(message, logits=lambda: said)
+    message = rollouts.get_message(relax.channel)
+    relaxed = message.logits()
+    message = replace(message, logits=lambda: relaxed)
     rollouts._messages[relax.channel] = replace(
         message,
         log_probs=torch.zeros_like(message.log_probs)
         .flatten()
         .index_copy(
             0,
-            said.positions,
-            said.probabilities.log_softmax(1)
-            .gather(1, message.tokens.flatten()[said.positions].unsqueeze(1))
+            relaxed.positions,
+            relaxed.probabilities.log_softmax(1)
+            .gather(1, message.tokens.flatten()[relaxed.positions].unsqueeze(1))
             .squeeze(1),
         )
         .view(message.tokens.shape),
     )
-    loss, report = relax.surrogate(taste, rollouts)
-    (slope,) = torch.autograd.grad(loss, said.probabilities, retain_graph=True)
+    loss, report = relax.surrogate(linear_score, rollouts)
+    (slope,) = torch.autograd.grad(loss, relaxed.probabilities, retain_graph=True)
     count = message.mask.sum()
     torch.testing.assert_close((slope * count).square().sum() / count, report["noise"])
     assert all(g.abs().max() > 0 for g in torch.autograd.grad(loss, list(control.parameters())))

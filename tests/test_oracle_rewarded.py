@@ -36,15 +36,15 @@ def rewards(world) -> RewardModels:
     encoder = Listener(VOCABULARY, 3, words=4, hidden=4).double()
     torch.nn.init.normal_(encoder.word.weight)
     vectors = encoder.encode_image(world.batch.pooled).detach()
-    near = (torch.arange(IMAGES).unsqueeze(1) + 1) % IMAGES
-    retriever = Retriever(encoder, vectors, 0.1, str, near)
+    neighbours = (torch.arange(IMAGES).unsqueeze(1) + 1) % IMAGES
+    retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
     heads = (CaptionClassifier(4, (6,)).double(), CaptionClassifier(4, (6,), with_images=False).double())
     return RewardModels(retriever, *heads, Beam(3), 0.01)
 
 
 @pytest.mark.parametrize("directions", ["both", "image_to_text", "text_to_image"])
 def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, rewards, directions):
-    """−r(x) ∇ log p(x), averaged over all captions of all images at once, each as likely as the speaker says it."""
+    """The gradient is the mean of −r(x) ∇ log p(x) over captions drawn for all images at once."""
     contrastive = replace(
         rewards.contrastive(directions, "sum", None), captions=(Greedy(), TeacherForcing(requires_grad=False))
     )
@@ -55,7 +55,7 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     value = score(Message(texts, caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
     chosen = log_probs.gather(1, outcomes.T)  # (B, S)
     truth = world.gradient((chosen.sum(0).exp().detach() * (value * chosen).mean(0)).sum())
-    if directions == "text_to_image":  # no other caption counts, so it is also the gradient of the expected reward
+    if directions == "text_to_image":  # no other caption counts, so this is also the gradient of the expected reward
         torch.testing.assert_close(truth, world.exact(score))
     found = estimate_gradients(world, ScoreFunction(Multinomial(100)), score, rounds=100)
     assert float(truth.norm()) > 0.01
@@ -63,21 +63,24 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     assert distance(found, 1.5 * truth) > 5
 
 
-@pytest.mark.parametrize(("make", "along"), [(wtf, ["human"]), (rl, ["beam"]), (wtf_rl, ["beam", "human"])])
-def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
-    """−Σ r(x) ∇ log p(x) over the beam's and the human captions; per word, as all methods here count."""
+@pytest.mark.parametrize(("make", "sources"), [(wtf, ["human"]), (rl, ["beam"]), (wtf_rl, ["beam", "human"])])
+def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
+    """The gradient is −Σ r(x) ∇ log p(x) over the beam's and the human captions, divided by the number of words."""
     batch = world.batch
     rollouts = StepRollouts(world.speaker, batch, seed=1)
-    generated = {"beam": rollouts.of(rewards.search), "human": rollouts.of(TeacherForcing(requires_grad=False))}
+    generated = {
+        "beam": rollouts.get_message(rewards.search),
+        "human": rollouts.get_message(TeacherForcing(requires_grad=False)),
+    }
     contrastive = rewards.contrastive("both", "sum", None).bind_batch(rollouts)
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
-    for name in along:
+    for name in sources:
         message = generated[name]
         reward = ALPHA * contrastive(message, batch) + (1 - ALPHA) * rewards.human_probability(message, batch)
-        assert float(reward.std()) > 0.05  # not the same for all: teacher forcing would do as well
+        assert float(reward.std()) > 0.05  # with equal rewards, teacher forcing would have this gradient
         padded = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))
-        places = torch.tensor([captions.index(row) for row in padded.tolist()])
-        learned = log_probs.gather(1, places.unsqueeze(1)).squeeze(1)
+        indices = torch.tensor([captions.index(row) for row in padded.tolist()])
+        learned = log_probs.gather(1, indices.unsqueeze(1)).squeeze(1)
         expected = expected - (reward.detach() * learned).sum() / message.mask.sum()
     agents = Agents(world.speaker, world.listener, None, None)
     losses, _ = make(agents, Objective(), rewards, alpha=ALPHA).step(batch, seed=1)
@@ -89,11 +92,11 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
 
 def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(world):
     rollouts = StepRollouts(world.speaker, world.batch, seed=0)
-    message = rollouts.of(SearchTrajectory(Beam(3)))
-    assert torch.equal(message.tokens, rollouts.of(Beam(3)).tokens)
+    message = rollouts.get_message(SearchTrajectory(Beam(3)))
+    assert torch.equal(message.tokens, rollouts.get_message(Beam(3)).tokens)
     everything = world.log_probs()
     width = len(world.captions())
-    best = rollouts.of(SearchTrajectory(Beam(width)))  # a beam as wide as there are captions finds the likeliest
+    best = rollouts.get_message(SearchTrajectory(Beam(width)))  # a beam of all captions finds the likeliest one
     torch.testing.assert_close(best.log_probs.sum(1), everything.amax(1))
     assert best.log_probs.requires_grad
 

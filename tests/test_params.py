@@ -25,7 +25,7 @@ from pipeline.training.optimisation import Optimisation
 ROOT = Path(__file__).parents[1]
 
 
-OWN = """
+OWN_METHODS = """
 from __future__ import annotations
 
 from typing import Literal
@@ -62,10 +62,10 @@ def _hidden(agents, objective): ...
 
 @pytest.fixture
 def user_methods(tmp_path, monkeypatch):
-    """A second folder of methods, as if its files lay in pipeline/methods: `own`, and two that cannot be imported."""
+    """Yield a second folder of methods, searched like pipeline/methods: `own`, and two that cannot be imported."""
     folder = tmp_path / "methods"
     folder.mkdir()
-    (folder / "own.py").write_text(OWN)
+    (folder / "own.py").write_text(OWN_METHODS)
     (folder / "unfinished.py").write_text("def unfinished(agents, objective:\n")
     (folder / "elsewhere.py").write_text("import nothing_of_this_name\n")
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(folder)])
@@ -76,7 +76,7 @@ def user_methods(tmp_path, monkeypatch):
             vars(methods).pop(name.rpartition(".")[2], None)
 
 
-def error_of(path: Path, *overrides: str) -> str:
+def catch_error(path: Path, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
         load(path, overrides)
     line = str(caught.value)
@@ -84,7 +84,7 @@ def error_of(path: Path, *overrides: str) -> str:
     return line
 
 
-# override, then what the line must name: the key, the value, what is allowed
+# the override, then the key, the value and the permitted values that the line must name
 STRICT = [
     ("nothing=1", "nothing", "1", "allowed: seed, draw, prepare"),
     ("sed=1", "sed", "1", "did you mean seed?"),
@@ -329,22 +329,22 @@ STRICT = [
 def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowed(
     params, user_methods, override, key, value, allowed
 ):
-    line = error_of(params, override)
+    line = catch_error(params, override)
     assert line.startswith(f"--set {override}: ")
-    captions = line.removeprefix(f"--set {override}: ")
-    assert key in captions
-    assert value in captions
-    assert allowed in captions
+    message = line.removeprefix(f"--set {override}: ")
+    assert key in message
+    assert value in message
+    assert allowed in message
 
 
 def test_the_same_mistake_in_the_file_names_the_file(params):
     params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
-    assert error_of(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
+    assert catch_error(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
 @pytest.mark.parametrize("weights", ["hub", "photos/network.safetensors"])
 def test_weights_of_a_network_may_stand_beside_a_detector(params, weights):
-    """So that a file in place of `hub` is one edit of a profile with a detector."""
+    """One edit then replaces `hub` by a file in a profile with a detector."""
     overrides = ["network=mobilenetv2_100", "mean=[0, 0, 0]", "std=[1, 1, 1]", f"weights={weights}"]
     section = load(params, [f"features.main.{each}" for each in overrides]).features["main"]
     assert section.weights == weights
@@ -363,44 +363,46 @@ def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
             "features.main.detector.horizontal_flip=false",
         ],
     )
-    assert "needs equally many frames of every film: set frames_per_second to null" in error_of(params, *overrides)
+    assert "needs equally many frames of every film: set frames_per_second to null" in catch_error(params, *overrides)
 
 
 def test_labels_of_objects_are_of_evenly_spread_frames(params):
     films = ("frames=8", "frames_per_second=2.0", "horizontal_flip=false", "detector.horizontal_flip=false")
     overrides = [f"features.main.{each}" for each in films]
     load(params, [overrides[0], *overrides[2:]])
-    assert "network object_detector takes evenly spread frames" in error_of(params, *overrides)
+    assert "network object_detector takes evenly spread frames" in catch_error(params, *overrides)
 
 
 def test_a_network_that_is_trained_here_takes_no_options_of_a_library(params):
-    line = error_of(params, "features.main.options={pad_type: same}")
+    line = catch_error(params, "features.main.options={pad_type: same}")
     assert "takes mean: null, std: null and options: {}, since it is trained here" in line
 
 
 def test_settings_that_need_facts_are_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
-    assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in error_of(params)
+    assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in catch_error(
+        params
+    )
     photos = photos.replace(", symbolic: symbolic", "")
     params.write_text(photos)
     assert (
         "evaluate.hard_gallery.similarity = facts is no retriever; did you mean features? allowed: features"
-        in error_of(params)
+        in catch_error(params)
     )
     photos = photos.replace("{similarity: facts}", "{similarity: features, images: 10}")
     params.write_text(photos.replace("similarity: features", "similarity: judge"))
-    assert "evaluate.hard_gallery.similarity = judge is no retriever" in error_of(params)  # it judges
+    assert "evaluate.hard_gallery.similarity = judge is no retriever" in catch_error(params)  # it is a judge
     params.write_text(photos.replace(", images: 10", ""))
-    assert "similarity facts takes no images" in error_of(params)
+    assert "similarity facts takes no images" in catch_error(params)
     params.write_text(photos)
-    assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in error_of(params)
+    assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in catch_error(params)
 
 
 def test_a_missing_key_is_reported_unless_it_has_a_default(params):
     text = params.read_text()
     params.write_text(re.sub(r"(train: .*\n  optimisation:\n)    epochs: .*\n", r"\1", text))
-    assert "train.optimisation.epochs is missing: a whole number, at least 0" in error_of(params)
+    assert "train.optimisation.epochs is missing: a whole number, at least 0" in catch_error(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
     assert load(params).train.objective.margin == Objective().margin
     params.write_text(re.sub(r"    weights: null.*\n", "", text))
@@ -419,13 +421,13 @@ def test_a_hand_written_file_needs_neither_images_nor_a_network(params):
     imported = loaded.features["main"].imported
     assert imported is not None
     assert imported.regions == ("d", "e")
-    line = error_of(params, overrides[0], "prepare.min_count=5", *overrides[1:])
+    line = catch_error(params, overrides[0], "prepare.min_count=5", *overrides[1:])
     assert "a tokenizer and the vocabulary of published annotations replace the count: min_count: null" in line
 
 
 @pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
 def test_malformed_overrides_are_reported(params, override):
-    assert error_of(params, override).startswith(f"--set {override}: ")
+    assert catch_error(params, override).startswith(f"--set {override}: ")
 
 
 def test_whole_numbers_and_exponents_are_numbers(params):
@@ -593,33 +595,30 @@ def test_annotations_follow_their_form(params, overrides):
         load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"])
 
 
-# Handing out
-
-
-def numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]]:
-    """Yield each number below a section or an annotation, by its place, and whether it has an upper bound."""
+def find_numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]]:
+    """Yield the key of each number in a section or an annotation, and whether the number has an upper bound."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        yield from numbers(arguments[0], place, (*bounds, *arguments[1:]))
+        yield from find_numbers(arguments[0], place, (*bounds, *arguments[1:]))
     elif annotation in (int, float):
         limits = [part for bound in bounds for part in getattr(bound, "metadata", None) or [bound]]
         yield place, any(getattr(limit, name, None) is not None for limit in limits for name in ("le", "lt"))
     elif keys := keys_of(annotation):
         for key, inner in keys.items():
-            yield from numbers(inner, f"{place}.{key}")
+            yield from find_numbers(inner, f"{place}.{key}")
     else:
         for inner in arguments:
-            yield from numbers(inner, place, bounds if origin in UNIONS else ())
+            yield from find_numbers(inner, place, bounds if origin in UNIONS else ())
 
 
 def test_every_number_has_an_upper_bound():
-    found = dict(numbers(Params, "params"))
+    found = dict(find_numbers(Params, "params"))
     for module in method_modules().values():
         for name, composition in inspect.getmembers(import_module(module), inspect.isfunction):
             if composition.__module__ == module and not name.startswith("_"):
                 for option in inspect.signature(composition, eval_str=True).parameters.values():
                     if option.name not in ("agents", "objective", "rewards"):
-                        found |= numbers(option.annotation, f"{name}.{option.name}")
+                        found |= find_numbers(option.annotation, f"{name}.{option.name}")
     assert len(found) > 100
     assert [place for place, bounded in found.items() if not bounded] == []
 

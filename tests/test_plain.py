@@ -1,4 +1,4 @@
-"""The unroll equals the plain one: captions, their text embeddings, and every gradient."""
+"""The unroll gives the captions, text embeddings and gradients of the plain unroll."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import generate, teacher_force
 
 SAMPLES = 4
-LEAST = 9  # weights with a gradient: those of the smallest speaker, the LSTM without attention; the listener has 5 more
+MIN_WEIGHTS = 9  # weights with a gradient in the smallest speaker, the LSTM without attention; the listener has 5 more
 
 
-def through_words():
+def make_pathwise_channels():
     soft = StraightThrough(SAMPLES, "soft")
     return {
         "st": StraightThrough(SAMPLES),
@@ -51,7 +51,7 @@ def through_words():
     }
 
 
-def by_likelihood():
+def make_score_function_channels():
     return {
         "multinomial": Multinomial(SAMPLES),
         "multinomial with entropies": Multinomial(SAMPLES, entropies=True),
@@ -63,7 +63,7 @@ def by_likelihood():
 
 @pytest.fixture(params=[0.0, 4.0], ids=["captions of all lengths", "short captions"])
 def world(toy, decoder, request):
-    """Agents in double precision and in training; some captions end early, and are no longer carried along."""
+    """Return agents in double precision and training mode, and a batch; some captions end early."""
     agents, batch = toy.agents(dropout=0.3, decoder=decoder), toy.batch()
     speaker, listener = agents.speaker.double().train(), agents.listener.double().train()
     with torch.no_grad():
@@ -73,11 +73,11 @@ def world(toy, decoder, request):
     return speaker, listener, batch
 
 
-def rng():
+def make_generator():
     return torch.Generator().manual_seed(3)
 
 
-def same_gradients(loss, expected, modules, others):
+def compare_gradients(loss, expected, modules, others):
     names = [name for module in modules for name, _ in module.named_parameters(prefix=type(module).__name__)]
     ours, theirs = ([p for module in side for p in module.parameters()] for side in (modules, others))
     found = torch.autograd.grad(loss, ours, retain_graph=True, allow_unused=True)
@@ -90,74 +90,80 @@ def same_gradients(loss, expected, modules, others):
     return reached
 
 
-def same(found, expected, modules, others):
-    """Compare values and the gradients of a random sum of them; return the number of weights with a gradient."""
+def compare_values(found, expected, modules, others):
+    """Compare values and the gradients of their random weighted sum; return the number of weights with a gradient."""
     torch.testing.assert_close(found, expected)
     weight = torch.randn(expected.shape, dtype=expected.dtype)
-    return same_gradients((found * weight).sum(), (expected * weight).sum(), modules, others)
+    return compare_gradients((found * weight).sum(), (expected * weight).sum(), modules, others)
 
 
-@pytest.mark.parametrize("name", through_words())
+@pytest.mark.parametrize("name", make_pathwise_channels())
 def test_text_embeddings_equal_those_of_the_plain_unroll(world, name):
     speaker, listener, batch = world
-    twin, other = deepcopy(speaker), PlainListener.of(listener)
-    message = generate(speaker, batch, through_words()[name], rng())
-    tokens, _, _, captions = plain_unroll(twin, batch, through_words()[name], rng())
+    twin, other = deepcopy(speaker), PlainListener.from_listener(listener)
+    message = generate(speaker, batch, make_pathwise_channels()[name], make_generator())
+    tokens, _, _, captions = plain_unroll(twin, batch, make_pathwise_channels()[name], make_generator())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    assert same(message.distributions(speaker.vocabulary), captions, (speaker,), (twin,)) >= LEAST
+    assert compare_values(message.distributions(speaker.vocabulary), captions, (speaker,), (twin,)) >= MIN_WEIGHTS
     assert (
-        same(
+        compare_values(
             listener.encode_text(message),
             other.encode_distributions(tokens, captions),
             (speaker, listener),
             (twin, other),
         )
-        >= LEAST + 5
+        >= MIN_WEIGHTS + 5
     )
 
 
-@pytest.mark.parametrize("name", by_likelihood())
+@pytest.mark.parametrize("name", make_score_function_channels())
 def test_log_probabilities_equal_those_of_the_plain_unroll(world, name):
     speaker, _, batch = world
     twin = deepcopy(speaker)
-    message = generate(speaker, batch, by_likelihood()[name], rng())
-    tokens, log_probs, entropies, _ = plain_unroll(twin, batch, by_likelihood()[name], rng())
+    message = generate(speaker, batch, make_score_function_channels()[name], make_generator())
+    tokens, log_probs, entropies, _ = plain_unroll(twin, batch, make_score_function_channels()[name], make_generator())
     assert torch.equal(message.tokens, tokens)
-    assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= LEAST
+    assert compare_values(message.log_probs, log_probs, (speaker,), (twin,)) >= MIN_WEIGHTS
     assert (message.entropies is not None) == ("entropies" in name)
     if message.entropies is not None:
-        assert same(message.entropies, entropies, (speaker,), (twin,)) >= LEAST
+        assert compare_values(message.entropies, entropies, (speaker,), (twin,)) >= MIN_WEIGHTS
         both, plainly = message.log_probs + 0.3 * message.entropies, log_probs + 0.3 * entropies
-        assert same(both, plainly, (speaker,), (twin,)) >= LEAST
+        assert compare_values(both, plainly, (speaker,), (twin,)) >= MIN_WEIGHTS
 
 
 def test_teacher_forcing_equals_the_plain_form_with_all_gradients(world):
     speaker, _, batch = world
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, expected = teacher_force(speaker, batch, rng()), plain.plain_teacher_force(twin, batch, rng())
+    found, expected = (
+        teacher_force(speaker, batch, make_generator()),
+        plain.plain_teacher_force(twin, batch, make_generator()),
+    )
     assert 0 < (~expected.mask).sum() < expected.mask.numel()
     assert torch.equal(found.mask, expected.mask)
-    assert same(found.log_probs, expected.log_probs, (speaker,), (twin,)) >= LEAST
+    assert compare_values(found.log_probs, expected.log_probs, (speaker,), (twin,)) >= MIN_WEIGHTS
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
 def test_the_most_probable_captions_equal_those_of_the_plain_unroll(world, channel):
     speaker, _, batch = world
     speaker.eval()
-    ours, theirs = generate(speaker, batch, channel, rng()), plain.plain_generate(speaker, batch, channel, rng())
+    ours, theirs = (
+        generate(speaker, batch, channel, make_generator()),
+        plain.plain_generate(speaker, batch, channel, make_generator()),
+    )
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.mask, theirs.mask)
     assert ours.log_probs is None
-    assert torch.equal(generate(optimize_for_decoding(speaker), batch, channel, rng()).tokens, theirs.tokens)
+    assert torch.equal(generate(optimize_for_decoding(speaker), batch, channel, make_generator()).tokens, theirs.tokens)
 
 
 def test_an_inference_speaker_draws_the_same_tokens_without_gradient(world):
     speaker, _, batch = world
     speaker.eval()
-    ours = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), rng())
-    theirs = generate(speaker, batch, Multinomial(SAMPLES), rng())
+    ours = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), make_generator())
+    theirs = generate(speaker, batch, Multinomial(SAMPLES), make_generator())
     assert torch.equal(ours.tokens, theirs.tokens)
     torch.testing.assert_close(ours.log_probs, theirs.log_probs)
     assert theirs.log_probs.requires_grad
@@ -175,7 +181,7 @@ def test_captions_in_bfloat16_are_nearly_the_same(toy):
     with torch.no_grad():
         speaker.logit.weight *= 20
     captions = [
-        generate(optimize_for_decoding(speaker, dtype), batch, Greedy(), rng()).tokens
+        generate(optimize_for_decoding(speaker, dtype), batch, Greedy(), make_generator()).tokens
         for dtype in (None, torch.bfloat16)
     ]
     assert optimize_for_decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
@@ -183,8 +189,8 @@ def test_captions_in_bfloat16_are_nearly_the_same(toy):
     assert (captions[0] == captions[1]).float().mean() > 0.8
 
 
-def sure_of_itself(speaker):
-    """Enlarge the weights that depend on the image."""
+def list_image_weights(speaker):
+    """Return the weights that act on the image features."""
     if isinstance(speaker, Att2in):
         return [speaker.from_regions.weight]
     if isinstance(speaker, Transformer):
@@ -192,49 +198,49 @@ def sure_of_itself(speaker):
     return [speaker.region.weight]
 
 
-def unseen(world):
+def add_null_images(world):
     """Return the world with a null image in place of every third image."""
     speaker, listener, batch = world
     speaker.add_null_image()
     with torch.no_grad():
-        speaker.null.copy_(torch.randn(8, generator=rng()))
+        speaker.null.copy_(torch.randn(8, generator=make_generator()))
     batch.region_mask[::3] = False
     return speaker, listener, batch
 
 
 def test_teacher_forcing_and_generation_of_the_null_image_equal_the_plain_ones(world):
-    speaker, _, batch = unseen(world)
+    speaker, _, batch = add_null_images(world)
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
     found, expected = (
-        teacher_force(speaker, batch, rng()).log_probs,
-        plain.plain_teacher_force(twin, batch, rng()).log_probs,
+        teacher_force(speaker, batch, make_generator()).log_probs,
+        plain.plain_teacher_force(twin, batch, make_generator()).log_probs,
     )
-    assert same(found, expected, (speaker,), (twin,)) > LEAST
-    message = generate(speaker, batch, Multinomial(SAMPLES), rng())
-    tokens, log_probs, _, _ = plain_unroll(twin, batch, Multinomial(SAMPLES), rng())
+    assert compare_values(found, expected, (speaker,), (twin,)) > MIN_WEIGHTS
+    message = generate(speaker, batch, Multinomial(SAMPLES), make_generator())
+    tokens, log_probs, _, _ = plain_unroll(twin, batch, Multinomial(SAMPLES), make_generator())
     assert torch.equal(message.tokens, tokens)
-    assert same(message.log_probs, log_probs, (speaker,), (twin,)) > LEAST
+    assert compare_values(message.log_probs, log_probs, (speaker,), (twin,)) > MIN_WEIGHTS
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
 @pytest.mark.parametrize("channel", [Greedy(), Multinomial(SAMPLES), Beam(3), Beam(4, samples=2)], ids=repr)
 def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
-    speaker, _, batch = unseen(world)
+    speaker, _, batch = add_null_images(world)
     with torch.no_grad():
-        for weight in sure_of_itself(speaker):
+        for weight in list_image_weights(speaker):
             weight *= 4
         speaker.logit.weight *= 12
     twin = deepcopy(speaker.eval())
-    message = generate(GuidedDecoder(speaker, gamma), batch, channel, rng())
+    message = generate(GuidedDecoder(speaker, gamma), batch, channel, make_generator())
     with torch.no_grad():
-        tokens, log_probs, _, _ = plain_unroll(twin, batch, channel, rng(), gamma)
+        tokens, log_probs, _, _ = plain_unroll(twin, batch, channel, make_generator(), gamma)
     kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     assert torch.equal(message.tokens, kept)
     assert torch.equal(
-        generate(optimize_for_decoding(GuidedDecoder(speaker, gamma)), batch, channel, rng()).tokens, kept
+        generate(optimize_for_decoding(GuidedDecoder(speaker, gamma)), batch, channel, make_generator()).tokens, kept
     )
-    assert gamma < 1 or not torch.equal(kept, generate(speaker, batch, channel, rng()).tokens)
+    assert gamma < 1 or not torch.equal(kept, generate(speaker, batch, channel, make_generator()).tokens)
     if channel.requires_grad:
         torch.testing.assert_close(message.log_probs, log_probs)
 
@@ -242,14 +248,17 @@ def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
 def test_continuations_equal_those_of_the_plain_unroll(world):
     speaker, _, batch = world
     channel = PrefixRollouts(each=3, places=5)
-    ours, theirs = generate(speaker, batch, channel, rng()), plain.plain_generate(speaker, batch, channel, rng())
+    ours, theirs = (
+        generate(speaker, batch, channel, make_generator()),
+        plain.plain_generate(speaker, batch, channel, make_generator()),
+    )
     assert torch.equal(ours.tokens, theirs.tokens)
     assert ours.samples == 15
 
 
 def test_a_graph_may_be_differentiated_twice(world):
     speaker, listener, batch = world
-    message = generate(speaker, batch, PartialSampling(StraightThrough(SAMPLES), 0.5), rng())
+    message = generate(speaker, batch, PartialSampling(StraightThrough(SAMPLES), 0.5), make_generator())
     loss = listener.encode_text(message).sum()
     weights = list(speaker.parameters())
     first = torch.autograd.grad(loss, weights, retain_graph=True)

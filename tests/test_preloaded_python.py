@@ -1,4 +1,4 @@
-"""The preloaded Python runs modules as Python does: words, folder, environment, exit status and signals."""
+"""The preloaded Python runs modules like Python: arguments, folder, environment, exit status and signals."""
 
 import os
 import selectors
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import preloaded_python
 import pytest
-from preloaded_python import Server, program
+from preloaded_python import Server, find_program
 
 MODULE = """
 import os, sys, time
@@ -32,41 +32,41 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
+def start_process(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = os.environ | {"WORD": "said", "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
-    python = program("python")
-    process = begin(folder, python, "-m", "module", "7", "two words")
+    python = find_program("python")
+    process = start_process(folder, python, "-m", "module", "7", "two words")
     out, error = process.communicate()
     assert out == f"True {folder}/helper.py {folder} ['7', 'two words'] said {python}\n"
     assert error == "__main__\n"
     assert process.returncode == 7
-    assert begin(folder, python, "-m", "module").wait() == 0
-    missing = begin(folder, python, "-m", "nothing")
+    assert start_process(folder, python, "-m", "module").wait() == 0
+    missing = start_process(folder, python, "-m", "nothing")
     assert "No module named nothing" in missing.communicate()[1]
     assert missing.returncode == 1
 
 
 def test_code_has_its_words_and_its_own_module(folder):
     code = "import sys, helper; print('torch' in sys.modules, sys.argv, __name__); sys.exit(7)"
-    process = begin(folder, program("python"), "-c", code, "one", "two words")
+    process = start_process(folder, find_program("python"), "-c", code, "one", "two words")
     assert process.communicate() == ("True ['-c', 'one', 'two words'] __main__\n", "")
     assert process.returncode == 7
 
 
 def test_other_commands_are_given_to_this_environments_python(folder):
     (folder / "script.py").write_text("import sys; print('torch' in sys.modules, sys.executable)")
-    out, _ = begin(folder, program("python"), "script.py").communicate()
+    out, _ = start_process(folder, find_program("python"), "script.py").communicate()
     assert out == f"False {sys.executable}\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_both_processes(folder, number):
-    process = begin(folder, program("python"), "-m", "module", "0", "wait")
+    process = start_process(folder, find_program("python"), "-m", "module", "0", "wait")
     process.stdout.readline()
     forked = int(process.stdout.readline())
     assert forked != process.pid
@@ -78,13 +78,14 @@ def test_a_signal_ends_both_processes(folder, number):
 
 
 def test_the_server_ends_with_the_last_test_process(tmp_path):
-    """Another pytest's server, in another folder."""
+    """The server has its own folder, like that of another pytest process."""
     code = (
-        "import preloaded_python as p, subprocess; p.MODULES = (); subprocess.run([p.program('python'), '-m', 'this'])"
+        "import preloaded_python as p, subprocess; p.MODULES = ();"
+        "subprocess.run([p.find_program('python'), '-m', 'this'])"
     )
     environment = os.environ | {preloaded_python.FOLDER: str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout.count("Beautiful is better than ugly.") == 1  # the pipe has ended: nobody is left to write
+    assert done.stdout.count("Beautiful is better than ugly.") == 1  # the pipe is closed, so no process holds it
 
 
 def test_the_server_survives_a_client_that_ends_together_with_its_process():

@@ -1,4 +1,4 @@
-"""Every profile loads and serves every stage, and comparisons differ in what they compare."""
+"""Every profile loads and has the parameters of every stage; comparisons differ only in the compared settings."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from every_method import IN_DIALOGS, METHODS
-from whole_profiles import NAMES, PROFILES, profile, profile_text
+from whole_profiles import NAMES, PROFILES, load_profile, read_profile_text
 
 from pipeline.config import overlays
 from pipeline.config.load import load, method_settings
@@ -16,33 +16,33 @@ from pipeline.config.reading import parse_yaml
 ROOT = Path(__file__).parents[1]
 
 
-def base_parameters(data: str) -> dict:
-    """Return the parameters of a data set without a method set, the base of the comparisons' method sets."""
+def compose_base(data: str) -> dict:
+    """Compose the parameters of a data set without a method set, the base of all comparisons on it."""
     return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
 
 
 def test_the_default_profile_has_the_comparisons_training_and_no_grid():
-    default, scenes = profile("scenes"), base_parameters("scenes")
+    default, scenes = load_profile("scenes"), compose_base("scenes")
     assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep"}
     assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
 
 
 def test_methods_of_one_name_have_one_setting_in_all_comparisons_of_scenes():
-    default, paper, beyond = (profile(f"scenes{which}")["methods"] for which in ("", "_paper", "_beyond"))
+    default, paper, beyond = (load_profile(f"scenes{which}")["methods"] for which in ("", "_paper", "_beyond"))
     for more in (paper, beyond):
         assert {name: more[name] for name in default} == default
-    assert profile("scenes_results")["methods"] == paper
-    assert profile("scenes_paper")["sweep"]["grid"] == profile("scenes_rewards")["sweep"]["grid"] == {}
+    assert load_profile("scenes_results")["methods"] == paper
+    assert load_profile("scenes_paper")["sweep"]["grid"] == load_profile("scenes_rewards")["sweep"]["grid"] == {}
 
 
-QUICK = ("scenes", "flickr8k_results", "dialog_results")  # of make test; the others are slow together
+QUICK_PROFILES = ("scenes", "flickr8k_results", "dialog_results")  # run by `make test`; all profiles together are slow
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+    "name", [name if name in QUICK_PROFILES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, tmp_path):
-    (tmp_path / "params.yaml").write_text(profile_text(name), encoding="utf-8")
+    (tmp_path / "params.yaml").write_text(read_profile_text(name), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
     tree = loaded.model_dump(mode="json")
     for stage, block in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
@@ -66,36 +66,36 @@ def test_methods_for_any_data_load_with_data_that_have_no_such_set(data, methods
 def test_another_start_repeats_the_features_of_trained_detectors_alone(name, repeated):
     workflow = parse_yaml((ROOT / "dvc.yaml").read_text(), "dvc.yaml")
     assert workflow["stages"]["features"]["do"]["params"] == ["features.${key}", "prepare.root", "prepare.images"]
-    one, two = (parse_yaml(overlays.with_start(profile_text(name), start), name) for start in (1, 2))
+    one, two = (parse_yaml(overlays.with_start(read_profile_text(name), start), name) for start in (1, 2))
     assert (one["seed"], two["seed"], one["prepare"]) == (1, 2, two["prepare"])
     assert sorted(key for key in one["features"] if one["features"][key] != two["features"][key]) == repeated
 
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
 def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
-    small, whole = base_parameters(data), profile(f"{data}_results")
+    small, whole = compose_base(data), load_profile(f"{data}_results")
     assert small.keys() == whole.keys()
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     assert set(whole["methods"]) == set(whole["sweep"]["grid"])
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    small = base_parameters("scenes")
-    paper, beyond, rewarded = map(profile, ("scenes_results", "scenes_beyond", "scenes_wtf"))
+    small = compose_base("scenes")
+    paper, beyond, rewarded = map(load_profile, ("scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
     more = {key for key in small if small[key] != rewarded[key]}
     assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
     for one in (beyond, rewarded):
         assert set(one["methods"]) == set(one["sweep"]["grid"])
-    tuned = profile("folder_blip")["methods"]  # a pretrained captioner's, which also stand beside rewarded ones
+    tuned = load_profile("folder_blip")["methods"]  # methods of the pretrained captioner
     compared = paper["methods"] | beyond["methods"] | rewarded["methods"] | tuned
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
 def test_the_speaker_without_attention_has_the_settings_of_scenes():
-    scenes, lstm = base_parameters("scenes"), profile("scenes_lstm")
+    scenes, lstm = compose_base("scenes"), load_profile("scenes_lstm")
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "report", "sweep"}
-    methods = profile("scenes")["methods"]
+    methods = load_profile("scenes")["methods"]
     assert {name: lstm["methods"][name] for name in methods} == methods
     others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
     assert others[0] == others[1]
@@ -105,7 +105,7 @@ def test_the_speaker_without_attention_has_the_settings_of_scenes():
 
 @pytest.mark.parametrize("name", ["scenes_gumbel", "scenes_lstm", "scenes_mixer", "scenes_rewards", "scenes_settings"])
 def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
-    scenes, swept = base_parameters("scenes"), profile(name)
+    scenes, swept = compose_base("scenes"), load_profile(name)
     assert name != "scenes_settings" or set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
         "methods",
@@ -116,11 +116,11 @@ def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
 
 
 def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
-    """Their lines in the head of scenes_rewards are right as they stand."""
-    head = profile_text("scenes_rewards").partition("seed:")[0]
+    """The commented lines at the head of scenes_rewards are valid without edits."""
+    head = read_profile_text("scenes_rewards").partition("seed:")[0]
     offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
     assert set(offered) == {"pg_bcmr", "pg_spice", "pg_spider"}
-    (tmp_path / "params.yaml").write_text(profile_text("scenes_rewards"), encoding="utf-8")
+    (tmp_path / "params.yaml").write_text(read_profile_text("scenes_rewards"), encoding="utf-8")
     added = [f"methods.{name}={block}" for name, block in offered.items()]
     loaded = load(tmp_path / "params.yaml", [*added, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
     for name, reward in {"pg_bcmr": "bcmr", "pg_spice": "spice", "pg_spider": "spider"}.items():
@@ -128,21 +128,21 @@ def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
 
 
 def test_every_method_is_in_a_comparison_of_dialogs():
-    small, whole = map(profile, ("dialog", "dialog_results"))
+    small, whole = map(load_profile, ("dialog", "dialog_results"))
     assert {key for key in small if small[key] != whole[key]} == {"pretrain", "methods", "report", "sweep"}
     assert {block.get("method", name) for name, block in whole["methods"].items()} == set(IN_DIALOGS)
     assert small["pretrain"].items() <= whole["pretrain"].items()
 
 
 def test_comparisons_on_photos_share_all_earlier_stages():
-    photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
+    photos, more = map(load_profile, ("flickr8k_results", "flickr8k_beyond"))
     assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
     assert set(more["methods"]) == set(more["sweep"]["grid"])
 
 
 def test_coco_has_the_published_learning_rates(tmp_path):
-    """The counter goes on from 200: joint training begins at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
-    (tmp_path / "params.yaml").write_text(profile_text("coco"), encoding="utf-8")
+    """The epoch counter begins at 200: joint training starts at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
+    (tmp_path / "params.yaml").write_text(read_profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
     of_luo = method_settings(loaded, "luo").optimisation
     for settings in (loaded.train.optimisation, loaded.adapt.optimisation):
@@ -152,15 +152,15 @@ def test_coco_has_the_published_learning_rates(tmp_path):
 
 
 def test_levels_of_the_papers_stay_with_their_corpora():
-    """Tables 1, 2, 3 and 6 and Figure 4 of PSST; a profile over COCO's has other data, and levels of its own."""
+    """Levels are those of tables 1, 2, 3 and 6 and figure 4 of PSST; profiles that extend COCO's have none."""
     levels = {
         name: (found.get("cider_levels"), found.get("score_levels"))
         for name in NAMES
-        if (found := profile(name)["report"])
+        if (found := load_profile(name)["report"])
     }
     of_papers = {name: found for name, found in levels.items() if found != (None, None)}
     assert of_papers == {"coco": ([1.22, 1.2, 1.13], [80.0]), "flickr30k": (None, [90.0])}
-    assert {name: profile(name)["report"]["score"] for name in of_papers} == {"coco": "R@5", "flickr30k": "R@5"}
+    assert {name: load_profile(name)["report"]["score"] for name in of_papers} == {"coco": "R@5", "flickr30k": "R@5"}
 
 
 def test_scenes_is_the_default_profile():
@@ -207,18 +207,18 @@ def test_scenes_is_the_default_profile():
         "tgif",
         "visdial",
     ]
-    assert profile("scenes")["prepare"]["dataset"] == "scenes"
+    assert load_profile("scenes")["prepare"]["dataset"] == "scenes"
 
 
 def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
-    """A user's own params.yaml may differ."""
+    """The test compares the files in the index of Git, since a user may edit params.yaml."""
 
-    def kept(path: str) -> str:
+    def read_staged_file(path: str) -> str:
         shown = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
         if shown.returncode:
             pytest.skip(f"git does not keep {path} here")
         return shown.stdout
 
     for name in ("base", "scenes"):
-        (tmp_path / f"{name}.yaml").write_text(kept(f"profiles/{name}.yaml"), encoding="utf-8")
-    assert kept("params.yaml") == overlays.profile_text("scenes", tmp_path)
+        (tmp_path / f"{name}.yaml").write_text(read_staged_file(f"profiles/{name}.yaml"), encoding="utf-8")
+    assert read_staged_file("params.yaml") == overlays.profile_text("scenes", tmp_path)

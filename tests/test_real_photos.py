@@ -1,4 +1,4 @@
-"""Real photos and captions of COCO and Flickr8k in the forms they are published in, through every kind of extractor."""
+"""Published photos and captions of COCO and Flickr8k are read and pass through every kind of extractor."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ import yaml
 from feature_checksums import verify
 from safetensors.torch import save_file
 from stage_runs import run_stage
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
@@ -27,8 +27,8 @@ SMALL_CLIP = {
 }
 
 
-def coco(real: Path, root: Path) -> dict:
-    """Write COCO's own captions_val2017.json, and the existing photos with a file of splits."""
+def write_coco(real: Path, root: Path) -> dict:
+    """Link COCO's captions_val2017.json and photos, write a file of splits, and return the settings of `prepare`."""
     mini = real / "coco_mini"
     content = json.loads((mini / "captions_val2017.json").read_text())["images"]
     names = iter(
@@ -41,8 +41,8 @@ def coco(real: Path, root: Path) -> dict:
     return {"format": "coco", "annotations": "captions_val2017.json", "splits": "splits.json"}
 
 
-def flickr8k(real: Path, root: Path) -> dict:
-    """Write Flickr8k's captions in its text form: one file, three lists."""
+def write_flickr8k(real: Path, root: Path) -> dict:
+    """Write Flickr8k's captions as one text file and three lists, and return the settings of `prepare`."""
     images = json.loads((real / "flickr8k" / "dataset_flickr8k.json").read_text())["images"]
     captions = [f"{i['filename']}#{k}\t{s['raw']}\n" for i in images for k, s in enumerate(i["sentences"])]
     (root / "Flickr8k.token.txt").write_text("".join(captions))
@@ -55,12 +55,12 @@ def flickr8k(real: Path, root: Path) -> dict:
     return {"format": "flickr8k", "annotations": annotations}
 
 
-CORPORA = {"coco": coco, "flickr8k": flickr8k}
+CORPORA = {"coco": write_coco, "flickr8k": write_flickr8k}
 
 
 @pytest.fixture(scope="module")
 def drawn_weights(tmp_path_factory) -> dict[str, Path]:
-    """Files of drawn weights, by network."""
+    """Return the files of random weights, by network."""
     declare_operators()
     import open_clip
     from torchvision import models
@@ -80,8 +80,8 @@ def drawn_weights(tmp_path_factory) -> dict[str, Path]:
     return files
 
 
-def extractors(real: Path, drawn_weights: dict[str, Path]) -> list[dict]:
-    """Return the blocks of `features` that are tried."""
+def make_extractor_blocks(real: Path, drawn_weights: dict[str, Path]) -> list[dict]:
+    """Return the tested blocks of `features`."""
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
     trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
     blocks = [
@@ -112,7 +112,7 @@ def test_published_files_are_prepared_and_extracted_by_every_network(
     root = tmp_path / "data/external" / corpus
     root.mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = profile("flickr8k")
+    params = load_profile("flickr8k")
     expected = {"expected_counts": COUNTS, "min_count": 1}
     params["prepare"] |= {"dataset": corpus, "root": str(root), **CORPORA[corpus](real_data, root), **expected}
     monkeypatch.chdir(tmp_path)
@@ -126,7 +126,7 @@ def test_published_files_are_prepared_and_extracted_by_every_network(
         "detector": None,
         "batch": 5,
     }
-    for block in extractors(real_data, drawn_weights):
+    for block in make_extractor_blocks(real_data, drawn_weights):
         params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))
         if not Path("data/prepared").exists():
@@ -138,5 +138,5 @@ def test_published_files_are_prepared_and_extracted_by_every_network(
         assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]
         assert store.manifest["weights"]["sha256"] == sha256(Path(block["weights"]))
         pooled = store.read(np.arange(len(store)))[0]
-        assert len(np.unique(pooled, axis=0)) == len(store)  # no two photos look alike
+        assert len(np.unique(pooled, axis=0)) == len(store)  # every photo has its own vector
         shutil.rmtree("data/features")

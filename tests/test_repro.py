@@ -1,4 +1,4 @@
-"""`make repro` through the real DVC, with stages that are a line of shell each."""
+"""`make repro` with the real DVC, and with stages of one shell command each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.repo import Repo
-from preloaded_python import program
-from stopped import installed
-from toy_world import run, toy_params
-from toy_world import written as write_toy_repository
+from preloaded_python import find_program
+from stopped import mark_installed
+from toy_world import make_toy_params, run_command
+from toy_world import write_repository as write_toy_repository
 
 from pipeline.config import overlays
 from pipeline.errors import UserError
 from pipeline.workflow import repro, unchanged
 
 ROOT = Path(__file__).parents[1]
-# Each of the two trainings ends when the other has begun, if `meet` is there.
+# If the file `meet` exists, each of the two trainings ends only after the other has begun.
 WORKFLOW = """
 stages:
   prepare:
@@ -76,7 +76,7 @@ def write_params(folder: Path, seed: int = 1, **methods: str) -> None:
     (folder / "params.yaml").write_text(yaml.safe_dump({"seed": seed, "methods": {"a": "one", "b": "two"} | methods}))
 
 
-def begin(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
+def start_repro(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {"PYTHONPATH": str(ROOT), "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": ""}
     command = [python, "-m", "pipeline.workflow.repro"]
@@ -84,44 +84,46 @@ def begin(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
 
 
-def repeat(folder: Path) -> tuple[int, str]:
-    """Run `make repro` by the preloaded Python; return its exit status and output."""
-    process = begin(folder, program("python"))
+def run_repro(folder: Path) -> tuple[int, str]:
+    """Run `make repro` with the preloaded Python; return its exit status and output."""
+    process = start_repro(folder, find_program("python"))
     printed, _ = process.communicate()
     return process.returncode, printed
 
 
-def ran(folder: Path) -> list[str]:
-    """Return the stages that ran since the last call."""
+def pop_run_stages(folder: Path) -> list[str]:
+    """Return the stages that ran since the last call, and clear their record."""
     record = folder / "ran.txt"
     lines = record.read_text().splitlines() if record.exists() else []
     record.unlink(missing_ok=True)
     return lines
 
 
-def dvc(folder: Path, *command: str) -> str:
-    return subprocess.run([program("dvc"), *command], cwd=folder, capture_output=True, text=True, check=True).stdout
+def run_dvc(folder: Path, *command: str) -> str:
+    return subprocess.run(
+        [find_program("dvc"), *command], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     (folder / "meet").touch()
-    status, printed = repeat(folder)
+    status, printed = run_repro(folder)
     assert status == 0, printed
     lines = [line.partition("] ")[2].partition(":")[0] for line in printed.splitlines()]
     assert [sorted(part) for part in (lines[:1], lines[1:5], lines[5:])] == [
         ["prepare"], ["adapt@a", "adapt@b", "train@a", "train@b"], ["report", "sweep"]
-    ], "a line for each stage, and no other"  # fmt: skip
-    first, *trainings, last = ran(folder)
+    ], "each stage must have exactly one line"  # fmt: skip
+    first, *trainings, last = pop_run_stages(folder)
     assert (first, sorted(trainings), last) == ("prepare", ["train a 1", "train b 1"], "sweep")
     assert (folder / "data/report/all").read_text() == "one\ntwo\n1\n"
-    assert json.loads(dvc(folder, "status", "--json")) == {}
+    assert json.loads(run_dvc(folder, "status", "--json")) == {}
     lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
     (folder / "dvc.lock").unlink()
-    dvc(folder, "repro", "--force")
+    run_dvc(folder, "repro", "--force")
     assert lock == yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
-    ran(folder)
-    status, printed = repeat(folder)
-    assert (status, "up to date" in printed, ran(folder)) == (0, True, [])
+    pop_run_stages(folder)
+    status, printed = run_repro(folder)
+    assert (status, "up to date" in printed, pop_run_stages(folder)) == (0, True, [])
 
 
 def test_the_time_of_the_grid_is_that_of_the_cells_that_run_at_once(tmp_path, monkeypatch, capsys):
@@ -132,18 +134,18 @@ def test_the_time_of_the_grid_is_that_of_the_cells_that_run_at_once(tmp_path, mo
     monkeypatch.setattr(repro, "cells", lambda settings: ["a", "b"])
     jobs = repro.DvcJobs(lambda: None)
     monkeypatch.setattr(jobs, "_begin", lambda *given: None)
-    monkeypatch.setattr(jobs, "_next", lambda: {repro.GRID: 0})
+    monkeypatch.setattr(jobs, "_wait_for_next", lambda: {repro.GRID: 0})
     for at_once, minutes in ((1, 20), (2, 10)):
         assert jobs.stages({repro.GRID: set()}, 16, at_once) == 0
         assert f"; about {minutes} min left" in capsys.readouterr().out
 
 
 def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
-    """And whatever was touched, or came, or went, is DVC's to judge."""
+    """DVC decides whenever a file was touched, added or removed."""
     monkeypatch.chdir(folder)
     write_params(folder, a="one", b="one")
-    assert repeat(folder)[0] == 0
-    assert unchanged.is_recorded(), "after the run itself"
+    assert run_repro(folder)[0] == 0
+    assert unchanged.is_recorded(), "the run must write the record"
     monkeypatch.setitem(sys.modules, "dvc.repo", None)  # DVC cannot be imported here
     assert repro.main() == 0
     kept = unchanged.RECORD.read_bytes()
@@ -178,7 +180,7 @@ def test_a_link_to_a_folder_of_images_is_left_to_dvc(folder, monkeypatch):
     workflow["stages"]["prepare"].setdefault("deps", []).append("images")
     (folder / "dvc.yaml").write_text(json.dumps(workflow))
     for _ in range(2):
-        status, printed = repeat(folder)
+        status, printed = run_repro(folder)
         assert status == 0, printed
     assert "up to date" in printed
     assert not unchanged.is_recorded()
@@ -186,15 +188,15 @@ def test_a_link_to_a_folder_of_images_is_left_to_dvc(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
-    assert repeat(folder)[0] == 0
-    ran(folder)
+    assert run_repro(folder)[0] == 0
+    pop_run_stages(folder)
     (folder / "dvc.lock").write_bytes(b"")
     (folder / ".dvc/tmp/rwlock").write_text('{"write": {"/a"')
-    status, printed = repeat(folder)
-    assert (status, ran(folder)) == (0, []), printed
+    status, printed = run_repro(folder)
+    assert (status, pop_run_stages(folder)) == (0, []), printed
     assert "dvc.lock was empty after a kill and is removed" in printed
     assert ".dvc/tmp/rwlock was cut after a kill and is removed" in printed
-    assert json.loads(dvc(folder, "status", "--json")) == {}
+    assert json.loads(run_dvc(folder, "status", "--json")) == {}
 
 
 def test_a_missing_file_of_captions_is_reported_before_a_folder_is_hashed(tmp_path, monkeypatch):
@@ -215,11 +217,11 @@ def test_a_missing_file_of_captions_is_reported_before_a_folder_is_hashed(tmp_pa
 
 @pytest.mark.slow
 def test_changed_stages_run_and_a_single_stage_has_all_cores(folder):
-    assert repeat(folder)[0] == 0
-    ran(folder)
+    assert run_repro(folder)[0] == 0
+    pop_run_stages(folder)
     write_params(folder, b="three")
-    assert repeat(folder)[0] == 0
-    assert ran(folder) == ["train b 2"]
+    assert run_repro(folder)[0] == 0
+    assert pop_run_stages(folder) == ["train b 2"]
     assert (folder / "data/report/all").read_text() == "one\nthree\n1\n"
 
 
@@ -227,32 +229,32 @@ def test_changed_stages_run_and_a_single_stage_has_all_cores(folder):
 def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     (folder / "meet").touch()
     write_params(folder, a="wrong")
-    status, printed = repeat(folder)
+    status, printed = run_repro(folder)
     assert status == 1
     assert "ERROR: failed to reproduce 'train@a'" in printed
     assert "exited with 3" in printed
-    assert sorted(ran(folder)) == ["prepare", "train a 1", "train b 1"]
+    assert sorted(pop_run_stages(folder)) == ["prepare", "train a 1", "train b 1"]
     assert (folder / "data/models/b/weights").exists()
     write_params(folder)
-    assert repeat(folder)[0] == 0
-    assert [line[:7] for line in ran(folder)] == ["train a", "sweep"]
+    assert run_repro(folder)[0] == 0
+    assert [line[:7] for line in pop_run_stages(folder)] == ["train a", "sweep"]
 
 
 def test_the_line_of_a_stage_is_the_last_one(folder):
     write_params(folder, a="refused")
-    status, printed = repeat(folder)
+    status, printed = run_repro(folder)
     assert status == 2
     assert printed.splitlines()[-1] == "a: refused"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_a_mistake_in_the_parameters_is_one_line_before_dvc_starts(tmp_path):
-    params = toy_params()
+    params = make_toy_params()
     params["methods"]["psst_multinomial"]["rho"] = 1.5
     write_toy_repository(tmp_path, params)
-    installed(tmp_path)
+    mark_installed(tmp_path)
     (tmp_path / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")  # DVC would report this
-    done = run(tmp_path, "make", "repro", "PROFILE=")
+    done = run_command(tmp_path, "make", "repro", "PROFILE=")
     lines = done.stderr.splitlines()
     assert lines[0].startswith("params.yaml: methods.psst_multinomial.rho = 1.5 is not allowed: a number from 0 to 1")
     assert [line.startswith("make: *** ") for line in lines] == [False, True]
@@ -262,28 +264,30 @@ def test_a_mistake_in_the_parameters_is_one_line_before_dvc_starts(tmp_path):
         "schema: '2.0'\nstages:\n  validate:\n    cmd: python -m stages.validate\n    deps:\n    - path: params.yaml\n"
         f"      md5: {hashlib.md5((tmp_path / 'params.yaml').read_bytes()).hexdigest()}\n"
     )
-    assert "dvc.yaml' is invalid" in run(tmp_path, "make", "repro", "PROFILE=").stderr, "it was checked before"
+    assert "dvc.yaml' is invalid" in run_command(tmp_path, "make", "repro", "PROFILE=").stderr, (
+        "parameters were checked before"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_ends_all_running_stages(folder, request_to_end):
     write_params(folder, a="long", b="long")
-    process = begin(folder)
+    process = start_repro(folder)
     while not all((folder / f"began.{key}").exists() for key in "ab"):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(request_to_end)
-    printed, _ = process.communicate()  # ends when nobody is left who could write
+    printed, _ = process.communicate()  # returns when no process holds the pipe
     assert process.returncode == 128 + request_to_end, printed
     assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in printed
     write_params(folder)
-    assert repeat(folder)[0] == 0, "no lock is left"
+    assert run_repro(folder)[0] == 0, "the ended run must leave no lock"
 
 
 def test_a_broken_workflow_is_reported_by_dvc(folder):
     (folder / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")
-    status, printed = repeat(folder)
+    status, printed = run_repro(folder)
     assert status not in (0, 1)
     assert "dvc.yaml' is invalid" in printed
     assert "Traceback" not in printed

@@ -1,11 +1,11 @@
-"""Trainings with rewards of text: one epoch of each stage on drawn scenes, with METEOR in its own process."""
+"""Trainings with text metrics as rewards: one epoch per stage on drawn scenes, with METEOR in its own process."""
 
 import json
 from pathlib import Path
 
 import pytest
 from stage_runs import run_stage, run_stages
-from toy_world import toy_params
+from toy_world import make_toy_params
 
 from pipeline.models.agent_files import load_agent
 
@@ -28,9 +28,9 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
-    """A folder with a prepared data set and pretrained agents."""
+    """Return a folder with a prepared data set and pretrained agents."""
     folder = tmp_path_factory.mktemp("rewards")
-    params = toy_params()
+    params = make_toy_params()
     params["methods"] = METHODS
     params["evaluate"]["baselines"] = {}
     params["report"] |= {"control": "mixer", "frozen_speakers": []}

@@ -1,4 +1,4 @@
-"""Training by a fixed retriever, from params.yaml alone: drawn scenes, one epoch of everything."""
+"""Training with rewards of a fixed retriever, from params.yaml alone, on drawn scenes for one epoch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from dvc.repo import Repo
 from safetensors.torch import load_file, save_file
 from stage_runs import enter_copy, run_stage, run_stages
-from test_workflow import change
-from toy_world import ROOT, toy_params
+from test_workflow import set_parameter
+from toy_world import ROOT, make_toy_params
 
 from pipeline.data.prepared import PreparedData
 from pipeline.models.agent_files import load_agent, save_agents
@@ -24,8 +24,8 @@ METHODS = ("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "sc
 WITH_LAMBDA = {"psst_wtf": {"lambda": 0.01, "rho": 0.5}}
 
 
-def rewarded_params() -> dict:
-    params = toy_params()
+def make_params() -> dict:
+    params = make_toy_params()
     listener = params["pretrain"]["listener"]
     params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "collapse_recovery": None}
     params["pretrain"]["witness"] = listener | {"seed": 8, "collapse_recovery": None}
@@ -50,12 +50,12 @@ def rewarded_params() -> dict:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """A folder with prepared data, pretrained agents and reward models."""
+def prepared_folder(tmp_path_factory) -> Path:
+    """Return a folder with prepared data, pretrained agents and reward models."""
     folder = tmp_path_factory.mktemp("rewarded")
     return run_stages(
         folder,
-        rewarded_params(),
+        make_params(),
         ("draw", "--dataset", "scenes"),
         ("prepare",),
         ("features",),
@@ -65,9 +65,9 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(made, tmp_path, monkeypatch) -> Path:
-    """A copy to be changed, and the working folder."""
-    return enter_copy(made, tmp_path, monkeypatch)
+def folder(prepared_folder, tmp_path, monkeypatch) -> Path:
+    """Copy the prepared folder for the test to change, and make the copy the working folder."""
+    return enter_copy(prepared_folder, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -82,16 +82,16 @@ def test_every_method_trains_from_params_alone(folder, name):
         assert [key for key, value in after.items() if torch.equal(before[key], value)] == []
 
 
-def test_the_heads_are_trained_and_recorded(made):
-    epochs = [json.loads(line) for line in (made / "data/retriever/history.jsonl").read_text().splitlines()]
+def test_the_heads_are_trained_and_recorded(prepared_folder):
+    epochs = [json.loads(line) for line in (prepared_folder / "data/retriever/history.jsonl").read_text().splitlines()]
     assert [epoch["epoch"] for epoch in epochs] == [1, 2]
     assert epochs[1]["discriminator/loss"] < epochs[0]["discriminator/loss"]
     assert "grammar/accuracy" in epochs[0]
 
 
-def test_mined_images_equal_those_of_brute_force(made):
-    images = load_file(made / "data/retriever/images.safetensors")
-    rows = PreparedData.load(made / "data/prepared").rows("train").tolist()
+def test_mined_images_equal_those_of_brute_force(prepared_folder):
+    images = load_file(prepared_folder / "data/retriever/images.safetensors")
+    rows = PreparedData.load(prepared_folder / "data/prepared").rows("train").tolist()
     for image, found in enumerate(images["neighbours"].tolist()):
         cosines = {row: float(images["vectors"][image] @ images["vectors"][row]) for row in rows if row != image}
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)
@@ -107,14 +107,14 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     assert run_stage("train", *options, "--out", "whole") == 0
     learn, steps = Training.train_step, []
 
-    def dies(self, batch) -> None:
+    def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
         steps.append(self.step)
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "train_step", dies)
+        patch.setattr(Training, "train_step", interrupt_third_step)
         assert run_stage("train", *options, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", *options, "--out", "resumed") == 0
@@ -123,51 +123,53 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     assert steps == [0, 1]
 
 
-def refused(capsys, *arguments: str) -> str:
-    """Return the error of a training that does not begin."""
+def catch_training_error(capsys, *arguments: str) -> str:
+    """Return the error of a training that must not begin."""
     capsys.readouterr()
     assert run_stage("train", "--method", "wtf_rl", "--out", "none", *arguments) == 2
     assert not Path("none").exists()
-    said = capsys.readouterr().err.strip()
-    assert "\n" not in said
-    return said
+    message = capsys.readouterr().err.strip()
+    assert "\n" not in message
+    return message
 
 
 def test_inconsistent_reward_models_are_reported_in_one_line_before_training(folder, capsys):
-    """Also where all files of the retriever are whole, and made from something else."""
+    """The files of the retriever are complete, but come from other features, weights or settings."""
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
-    sealed = settings.with_name(CHECKSUMS)
-    kept = {path: path.read_bytes() for path in (heads, images, settings, model, sealed)}
+    checksums = settings.with_name(CHECKSUMS)
+    kept = {path: path.read_bytes() for path in (heads, images, settings, model, checksums)}
 
-    def again() -> None:
+    def restore_files() -> None:
         for path, content in kept.items():
             path.write_bytes(content)
 
     vectors = load_file(images)
     save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
     write_checksums(images.parent)
-    assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in refused(capsys)
-    again()
+    assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in catch_training_error(capsys)
+    restore_files()
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
     write_checksums(images.parent)
-    assert "its image vectors come from other features than data/features/main/features.h5" in refused(capsys)
-    again()
+    assert "its image vectors come from other features than data/features/main/features.h5" in catch_training_error(
+        capsys
+    )
+    restore_files()
     listener = load_agent(model, "listener")
     with torch.no_grad():
         listener.image.bias += 1
     save_agents(model, {"listener": listener})
-    assert "made with other weights of retriever; run the retriever stage again" in refused(capsys)
+    assert "made with other weights of retriever; run the retriever stage again" in catch_training_error(capsys)
     model.unlink()
-    assert "data/pretrained/retriever/weights.safetensors" in refused(capsys)
-    again()
+    assert "data/pretrained/retriever/weights.safetensors" in catch_training_error(capsys)
+    restore_files()
     settings.write_text("null\n")
     write_checksums(images.parent)
-    assert "made without a retriever; add that section to params.yaml" in refused(capsys)
+    assert "made without a retriever; add that section to params.yaml" in catch_training_error(capsys)
     shutil.rmtree(images.parent)
-    assert "there is no retriever; run the retriever stage" in refused(capsys)
-    change(folder, "retriever", to=None)
-    assert "methods.wtf is rewarded by a retriever: add that section" in refused(capsys)
+    assert "there is no retriever; run the retriever stage" in catch_training_error(capsys)
+    set_parameter(folder, "retriever", to=None)
+    assert "methods.wtf is rewarded by a retriever: add that section" in catch_training_error(capsys)
 
 
 @pytest.mark.parametrize("name", ["images.safetensors", "settings.json", "weights.safetensors"])
@@ -178,9 +180,9 @@ def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder,
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
     for content in (flipped, whole[: middle + 1], b"", None):
         path.unlink() if content is None else path.write_bytes(content)
-        said = refused(capsys)
-        assert f"{path}: " in said
-        assert "run the retriever stage again" in said
+        message = catch_training_error(capsys)
+        assert f"{path}: " in message
+        assert "run the retriever stage again" in message
 
 
 def test_too_large_ranks_of_hard_negatives_are_refused(folder, capsys):
@@ -203,6 +205,6 @@ def test_a_change_of_alpha_reruns_that_method_alone(folder):
         for stage in stages:
             repo.commit(stage, force=True)
         assert repo.status(stages) == {}
-    change(folder, "methods", "wtf_rl", "alpha", to=0.5)
+    set_parameter(folder, "methods", "wtf_rl", "alpha", to=0.5)
     with Repo() as repo:
         assert set(repo.status(stages)) == {"train@wtf_rl"}

@@ -15,27 +15,38 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from dummy_stages import LUO, PARAMS, PSST, ROOT, SMALL, STAGES, all_of, ran, write_params, written
-from preloaded_python import program
+from dummy_stages import (
+    LUO,
+    PARAMS,
+    PSST,
+    ROOT,
+    SMALL,
+    STAGES,
+    list_jobs,
+    pop_run_stages,
+    write_params,
+    write_workspace,
+)
+from preloaded_python import find_program
 
 from pipeline.workflow import estimate, grid_cells
 
 
-def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
-    command = [program("snakemake"), "--cores", str(cores), *options]
+def run_snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
+    command = [find_program("snakemake"), "--cores", str(cores), *options]
     return subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def planned(folder: Path) -> list[str]:
-    """Return the train, adapt and evaluate jobs of a dry run, as STAGE METHOD/CELL."""
-    plan = snakemake(folder, "--dry-run").stdout
+def plan_jobs(folder: Path) -> list[str]:
+    """Return the train, adapt and evaluate jobs of a dry run, each as `STAGE METHOD/CELL`."""
+    plan = run_snakemake(folder, "--dry-run").stdout
     jobs = re.findall(
         r"^rule (train|adapt|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL
     )
     return sorted(f"{stage} {method}/{cell}" for stage, method, cell in jobs)
 
 
-def incomplete_cells(folder: Path) -> set[str]:
+def find_incomplete_cells(folder: Path) -> set[str]:
     """Return the folders of cells with outputs that Snakemake has marked as incomplete.
 
     Snakemake sets the markers when a job starts and removes them when it ends; a killed Snakemake leaves them.
@@ -49,10 +60,10 @@ def incomplete_cells(folder: Path) -> set[str]:
 def complete_grid(tmp_path_factory) -> Path:
     """Return a workspace whose grid is complete; tests must not change it."""
     folder = tmp_path_factory.mktemp("grid")
-    written(folder)
-    result = snakemake(folder)
+    write_workspace(folder)
+    result = run_snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of(PSST, SMALL, LUO)
+    assert pop_run_stages(folder) == list_jobs(PSST, SMALL, LUO)
     return folder
 
 
@@ -98,9 +109,9 @@ def test_new_modification_times_alone_rerun_nothing(folder):
     for path in (folder / "data").rglob("*"):
         os.utime(path)
     os.utime(folder / "code.py")
-    result = snakemake(folder)
+    result = run_snakemake(folder)
     assert "Nothing to be done" in result.stdout
-    assert ran(folder) == []
+    assert pop_run_stages(folder) == []
 
 
 def test_a_copy_is_up_to_date_for_any_order_of_modification_times(complete_grid, tmp_path):
@@ -109,7 +120,7 @@ def test_a_copy_is_up_to_date_for_any_order_of_modification_times(complete_grid,
     files = sorted((path for path in copy.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
     for n, path in enumerate(reversed(files)):
         os.utime(path, (1.7e9 + n, 1.7e9 + n))
-    assert "Nothing to be done" in snakemake(copy, "--dry-run").stdout
+    assert "Nothing to be done" in run_snakemake(copy, "--dry-run").stdout
 
 
 GRID = PARAMS["sweep"]["grid"]
@@ -122,40 +133,40 @@ def test_one_more_value_runs_the_new_cell_only(folder):
         folder,
         sweep={"seeds": [1], "grid": {**GRID, "luo": {"lambda": [0.9, 0.8]}}},
         seed=6,  # the grid sets the seed of each cell
-        methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.6}, "mle": {"rho": 1}},  # and its λ
+        methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.6}, "mle": {"rho": 1}},  # the grid sets λ, too
     )
-    result = snakemake(folder)
+    result = run_snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of("luo/lambda=0.8_seed=1")
+    assert pop_run_stages(folder) == list_jobs("luo/lambda=0.8_seed=1")
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 4
 
 
 @pytest.mark.slow
 def test_a_changed_block_runs_the_cells_of_its_method(folder):
     write_params(folder, methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.5, "baseline": "none"}})
-    result = snakemake(folder)
+    result = run_snakemake(folder)
     assert result.returncode == 0, result.stdout
-    assert ran(folder) == all_of(LUO)
+    assert pop_run_stages(folder) == list_jobs(LUO)
 
 
 @pytest.mark.slow
 def test_changed_stages_rerun_the_cells_that_depend_on_them(folder):
     write_params(folder, train={"epochs": 4})
-    assert planned(folder) == all_of(PSST, SMALL, LUO)
+    assert plan_jobs(folder) == list_jobs(PSST, SMALL, LUO)
     write_params(folder, adapt={"epochs": 3})
-    assert planned(folder) == sorted([*EVALUATIONS, *(f"adapt {cell}" for cell in (LUO, PSST, SMALL))])
+    assert plan_jobs(folder) == sorted([*EVALUATIONS, *(f"adapt {cell}" for cell in (LUO, PSST, SMALL))])
     write_params(folder, evaluate={"beam": 3})
-    assert planned(folder) == EVALUATIONS
+    assert plan_jobs(folder) == EVALUATIONS
     write_params(folder)
-    assert planned(folder) == []
+    assert plan_jobs(folder) == []
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("data/prepared/captions", all_of(PSST, SMALL, LUO)),
-        ("code.py", all_of(PSST, SMALL, LUO)),
-        ("methods/luo.py", all_of(LUO)),
+        ("data/prepared/captions", list_jobs(PSST, SMALL, LUO)),
+        ("code.py", list_jobs(PSST, SMALL, LUO)),
+        ("methods/luo.py", list_jobs(LUO)),
         ("methods/new.py", []),
         ("data/models/judge.bin", EVALUATIONS),
     ],
@@ -163,14 +174,14 @@ def test_changed_stages_rerun_the_cells_that_depend_on_them(folder):
 def test_changed_inputs_rerun_cells_even_with_old_modification_times(folder, path, expected):
     (folder / path).write_text("new")
     os.utime(folder / path, (1, 1))
-    assert planned(folder) == expected
+    assert plan_jobs(folder) == expected
 
 
 @pytest.mark.slow
 def test_a_cell_removed_from_the_grid_is_removed_from_the_results(folder):
     write_params(folder, sweep={"seeds": [1], "grid": {"luo": GRID["luo"]}})
-    assert snakemake(folder).returncode == 0
-    assert ran(folder) == []
+    assert run_snakemake(folder).returncode == 0
+    assert pop_run_stages(folder) == []
     assert [cell["method"] for cell in json.loads((folder / "data/sweep/cells.json").read_text())] == ["luo"]
 
 
@@ -185,26 +196,26 @@ def test_a_running_grid_is_locked_and_a_killed_grid_resumes(folder):
     )
     try:
         captions = [folder / "data/cells" / cell / "evaluation/captions.parquet" for cell in (PSST, SMALL)]
-        while not all(path.exists() for path in captions) or incomplete_cells(folder) != {f"data/cells/{LUO}"}:
+        while not all(path.exists() for path in captions) or find_incomplete_cells(folder) != {f"data/cells/{LUO}"}:
             assert first.poll() is None
             time.sleep(0.1)
-        second = snakemake(folder)
+        second = run_snakemake(folder)
         assert second.returncode != 0
         assert "cannot be locked" in second.stdout
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     assert list((folder / ".snakemake/locks").iterdir())
-    ran(folder)
+    pop_run_stages(folder)
     (folder / "slow").unlink()
-    third = snakemake(folder)
+    third = run_snakemake(folder)
     assert third.returncode == 0, third.stdout
-    assert ran(folder) == all_of(LUO)
+    assert pop_run_stages(folder) == list_jobs(LUO)
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
 
 
-def sweep_stage(folder: Path, **sweep) -> dict:
-    """Return the arguments of `subprocess` for the stage sweep, with the methods of the project's params.yaml."""
+def prepare_sweep_stage(folder: Path, **sweep) -> dict:
+    """Write the files of the stage sweep with the project's methods; return the arguments of `subprocess`."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     (folder / "params.yaml").write_text(json.dumps({**params, "sweep": sweep}))
     workflow = yaml.safe_load(STAGES)
@@ -220,9 +231,9 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
     """The Snakemake of a killed stage keeps running and keeps its locks."""
     cell = "luo/lambda=0.7_seed=1"
     (folder / "slow").write_text(cell[4:])
-    command = sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    command = prepare_sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
     with subprocess.Popen(**command) as first:
-        while incomplete_cells(folder) != {f"data/cells/{cell}"}:
+        while find_incomplete_cells(folder) != {f"data/cells/{cell}"}:
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)
         first.kill()
@@ -234,7 +245,7 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
             (folder / "slow").unlink()
             messages = second.stderr.read()
     assert second.returncode == 0, messages
-    assert ran(folder) == all_of(cell)  # only the first Snakemake ran jobs
+    assert pop_run_stages(folder) == list_jobs(cell)  # only the first Snakemake ran jobs
 
 
 def test_only_the_snakemake_of_the_grid_frees_locks(folder):
@@ -242,9 +253,9 @@ def test_only_the_snakemake_of_the_grid_frees_locks(folder):
     stale = folder / ".snakemake/locks/0.output.lock"
     stale.parent.mkdir(exist_ok=True)
     stale.touch()
-    assert snakemake(folder, "--dry-run", "--nolock", "--mode", "subprocess").returncode == 0
+    assert run_snakemake(folder, "--dry-run", "--nolock", "--mode", "subprocess").returncode == 0
     assert stale.exists()
-    assert snakemake(folder, "--dry-run").returncode == 0
+    assert run_snakemake(folder, "--dry-run").returncode == 0
     assert not stale.exists()
 
 
@@ -252,7 +263,7 @@ def test_only_the_snakemake_of_the_grid_frees_locks(folder):
 def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").touch()
     shutil.rmtree(folder / "data/cells/luo")
-    command = sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    command = prepare_sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
     result = subprocess.run(**command)
     assert result.returncode == 2
     assert "the disk is full" in result.stderr
@@ -260,11 +271,11 @@ def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").unlink()
     result = subprocess.run(**command)
     assert result.returncode == 0, result.stderr
-    assert ran(folder) == sorted(["train luo/lambda=0.7_seed=1", *all_of("luo/lambda=0.7_seed=1")])
+    assert pop_run_stages(folder) == sorted(["train luo/lambda=0.7_seed=1", *list_jobs("luo/lambda=0.7_seed=1")])
 
 
 def test_the_report_is_written_offline(folder):
-    result = snakemake(folder, "--report", "report.html")
+    result = run_snakemake(folder, "--report", "report.html")
     assert result.returncode == 0, result.stdout
     page = (folder / "report.html").read_text()
     assert LUO[4:] in page

@@ -15,9 +15,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import yaml
-from preloaded_python import program
+from preloaded_python import find_program
 from toy_world import UNFINISHED
-from whole_profiles import NAMES, profile, profile_text
+from whole_profiles import NAMES, load_profile, read_profile_text
 
 from pipeline.config.name_checks import check_names, read_checked_names
 from pipeline.config.reading import parse_yaml, read_mapping
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 SHELL = "scenes; touch made #"
 
 
-def refused(tmp_path: Path, **sections: object) -> str:
+def catch_name_error(tmp_path: Path, **sections: object) -> str:
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(sections))
     with pytest.raises(UserError) as error:
@@ -43,18 +43,18 @@ def refused(tmp_path: Path, **sections: object) -> str:
 @pytest.mark.parametrize("name", [SHELL, "$(touch made)", "../../pipeline", "a b", "", "x\n", "ü", 1, None])
 def test_names_are_checked_in_every_section(tmp_path, name):
     for section in ("draw", "features", "pretrain", "methods"):
-        assert "names are of letters" in refused(tmp_path, **{section: {name: {}}})
-    assert "names are of letters" in refused(tmp_path, sweep={"grid": {name: {}}})
-    assert "names are of letters" in refused(tmp_path, sweep={"grid": {"psst": [{name: [1]}]}})
+        assert "names are of letters" in catch_name_error(tmp_path, **{section: {name: {}}})
+    assert "names are of letters" in catch_name_error(tmp_path, sweep={"grid": {name: {}}})
+    assert "names are of letters" in catch_name_error(tmp_path, sweep={"grid": {"psst": [{name: [1]}]}})
     if name is not None:
-        assert "names are of letters" in refused(tmp_path, pretrain={"listener": {"features": name}})
+        assert "names are of letters" in catch_name_error(tmp_path, pretrain={"listener": {"features": name}})
 
 
 @pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
 def test_a_section_that_is_no_mapping_is_reported_in_one_line(tmp_path, section):
     place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
     message = f'{tmp_path}/params.yaml: {place}: must be a mapping of names, and is "psst"'
-    assert message in refused(tmp_path, **{section: given})
+    assert message in catch_name_error(tmp_path, **{section: given})
 
 
 @pytest.mark.parametrize("number", [str(2**64), "1" + "0" * 5000])
@@ -66,11 +66,13 @@ def test_a_too_large_number_is_reported_in_one_line(number):
 
 def test_names_of_every_profile_are_allowed():
     for name in NAMES:
-        check_names(yaml.load(profile_text(name), yaml.CSafeLoader), Path(name))  # twenty times as fast as DVC's parser
+        check_names(
+            yaml.load(read_profile_text(name), yaml.CSafeLoader), Path(name)
+        )  # twenty times as fast as DVC's parser
 
 
 def test_an_address_as_root_is_refused(tmp_path):
-    assert "is an address" in refused(tmp_path, prepare={"root": "s3://bucket/x"})
+    assert "is an address" in catch_name_error(tmp_path, prepare={"root": "s3://bucket/x"})
 
 
 def test_dvc_yaml_inserts_names_only_as_checked_arguments():
@@ -89,7 +91,7 @@ def repository(tmp_path) -> Path:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=UNFINISHED)
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep/mine.txt").write_text("not to be replaced\n")
-    hostile = profile("scenes") | {
+    hostile = load_profile("scenes") | {
         "draw": {SHELL: {}, "../../keep": {}},
         "methods": {f"psst{SHELL}": {"from": "psst", "speaker": "speaker"}},
     }
@@ -111,7 +113,7 @@ def test_a_name_with_a_command_is_not_executed(repository, command):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
     done = subprocess.run(
-        [program("python"), "-m", *command], cwd=repository, env=environment, capture_output=True, text=True
+        [find_program("python"), "-m", *command], cwd=repository, env=environment, capture_output=True, text=True
     )
     printed = done.stdout + done.stderr
     assert done.returncode != 0
@@ -121,8 +123,8 @@ def test_a_name_with_a_command_is_not_executed(repository, command):
         assert "names are of letters, digits and underscores" in printed
 
 
-class Trap:
-    """Makes a file where it is unpickled."""
+class TouchPickle:
+    """An object whose unpickling makes a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,7 +135,7 @@ class Trap:
 
 @pytest.mark.parametrize("network", ["open_clip/ViT-S-32-alt", "resnet18", "torchvision/resnet18"])
 def test_network_options_load_no_pickle(tmp_path, network):
-    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Trap(tmp_path / "made")))
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps(TouchPickle(tmp_path / "made")))
     path = str(tmp_path / "evil.pt")
     for options in ({"pretrained": path, "weights_only": False}, {"checkpoint_path": path}, {"pretrained_cfg": path}):
         with pytest.raises(UserError, match="does not accept them"):
@@ -142,7 +144,7 @@ def test_network_options_load_no_pickle(tmp_path, network):
 
 
 def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
-    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Trap(tmp_path / "made")))
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps(TouchPickle(tmp_path / "made")))
     for architecture, options in (
         ("ViT-S-32-alt", {"pretrained": str(tmp_path / "evil.pt"), "weights_only": False}),
         (f"local-dir:{tmp_path}", {}),
@@ -156,7 +158,7 @@ def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def corpus_of(folder: Path, form: str, file: str) -> dict:
+def write_corpus(folder: Path, form: str, file: str) -> dict:
     """Write a corpus of six images whose first file is named `file`; return the arguments of `read_corpus`."""
     names = [file, *(f"{number}.png" for number in range(1, 6))]
     splits = ["train", "train", "val", "val", "test", "test"]
@@ -209,7 +211,7 @@ def test_no_image_is_read_outside_the_folder_of_images(tmp_path, form, file):
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     folder = tmp_path / "data"
     folder.mkdir()
-    given = corpus_of(folder, form, file.format(tmp_path))
+    given = write_corpus(folder, form, file.format(tmp_path))
     (folder / "images/link.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(UserError, match="outside"):
         read_corpus("x", form, folder, images=folder / "images", **given)
@@ -217,6 +219,6 @@ def test_no_image_is_read_outside_the_folder_of_images(tmp_path, form, file):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_images_within_the_folder_are_read(tmp_path, form):
-    given = corpus_of(tmp_path, form, "0.png")
+    given = write_corpus(tmp_path, form, "0.png")
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "images/0.png")
     assert len(read_corpus("x", form, tmp_path, images=tmp_path / "images", **given).images) == 6

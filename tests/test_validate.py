@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from stages.validate import main
 
@@ -13,13 +13,13 @@ PG_SPIDER = {"from": "spider", "speaker": "speaker"}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> None:
+def working_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def outcome_of(capsys: pytest.CaptureFixture[str], **sections: object) -> tuple[int, str]:
-    """Return the exit status and the lines on stderr for the scenes profile with these sections in place."""
-    Path("params.yaml").write_text(yaml.safe_dump(profile("scenes") | sections))
+def run_validate(capsys: pytest.CaptureFixture[str], **sections: object) -> tuple[int, str]:
+    """Run `validate` on the scenes profile with these sections; return the exit status and the lines on stderr."""
+    Path("params.yaml").write_text(yaml.safe_dump(load_profile("scenes") | sections))
     return main(), capsys.readouterr().err
 
 
@@ -29,7 +29,7 @@ def no_parser(monkeypatch) -> None:
 
 
 def test_a_profile_is_valid_and_its_digests_are_written(capsys):
-    assert outcome_of(capsys) == (0, "")
+    assert run_validate(capsys) == (0, "")
     shutil.rmtree("data")
     assert main(["--check"]) == 0
     assert not Path("data").exists()
@@ -47,7 +47,7 @@ def test_a_profile_is_valid_and_its_digests_are_written(capsys):
     ],
 )
 def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block, grid):
-    status, line = outcome_of(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
+    status, line = run_validate(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
     assert status == 2
     assert line.startswith("params.yaml: methods.pg_spider.reward: SPICE needs not-there.jar in pycocoevalcap; fetch")
     assert line.count("\n") == 1
@@ -57,7 +57,7 @@ def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block
 @pytest.mark.usefixtures("no_parser")
 @pytest.mark.parametrize(("metrics", "lines"), [(["SPICE", "CIDEr"], 1), (["CIDEr"], 0)])
 def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
-    status, printed = outcome_of(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
+    status, printed = run_validate(capsys, evaluate=load_profile("scenes")["evaluate"] | {"metrics": metrics})
     assert (status, printed.count("\n")) == (0, lines)
     assert printed.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
 
@@ -71,7 +71,7 @@ def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
     ],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
-    status, printed = outcome_of(capsys, **sections)
+    status, printed = run_validate(capsys, **sections)
     assert (status, printed.count("\n")) == (2, 1)
     assert line in printed
 
@@ -85,24 +85,24 @@ def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
     ],
 )
 def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, line):
-    methods = profile("scenes")["methods"]
+    methods = load_profile("scenes")["methods"]
     methods["psst_multinomial"] |= method
-    status, printed = outcome_of(capsys, methods=methods)
+    status, printed = run_validate(capsys, methods=methods)
     assert (status, printed.count("\n")) == (2, 1)
     assert line in printed
     assert not Path("data").exists()
 
 
 def test_a_method_names_its_speaker(capsys):
-    methods = profile("scenes")["methods"]
+    methods = load_profile("scenes")["methods"]
     del methods["luo"]["speaker"]
     line = "params.yaml: methods.luo.speaker is missing: name a speaker of pretrain\n"
-    assert outcome_of(capsys, methods=methods) == (2, line)
+    assert run_validate(capsys, methods=methods) == (2, line)
 
 
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
 def test_an_empty_section_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):
-        status, printed = outcome_of(capsys, **{section: value})
+        status, printed = run_validate(capsys, **{section: value})
         assert (status, printed.count("\n")) == (2, 1)
         assert printed.startswith("params.yaml: ")

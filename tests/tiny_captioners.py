@@ -29,7 +29,7 @@ WORDS = (
 )
 PAD, BEGIN, END = 0, 2, 3
 IMAGE, REGIONS = 16, 5  # pixels a side; tokens of the vision tower
-BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # like BLIP's [DEC], a token that its tokenizer does not have
+BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # like BLIP's [DEC], a token that is not in its tokenizer
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 TOWER = {**SIZES, "image_size": IMAGE, "patch_size": 8}
 

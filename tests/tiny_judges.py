@@ -1,4 +1,4 @@
-"""Dual encoders of the library transformers with few parameters and random weights, in folders of the hub's form."""
+"""Tiny dual encoders of the library transformers with random weights, in folders in the form of the hub."""
 
 from __future__ import annotations
 

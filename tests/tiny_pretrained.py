@@ -1,4 +1,4 @@
-"""Pretrained captioners of every family as small as they go, of drawn weights, with their own processors."""
+"""Tiny captioners of every family, with random weights and their own processors."""
 
 import json
 import string
@@ -16,7 +16,7 @@ TRAINED = ("blip-2", "blip-2-t5", "florence2", "idefics3", "smolvlm", "qwen2_5_v
 TEXTS = ["a red ball on the box", "the green dog is on a yellow box", "Describe this photo in one short sentence."]
 LETTERS = [*string.ascii_letters, *string.digits, "?!.,:<>_\n"]
 SIDE = 32  # pixels
-WORDS = 124  # tokens that models have room for
+WORDS = 124  # vocabulary size of the models
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {% for part in message.content %}{% if part.type == 'image' %}"
     "IMAGE{% else %}{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:"
@@ -31,14 +31,19 @@ def write_pretrained(family: str, folder: Path) -> Path:
         write_captioner(family, folder)
         _save_parts(family, folder)
     else:
-        writers = {"blip-2": _blip2, "blip-2-t5": _blip2_t5, "florence2": _florence2, "idefics3": _idefics3}
-        writers |= {"smolvlm": _smolvlm, "qwen2_5_vl": _qwen, "qwen2_vl": _qwen2}
+        writers = {
+            "blip-2": _write_blip2,
+            "blip-2-t5": _write_blip2_t5,
+            "florence2": _write_florence2,
+            "idefics3": _write_idefics3,
+        }
+        writers |= {"smolvlm": _write_smolvlm, "qwen2_5_vl": _write_qwen, "qwen2_vl": _write_qwen2}
         writers[family](import_transformers(), folder)
     return folder
 
 
 def _save_parts(family: str, folder: Path) -> None:
-    """Write the processor of BLIP or GIT, or the parts of a VisionEncoderDecoderModel's."""
+    """Write the processor of BLIP or GIT, or the image processor of a VisionEncoderDecoderModel."""
     hub = import_transformers()
     size = {"size": {"height": 16, "width": 16}}
     tokenizer = hub.AutoTokenizer.from_pretrained(folder)
@@ -52,8 +57,8 @@ def _save_parts(family: str, folder: Path) -> None:
         hub.ViTImageProcessor(**size).save_pretrained(folder)
 
 
-def _tokenizer(hub: Any, *special: str, **names: str) -> Any:
-    """Return a byte-level tokenizer that knows a few words, with special tokens of its own."""
+def _train_tokenizer(hub: Any, *special: str, **names: str) -> Any:
+    """Train a byte-level tokenizer on TEXTS; return it and the names of its special tokens."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE
 
@@ -68,7 +73,7 @@ def _tokenizer(hub: Any, *special: str, **names: str) -> Any:
 
 
 def _save(model: Any, processor: Any, folder: Path, end: int = 2) -> None:
-    with torch.no_grad():  # so that words depend on the photo and on earlier words
+    with torch.no_grad():  # larger weights, so that words depend on the photo and on earlier words
         for name, parameter in model.named_parameters():
             scale = 0.05 if name.endswith("bias") or parameter.dim() < 2 else 0.25
             parameter.add_(scale * torch.randn_like(parameter))
@@ -80,14 +85,14 @@ ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 TEXT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
-def _blip2(hub: Any, folder: Path) -> None:
+def _write_blip2(hub: Any, folder: Path) -> None:
     text = {"model_type": "opt", "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
             "word_embed_proj_dim": 16, "max_position_embeddings": 128, "vocab_size": WORDS, **ENDS}  # fmt: skip
     _save_blip2(hub, text, folder)
 
 
-def _blip2_t5(hub: Any, folder: Path) -> None:
-    """Write a BLIP-2 with a T5 like FLAN's: gated, and its output is not scaled."""
+def _write_blip2_t5(hub: Any, folder: Path) -> None:
+    """Write a BLIP-2 whose T5 is gated and does not scale its output, like FLAN-T5."""
     text = {"model_type": "t5", "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
             "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0,
             "initializer_factor": 0.1, "vocab_size": WORDS, **ENDS}  # fmt: skip
@@ -95,7 +100,7 @@ def _blip2_t5(hub: Any, folder: Path) -> None:
 
 
 def _save_blip2(hub: Any, text: dict[str, Any], folder: Path) -> None:
-    plain, names = _tokenizer(hub, "<image>")
+    plain, names = _train_tokenizer(hub, "<image>")
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 16}
     query = {**TEXT, "encoder_hidden_size": 16, "vocab_size": 40}
@@ -108,8 +113,8 @@ def _save_blip2(hub: Any, text: dict[str, Any], folder: Path) -> None:
     _save(hub.Blip2ForConditionalGeneration(config), processor, folder)
 
 
-def _florence2(hub: Any, folder: Path) -> None:
-    plain, names = _tokenizer(hub, "<image>")
+def _write_florence2(hub: Any, folder: Path) -> None:
+    plain, names = _train_tokenizer(hub, "<image>")
     tokenizer = hub.PreTrainedTokenizerFast(
         tokenizer_object=plain, extra_special_tokens={"image_token": "<image>"}, **names
     )
@@ -128,13 +133,13 @@ def _florence2(hub: Any, folder: Path) -> None:
     _save(hub.Florence2ForConditionalGeneration(config), hub.Florence2Processor(images, tokenizer), folder)
 
 
-def _idefics3(hub: Any, folder: Path) -> None:
+def _write_idefics3(hub: Any, folder: Path) -> None:
     """Write SmolVLM's first generation."""
     images = hub.Idefics3ImageProcessor(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
     _save_tiled(hub, "Idefics3", images, folder)
 
 
-def _smolvlm(hub: Any, folder: Path) -> None:
+def _write_smolvlm(hub: Any, folder: Path) -> None:
     """Write SmolVLM's second generation; skip the test where its processor's package is missing."""
     pytest.importorskip("num2words", reason="the extra hub is older: pip install 'saywhich[hub]'")
     sizes = {"size": {"longest_edge": 2 * SIDE}, "max_image_size": {"longest_edge": SIDE}}
@@ -143,7 +148,9 @@ def _smolvlm(hub: Any, folder: Path) -> None:
 
 def _save_tiled(hub: Any, kind: str, images: Any, folder: Path, *videos: Any) -> None:
     rows = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
-    plain, names = _tokenizer(hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
+    plain, names = _train_tokenizer(
+        hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows
+    )
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 8}
     text = {"model_type": "llama", **TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, **ENDS}
@@ -156,20 +163,20 @@ def _save_tiled(hub: Any, kind: str, images: Any, folder: Path, *videos: Any) ->
     _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
 
 
-def _qwen(hub: Any, folder: Path) -> None:
+def _write_qwen(hub: Any, folder: Path) -> None:
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 16,
               "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [0]}  # fmt: skip
     _save_qwen(hub, "Qwen2_5_VL", vision, 2, folder)
 
 
-def _qwen2(hub: Any, folder: Path) -> None:
+def _write_qwen2(hub: Any, folder: Path) -> None:
     vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2, "num_heads": 2, "patch_size": 14}
     _save_qwen(hub, "Qwen2VL", vision, 1, folder)
 
 
 def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: Path) -> None:
     shown = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
-    plain, names = _tokenizer(hub, *shown, "<|video_pad|>")
+    plain, names = _train_tokenizer(hub, *shown, "<|video_pad|>")
     tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
     text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": keys, "max_position_embeddings": 512, **ENDS,
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
@@ -184,6 +191,6 @@ def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: P
     _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
 
 
-def change(file: Path, **values: object) -> None:
+def change_json(file: Path, **values: object) -> None:
     """Change values of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | values))

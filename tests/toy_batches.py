@@ -9,11 +9,11 @@ from pipeline.types import Batch
 class ToyBatches:
     """`steps` batches an epoch, with another human caption in each epoch and step.
 
-    Step `die_at`, counted over epochs, raises KeyboardInterrupt, as a killed run ends.
+    Step `interrupt_at`, counted over epochs, raises KeyboardInterrupt, like an interrupted run.
     """
 
-    def __init__(self, toy, die_at: int | None = None, steps: int = 3) -> None:
-        self.toy, self.die_at, self.steps = toy, die_at, steps
+    def __init__(self, toy, interrupt_at: int | None = None, steps: int = 3) -> None:
+        self.toy, self.interrupt_at, self.steps = toy, interrupt_at, steps
 
     def __len__(self) -> int:
         return self.steps
@@ -21,6 +21,6 @@ class ToyBatches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for i in range(start, self.steps):
             step = self.steps * epoch + i
-            if step == self.die_at:
+            if step == self.interrupt_at:
                 raise KeyboardInterrupt
             yield replace(self.toy.batch(step, caption=(epoch + i) % 3), epoch=epoch)

@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 
 import preloaded_python
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")  # bytecode that another process is writing
 KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 
 
-def toy_params() -> dict:
+def make_toy_params() -> dict:
     """Return the scenes profile with the smallest possible sizes."""
-    params = profile("scenes")
+    params = load_profile("scenes")
     params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
     for name, width in (("main", 4), ("judge", 6)):
@@ -44,15 +44,15 @@ def toy_params() -> dict:
     return params
 
 
-def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in `folder`, with preloaded programs and then this environment's first on PATH."""
-    python = preloaded_python.program("python")
+    python = preloaded_python.find_program("python")
     path = os.pathsep.join(
         dict.fromkeys((str(Path(python).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
     )
     command = tuple(python if word == sys.executable else word for word in command)
-    # mlflow, where a test has used it in this process, leaves its tracking address in the environment; the many
-    # processes of a repository compile its modules once; a make that runs the tests would give its flags to theirs
+    # A test of this process that used MLflow leaves the tracking address in the environment. Without bytecode, every
+    # process of a repository would compile all modules. A make that runs the tests would pass its flags on.
     left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(left)}
     settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
@@ -61,13 +61,13 @@ def run(folder: Path, *command: str, **environment: str) -> subprocess.Completed
 
 def succeed(folder: Path, *command: str, **environment: str) -> str:
     """Run a command that must succeed, and return its output."""
-    done = run(folder, *command, **environment)
+    done = run_command(folder, *command, **environment)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
 
-def written(folder: Path, params: dict) -> None:
-    """Write a repository with this params.yaml to `folder`, in which nothing has run."""
+def write_repository(folder: Path, params: dict) -> None:
+    """Write a repository with this params.yaml to `folder`, without running a stage."""
     for name in KEPT:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def written(folder: Path, params: dict) -> None:
     succeed(folder, "git", "init", "-q")
 
 
-def committed(folder: Path) -> None:
+def commit_all(folder: Path) -> None:
     """Commit all files of the repository at `folder`."""
     for command in (["add", "-A"], ["commit", "-qm", "toy"]):
         succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
@@ -88,17 +88,17 @@ def committed(folder: Path) -> None:
 
 def make_world(folder: Path) -> str:
     """Write a repository to `folder` and run its first `make repro`; return the output."""
-    written(folder, toy_params())
-    committed(folder)
+    write_repository(folder, make_toy_params())
+    commit_all(folder)
     return succeed(folder, sys.executable, "-m", "pipeline.workflow.repro")
 
 
-def stages_run(output: str) -> list[str]:
+def list_run_stages(output: str) -> list[str]:
     """Return the stages that a `dvc repro` or a `make repro` with this output ran, in order."""
     return re.findall(r"^(?:Running stage '|\[ *\d+/\d+\] )([\w@]+)", output, re.MULTILINE)
 
 
-def digests_below(folder: Path) -> dict[str, str]:
+def compute_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file below `folder` by its path, without half-written files."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}

@@ -1,4 +1,4 @@
-"""Pages in Chromium, watched for messages on the console and for requests to other places."""
+"""Pages in Chromium that fail a test on console messages and on requests to other addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def watched_pages(browser) -> Iterator[Callable[..., Any]]:
+def watch_pages(browser) -> Iterator[Callable[..., Any]]:
     """Yield a function that opens a page in a new browser context with the given options.
 
     The page may request only addresses that begin with one of `allowed`. At its end the block fails if a page wrote to

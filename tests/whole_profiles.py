@@ -1,4 +1,4 @@
-"""The profiles, as whole parameter files."""
+"""The profiles as complete parameter files."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ PROFILES = overlays.Profiles(FOLDER)
 NAMES = PROFILES.names()
 
 
-def profile_text(name: str) -> str:
+def read_profile_text(name: str) -> str:
     """Return the parameter file that `make profile` writes."""
     return PROFILES.text(name)
 
 
-def profile(name: str) -> dict[str, Any]:
+def load_profile(name: str) -> dict[str, Any]:
     """Return the parameters of a profile."""
-    return parse_yaml(profile_text(name), name)
+    return parse_yaml(read_profile_text(name), name)

@@ -39,7 +39,7 @@ class Resamples:
     numbers: Mapping[CaptionsKey, Mapping[Keys, tuple[np.ndarray, float]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def of(self, run: Run, *keys: str) -> np.ndarray | None:
+    def get_values(self, run: Run, *keys: str) -> np.ndarray | None:
         """Return the metric `run.value("test", *keys)` in every resample (count,); None if it cannot be computed.
 
         Resampled values are shifted by the difference between metrics.json and the mean over captions. Corpus METEOR is
@@ -55,7 +55,7 @@ class Resamples:
 
     def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
         """Return the points' seed-averaged metrics in every resample (count, points); None if a run lacks them."""
-        drawn = [[self.of(run, *keys) for run in point.runs] for point in points]
+        drawn = [[self.get_values(run, *keys) for run in point.runs] for point in points]
         if any(values is None for runs in drawn for values in runs):
             return None
         return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
@@ -126,7 +126,7 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
         elif run.captions_key not in numbers:
             if images is None:
                 images, drawn = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
-            numbers[run.captions_key] = _resampled_metrics(run.captions, frame, drawn)
+            numbers[run.captions_key] = _resample_metrics(run.captions, frame, drawn)
     notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
@@ -158,7 +158,7 @@ def _read_scores(path: Path, ranks: Sequence[str]) -> dict[CaptionsKey, pd.DataF
     return {(path, *group): rows for group, rows in frame.groupby(["method", "cell"])}
 
 
-def _resampled_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
+def _resample_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
     """Return the metrics of one run's captions in the resamples (resamples,), and over all captions.
 
     An image that is alone in its hard gallery has rank 0 there and is left out.

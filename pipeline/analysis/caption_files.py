@@ -22,7 +22,7 @@ def with_control_overlap(results: Results, control: str) -> Results:
     The control's run has the same seed. A run has no share if the control lacks that seed or the same images. No run
     has one if the control has several settings.
     """
-    points = results.of(control)
+    points = results.get_points(control)
     of_seed = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
     compared = [run for run in results.runs if run.method != control and run.settings.get("seed") in of_seed]
     captions = read_captions([*of_seed.values(), *compared], None, ["caption"])

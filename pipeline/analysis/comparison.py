@@ -109,14 +109,14 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
 
     Reads the captions files for the intervals. Raises UserError if a captions file is missing or cannot be read.
     """
-    lines, samples, control = curves(results), resample(results), results.of(settings.control)
+    lines, samples, control = curves(results), resample(results), results.get_points(settings.control)
     judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
     traded = results.by(results.first.name)
 
     def at_cider(
         lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
     ) -> ComparisonSlice:
-        resampled_level = _resampled_level(cider, control, samples)
+        resampled_level = _resample_level(cider, control, samples)
         readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, resampled_level) for line in lines)
         return ComparisonSlice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
 
@@ -132,8 +132,8 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
         results,
         at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
         at_score=tuple(at_score(level) for level in scores),
-        along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
-        control=settings.control if _resampled_level(1.0, control, samples) is not None else None,
+        along_rho=tuple(at_cider(*along) for method in results.methods for along in _select_rho_curves(method, lines)),
+        control=settings.control if _resample_level(1.0, control, samples) is not None else None,
         samples=samples,
     )
 
@@ -159,7 +159,7 @@ def read_curve(
     weights, reached = mixture(values, _means(points, traded), at)
     if not reached:
         return CurveReading(curve, ends)
-    per_seed = _per_seed(points, fixed, traded, at)
+    per_seed = _find_points_per_seed(points, fixed, traded, at)
     x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     mixed, short = None, 0.0
     if x is not None and y is not None:
@@ -167,13 +167,13 @@ def read_curve(
         short = float(1 - enough.mean())
     estimates, drawn = {}, {}
     for keys in wanted:
-        value = _weighted(points, weights, keys)
+        value = _average_weighted(points, weights, keys)
         if value is None:
             continue
         numbers = samples.mean(points, *keys)
         if mixed is not None and numbers is not None:
             drawn[keys] = (mixed * numbers).sum(-1)
-        seeds = {seed: each for seed, own in per_seed.items() if (each := _weighted(*own, keys)) is not None}
+        seeds = {seed: each for seed, own in per_seed.items() if (each := _average_weighted(*own, keys)) is not None}
         estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
     lowest = float(values.min())
     above = at < lowest - TOLERANCE * abs(lowest)
@@ -248,7 +248,7 @@ def _reference(results: Results, lines: Sequence[Curve], settings: ReportSetting
     return next((line for line in own_lines if chosen in line.points), next(iter(own_lines), None))
 
 
-def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
+def _select_rho_curves(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
     """Yield the method's curves by ρ, and the highest CIDEr that all of them reach.
 
     Yields nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
@@ -260,7 +260,7 @@ def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve
         yield sorted(along, key=lambda line: line.settings["rho"]), cider
 
 
-def _resampled_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
+def _resample_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
     """Return the value of `cider`, as a share of the control's highest CIDEr, in every resample.
 
     Return None if the control's CIDEr is not measured, not positive or not resampled.
@@ -280,13 +280,13 @@ def _means(points: Sequence[Point], keys: Keys) -> np.ndarray:
     return np.array([point.mean("test", *keys) for point in points], dtype=np.float64)
 
 
-def _weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float | None:
+def _average_weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) -> float | None:
     """Return the weighted mean of `keys`; None if a setting with a positive weight lacks the number."""
     terms = [(w, p.mean("test", *keys)) for w, p in zip(weights.tolist(), points, strict=True) if w > 0]
     return None if any(v is None for _, v in terms) else math.fsum(w * v for w, v in terms if v is not None)
 
 
-def _per_seed(
+def _find_points_per_seed(
     points: Sequence[Point], fixed: Keys, traded: Keys, at: float
 ) -> dict[object, tuple[list[Point], np.ndarray]]:
     """Return points and weights of each seed whose curve contains `at`, else of seeds whose curve is above it."""

@@ -20,13 +20,13 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     standard errors below it.
     """
     points = [choice.point for choice in choices if choice.point]
-    alike = [point.method for point in points if _alike(point)]
+    alike = [point.method for point in points if _has_equal_captions(point)]
     failures = (
         [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {ADVICE}"] if alike else []
     )
     at_chance = []
     for judge in results.judges:
-        if (rank := _at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
+        if (rank := _find_rank_at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
             at_chance.append(f"{judge} (mean rank {rank:.1f})")
     if at_chance:
         images = max(results.values("images"))
@@ -38,7 +38,11 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
         f"{point.method} ({', '.join(judges)})"
         for point in points
         if point.method not in alike
-        and (judges := [j for j in results.judges if _at_chance([point], recall_keys(j, "mean_rank")) is not None])
+        and (
+            judges := [
+                j for j in results.judges if _find_rank_at_chance([point], recall_keys(j, "mean_rank")) is not None
+            ]
+        )
     ]
     if lost:
         failures.append(
@@ -47,12 +51,12 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     return failures
 
 
-def _alike(point: Point) -> bool:
+def _has_equal_captions(point: Point) -> bool:
     share, images = point.mean("test", "diversity", "distinct_captions"), point.mean("test", "images")
     return share is not None and images is not None and images > 1 and share * images <= max(1.0, ALIKE * images) + 1e-6
 
 
-def _at_chance(points: Iterable[Point], keys: tuple[str, ...]) -> float | None:
+def _find_rank_at_chance(points: Iterable[Point], keys: tuple[str, ...]) -> float | None:
     """Return the best mean rank of the points if even that is at chance, else None."""
     known: list[tuple[float, float]] = []
     for point in points:

@@ -36,7 +36,7 @@ def cider_levels(
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
-    measured = means(results.of(settings.control), "test", *CIDER)
+    measured = means(results.get_points(settings.control), "test", *CIDER)
     degenerate = [
         curve
         for curve in curves
@@ -47,9 +47,9 @@ def cider_levels(
         f" Not counted, with less than half of {settings.control}'s CIDEr: {', '.join(c.label for c in degenerate)}."
     )
     exclusions = exclusions if degenerate else ""
-    if reference is not None and (reached := _covered_range(reference, CIDER)):
+    if reference is not None and (reached := _find_covered_range(reference, CIDER)):
         spans = [(min(low, reached[1]), min(high, reached[1])) for low, high in spans]
-    needed, required = _required_count(spans)
+    needed, required = _count_required(spans)
     if measured:
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
@@ -100,7 +100,7 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) 
 
     The points lie inside the range, so that resamples reach them too.
     """
-    needed, required = _required_count(spans)
+    needed, required = _count_required(spans)
     both = intersect_spans(spans, needed)
     if both is None:
         return (), (
@@ -117,7 +117,7 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) 
     )
 
 
-def _required_count(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
+def _count_required(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
     """Return how many of `spans` must contain a value, as a number and in words: all, if they overlap, or over half."""
     if intersect_spans(spans, len(spans)):
         return len(spans), "all curves"
@@ -126,11 +126,13 @@ def _required_count(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
 
 def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
     """Return the spans of the curves that have several settings."""
-    spans = [ends for curve in curves if len(curve.points) > 1 and (ends := _covered_range(curve, keys)) is not None]
+    spans = [
+        ends for curve in curves if len(curve.points) > 1 and (ends := _find_covered_range(curve, keys)) is not None
+    ]
     return [(low, high) for low, high in spans if high > low]
 
 
-def _covered_range(curve: Curve, keys: Keys) -> tuple[float, float] | None:
+def _find_covered_range(curve: Curve, keys: Keys) -> tuple[float, float] | None:
     """Return the range that the curve covers both averaged over seeds and in each seed with all settings."""
     if (averaged := span(curve, keys)) is None:
         return None

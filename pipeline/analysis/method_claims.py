@@ -88,7 +88,7 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
         missing = [name for name in (claim.more, claim.than) if name not in points]
         if missing:
             return ClaimResult(claim, claim.at, reason=f"{missing[0]} was not measured")
-        return _at_points(claim, points[claim.more], points[claim.than], keys, comparison)
+        return _check_points(claim, points[claim.more], points[claim.than], keys, comparison)
     if (claim.at == "equal CIDEr") != bool(claim.judge):
         why = "recalls are compared at equal CIDEr, and CIDEr at equal recall; change the claim's `at`"
         return ClaimResult(claim, claim.at, reason=why)
@@ -106,23 +106,23 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
     missing = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
     if missing:
         return ClaimResult(claim, at, reason=f"{missing[0]} has no result at {at}")
-    return _at_level(claim, at, readings[claim.more], readings[claim.than], keys)
+    return _check_level(claim, at, readings[claim.more], readings[claim.than], keys)
 
 
-def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
-    values = [_by_seed(point, keys) for point in (one, other)]
+def _check_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
+    values = [_read_values_by_seed(point, keys) for point in (one, other)]
     if not all(values):
-        return ClaimResult(claim, claim.at, reason=_unmeasured(keys))
+        return ClaimResult(claim, claim.at, reason=_explain_missing_number(keys))
     both = comparison.samples.mean((one, other), *keys)
     drawn = None if both is None else both[:, 0] - both[:, 1]
     means = [fmean(each.values()) for each in values]
     single = [len(point.runs) == 1 for point in (one, other)]
-    return _paired_result(claim, claim.at, means[0] - means[1], drawn, values, single, "")
+    return _pair_seeds(claim, claim.at, means[0] - means[1], drawn, values, single, "")
 
 
-def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
+def _check_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
     if keys not in one.estimates or keys not in other.estimates:
-        return ClaimResult(claim, at, reason=_unmeasured(keys))
+        return ClaimResult(claim, at, reason=_explain_missing_number(keys))
     value = one.estimates[keys].value - other.estimates[keys].value
     if (bound := bound_of(value, one.above, other.above)) is None:
         return ClaimResult(claim, at, reason="a lower bound does not show which number is higher")
@@ -130,10 +130,10 @@ def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReadin
     drawn = one.resampled[keys] - other.resampled[keys] if known else None
     values = [each.estimates[keys].by_seed for each in (one, other)]
     single = [len({run.settings.get("seed") for run in each.curve.runs}) == 1 for each in (one, other)]
-    return _paired_result(claim, at, value, drawn, values, single, bound)
+    return _pair_seeds(claim, at, value, drawn, values, single, bound)
 
 
-def _paired_result(
+def _pair_seeds(
     claim: MethodClaim,
     at: str,
     value: float,
@@ -155,7 +155,7 @@ def _paired_result(
     return ClaimResult(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
 
 
-def _unmeasured(keys: Keys) -> str:
+def _explain_missing_number(keys: Keys) -> str:
     """Return the reason that no number at `keys` was found, for example "no R@10 by own"."""
     if keys == CIDER:
         return "no CIDEr"
@@ -163,7 +163,7 @@ def _unmeasured(keys: Keys) -> str:
     return f"no {recall} (hard) by {judge}" if HARD_GALLERY in where else f"no {recall} by {judge}"
 
 
-def _by_seed(point: Point, keys: Keys) -> dict[object, float]:
+def _read_values_by_seed(point: Point, keys: Keys) -> dict[object, float]:
     values = {run.settings.get("seed"): run.value("test", *keys) for run in point.runs}
     known = {seed: value for seed, value in values.items() if value is not None}
     return known if len(known) == len(values) else {}

@@ -193,7 +193,7 @@ class Results:
 
         Of these, it is the first that varies; if none varies, the first that the method has.
         """
-        points = self.of(method)
+        points = self.get_points(method)
         if _count_values(points, "lambda") != 1:
             return "lambda"
         present = [key for key in CURVE_SETTINGS if any(key in point.settings for point in points)]
@@ -202,11 +202,11 @@ class Results:
 
     def varying_settings(self, method: str) -> list[str]:
         """Return the method's settings, other than the curve's and the seed, that have several values."""
-        points = self.of(method)
+        points = self.get_points(method)
         keys = sorted({key for point in points for key in point.settings} - {self.curve_setting(method)})
         return [key for key in keys if _count_values(points, key) > 1]
 
-    def of(self, method: str) -> list[Point]:
+    def get_points(self, method: str) -> list[Point]:
         """Return the points of the method, in the order of its settings."""
         return [point for point in self.points if point.method == method]
 
@@ -292,16 +292,16 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
     points: list[Point] = []
     lacking: list[str] = []
     for method in results.methods:
-        points += results.of(method)
+        points += results.get_points(method)
         if method in methods:
-            systems = [_frozen(point) for point in results.of(method)]
+            systems = [_build_frozen_point(point) for point in results.get_points(method)]
             points += filter(None, systems)
             lacking += [f"frozen_{method}"] if None in systems else []
     note = f"{', '.join(lacking)}: settings without an adapted listener are left out; evaluate them again."
     return replace(results, points=tuple(points), notes=(*results.notes, *([note] if lacking else [])))
 
 
-def _frozen(point: Point) -> Point | None:
+def _build_frozen_point(point: Point) -> Point | None:
     """Return the point of the frozen-speaker system; None if a seed lacks the adapted or own listener on test."""
     runs = []
     for run in point.runs:

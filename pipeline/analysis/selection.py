@@ -57,7 +57,7 @@ def naturalness_floor(results: Results, settings: ReportSettings) -> float | Non
 
     A control with several settings counts with its best one.
     """
-    measured = means(results.of(settings.control), "val", *CIDER)
+    measured = means(results.get_points(settings.control), "val", *CIDER)
     return settings.min_cider_share * max(measured) if measured else None
 
 
@@ -68,12 +68,14 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     If none reaches it, the point has the highest validation CIDEr. Ties are broken by the other metric, then by order.
     """
     floor = naturalness_floor(results, settings)
-    return [_choose(method, results.of(method), floor, results.by(results.first.name)) for method in results.methods]
+    return [
+        _choose(method, results.get_points(method), floor, results.by(results.first.name)) for method in results.methods
+    ]
 
 
 def choose_best(results: Results, metric: Keys) -> list[Choice]:
     """Return one choice per method, in the order of the results: the point with the highest validation `metric`."""
-    return [_best(method, results.of(method), metric) for method in results.methods]
+    return [_choose_best(method, results.get_points(method), metric) for method in results.methods]
 
 
 def at_grid_end(results: Results, choice: Choice) -> str:
@@ -86,7 +88,7 @@ def at_grid_end(results: Results, choice: Choice) -> str:
     if choice.point is None or along not in choice.point.settings:
         return ""
     rest = {**choice.point.settings, along: None}
-    points = [point for point in results.of(choice.method) if along in point.settings]
+    points = [point for point in results.get_points(choice.method) if along in point.settings]
     tried = {point.settings[along] for point in points if {**point.settings, along: None} == rest}
     ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
     end = ends.get(choice.point.settings[along])
@@ -108,7 +110,7 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, score: Ke
     return Choice(method, max(measured, key=lambda row: (row[1], row[0]))[2], SelectionBasis.BELOW, len(points))
 
 
-def _best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
+def _choose_best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
     measured = [(value, point) for point in points if (value := point.mean("val", *metric)) is not None]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))

@@ -21,7 +21,7 @@ import numpy as np
 
 from pipeline.analysis.results import Point, Results, Run, named_setting
 
-TOLERANCE = 1e-9  # relative tolerance for rounding errors; in `_pooled` absolute for values below 1
+TOLERANCE = 1e-9  # relative tolerance for rounding errors; in `_pool_weights` absolute for values below 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def curves(results: Results) -> list[Curve]:
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
         along = results.curve_setting(method)
-        for point in results.of(method):
+        for point in results.get_points(method):
             key = tuple(part for part in point.runs[0].point if not part.startswith(f"{along}="))
             lines.setdefault(key, []).append(point)
         varying = results.varying_settings(method)
@@ -75,7 +75,7 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
     low, high = np.take_along_axis(x, left, -1), np.take_along_axis(x, right, -1)
     step = np.where(high > low, high - low, 1.0)
     share = np.where(high > low, np.clip((value - low) / step, 0.0, 1.0), 0.0)
-    pooled = _pooled(y)
+    pooled = _pool_weights(y)
     sorted_weights = (1 - share) * np.take_along_axis(pooled, left[..., None], -2)[..., 0, :]
     sorted_weights += share * np.take_along_axis(pooled, right[..., None], -2)[..., 0, :]
     weights = np.empty_like(sorted_weights)
@@ -83,7 +83,7 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
     return weights, reached
 
 
-def _pooled(y: np.ndarray) -> np.ndarray:
+def _pool_weights(y: np.ndarray) -> np.ndarray:
     """Return the weights of the settings at each setting (…, n, n): equal within a pool; rows sum to 1.
 
     `y` (…, n) may only fall. The regression has a closed form. At i it is min over a ≤ i of max over b ≥ i of the mean

@@ -36,7 +36,9 @@ class CorruptedCaptions(HardChannel):
 
     def captions(self, batch: Batch, rng: Generator) -> Tensor:
         """Return corrupted captions (B, T), padded or cut to the length of the batch's captions."""
-        drawn = BatchRandom(batch, rng).like(torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device))
+        drawn = BatchRandom(batch, rng).rand_like(
+            torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device)
+        )
         before = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the last of the rank before
         other, *whole = ([word for word in row if word] for row in [before.tolist(), *batch.captions.tolist()])
         corrupted = torch.zeros_like(batch.captions)

@@ -80,7 +80,9 @@ class Multinomial(HardChannel):
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         numbers = BatchRandom(batch, rng)
-        return lambda t, logits, rows: TokenChoice(sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width)))
+        return lambda t, logits, rows: TokenChoice(
+            sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width))
+        )
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ Feed = Literal["distribution", "sample"]
 
 @dataclass(frozen=True)
 class PartialSampling(NamedStream):
-    """Partial sampling (PSST §5): an expected share ρ passes as full distributions, the others through `inner`.
+    """Partial sampling (PSST §5): an expected share ρ passes as full distributions, and the rest passes through
+    `inner`.
 
-    With `mix` "caption", each caption passes as a whole with probability ρ (the paper). With "token", each token does
-    (the published code, whose `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input after a full
-    distribution is that distribution with its gradient (the paper's deterministic mapper). With "sample", it is the
-    sampled token. A token is drawn for full distributions too, and its EOS ends the caption. With `Gumbel` as `inner`,
-    the relaxed sample is the full distribution (published code).
+    With `mix` "caption", each caption passes as a whole with probability ρ (the paper). With "token", each token passes
+    with probability ρ (the published code, whose `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input
+    after a full distribution is that distribution with its gradient (the paper's deterministic mapper). With "sample",
+    it is the sampled token. A token is drawn for full distributions too, and a drawn EOS ends the caption. With
+    `Gumbel` as `inner`, the relaxed sample is the full distribution (published code).
     """
 
     inner: StraightThrough = StraightThrough()
@@ -58,7 +59,7 @@ class PartialSampling(NamedStream):
 
         def full() -> Tensor:
             captions = torch.empty(len(batch) * self.width, device=batch.device)
-            return numbers.like(captions, width=self.width) < self.rho
+            return numbers.rand_like(captions, width=self.width) < self.rho
 
         captions = full() if self.mix == "caption" else None
 

@@ -36,7 +36,7 @@ class StraightThrough(NamedStream):
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sample a token per row (N,); return it with the random draws that `relax` uses again, (N, …) or None."""
-        return sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width)), None
+        return sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         """Return values (M, V+1) whose gradient the tokens `index` (M,) pass to `logits`; their value is not used."""
@@ -72,7 +72,7 @@ class Gumbel(StraightThrough):
     rng_options = ("samples", ("ending", "eos_gradient"), "temperature")
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        noise = numbers.like(logits, rows, self.width).log_().neg_().log_().neg_()
+        noise = numbers.rand_like(logits, rows, self.width).log_().neg_().log_().neg_()
         return (logits + noise).max(-1).indices, noise
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -118,8 +118,8 @@ class GumbelRao(StraightThrough):
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sample tokens (N,) and relaxed samples (N, k, V+1), whose largest element is at the token."""
-        index = sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width))
-        uniform = numbers.like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
+        index = sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width))
+        uniform = numbers.rand_like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
         waiting = arrivals(uniform, logits.softmax(-1).unsqueeze(1), index.view(-1, 1, 1).expand(-1, self.k, 1))
         return index, waiting.log_().div_(-self.temperature).softmax(-1)
 

@@ -37,9 +37,9 @@ class TeacherForcing(HardChannel):
             index = batch.captions[rows, t]
             if share == 0:
                 return TokenChoice(index)
-            own = numbers.like(logits[:, 0], rows) < share
+            own = numbers.rand_like(logits[:, 0], rows) < share
             return TokenChoice(
-                index, next_input=torch.where(own, sample_tokens(logits, numbers.like(logits[:, :1], rows)), index)
+                index, next_input=torch.where(own, sample_tokens(logits, numbers.rand_like(logits[:, :1], rows)), index)
             )
 
         return step
@@ -69,7 +69,7 @@ def _force_then_sample(given: Tensor, lengths: Tensor, forced_steps: int, number
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
         if t < forced_steps:
             return TokenChoice(given[rows, t], forced=True)
-        drawn = sample_tokens(logits, numbers.like(logits[:, :1], rows, width))
+        drawn = sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, width))
         if t >= given.shape[1]:
             return TokenChoice(drawn)
         return TokenChoice(torch.where(t < lengths[rows], given[rows, t], drawn))

@@ -42,7 +42,7 @@ def pretrain_listener(
     trained = prepared.rows("train")
     batch = max(1, min(batch, len(trained)))  # as in Batches
     steps = sum(len(rows) // batch for rows in showings(prepared, trained, captions))
-    score = _recovering_score(settings, listener, steps)
+    score = _build_recovering_score(settings, listener, steps)
     if settings.vector_dropout or settings.word_dropout:
         if settings.word_dropout and unk < 0:
             raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
@@ -57,7 +57,7 @@ def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.
     return listener_adaptation(speaker, listener, _matching_score(settings, listener), settings.reduction)
 
 
-def _recovering_score(settings: ListenerSettings, listener: Listener, steps_an_epoch: int) -> Score:
+def _build_recovering_score(settings: ListenerSettings, listener: Listener, steps_an_epoch: int) -> Score:
     score = _matching_score(settings, listener)
     if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
         return score

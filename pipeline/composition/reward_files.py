@@ -127,7 +127,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
     """
     folder, inputs = root / FOLDER, _inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
-    encoders = {role: _same_encoder(root, inputs, role, prepared).to(device) for role in inputs.models}
+    encoders = {role: _load_matching_encoder(root, inputs, role, prepared).to(device) for role in inputs.models}
     vectors, options = images["vectors"], (inputs.temperature, prepared.vocabulary.decode)
     retriever = Retriever(encoders["retriever"], vectors, *options, images.get("neighbours"))
     judge = Retriever(encoders["judge"], images["judge"], *options) if "judge" in encoders else None
@@ -162,7 +162,9 @@ def _weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
-def _same_encoder(root: Path, inputs: RewardInputs, role: str, prepared: PreparedData) -> Listener | DualEncoder:
+def _load_matching_encoder(
+    root: Path, inputs: RewardInputs, role: str, prepared: PreparedData
+) -> Listener | DualEncoder:
     """Return the encoder of a role. Raises UserError where its weights or features are not those of the rewards."""
     folder, name = root / FOLDER, inputs.models[role]
     encoder = _encoder(root, name)

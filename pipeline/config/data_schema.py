@@ -51,7 +51,7 @@ def _formats() -> dict[str, CorpusFormat]:
     return {form.name: form for form in FORMATS}
 
 
-def _known_format(name: str) -> str:
+def _check_format(name: str) -> str:
     if name not in _formats():
         raise ValueError(f"{name} is no format of a corpus; {did_you_mean(name, _formats())}")
     return name
@@ -61,7 +61,7 @@ class PrepareSettings(PrepareKeys):
     """Paths of the images and captions, and the construction of the vocabulary."""
 
     dataset: Name
-    format: Annotated[Text, AfterValidator(_known_format)]
+    format: Annotated[Text, AfterValidator(_check_format)]
     root: Text
     annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[Name, Text]
     images: Text | None = None
@@ -125,7 +125,7 @@ def _feature_formats() -> dict[str, FeatureFormat]:
     return FEATURE_FORMATS
 
 
-def _known_feature_format(name: str) -> str:
+def _check_feature_format(name: str) -> str:
     if name not in _feature_formats():
         raise ValueError(f"{name} is no format of features; {did_you_mean(name, _feature_formats())}")
     return name
@@ -134,7 +134,7 @@ def _known_feature_format(name: str) -> str:
 class ImportedSettings(Section):
     """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
 
-    format: Annotated[Text, AfterValidator(_known_feature_format)]
+    format: Annotated[Text, AfterValidator(_check_feature_format)]
     regions: Text | Annotated[tuple[Text, ...], *Each]
     pooled: Text | None = None
     max_regions: Size

@@ -158,7 +158,7 @@ class Profiles:
         file = self.files[name]
         if name == BASE:
             return [file]
-        below = _extended(file.sections, str(file.path)) or BASE
+        below = _read_extended_name(file.sections, str(file.path)) or BASE
         if below in (name, *above) or below not in self.files:
             others = sorted(self.files.keys() - {name})
             raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
@@ -167,7 +167,7 @@ class Profiles:
     def _variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
         """Return the layers of a variant of `file`, from the lowest upward."""
         variants = file.groups[VARIANTS]
-        below = _extended(variants[name], f"{file.path}: {name}")
+        below = _read_extended_name(variants[name], f"{file.path}: {name}")
         if below is None:
             return [variants[name]]
         if below in (name, *above) or below not in variants:
@@ -302,7 +302,7 @@ def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileL
     """Merge the sections of `above` over `below`, without the sections that its key `replace` names."""
     own = {key: entry for key, entry in above.section.items() if key not in ("extends", "replace")}
     sections = dict(below.section)
-    for name in _listed_words(above, "replace", place):
+    for name in _list_words(above, "replace", place):
         if name not in sections or name not in own:
             raise UserError(f"{place}: replace: {name} is no section below; {did_you_mean(name, sections)}")
         sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
@@ -310,7 +310,7 @@ def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileL
     return replace(merged, above=[])
 
 
-def _listed_words(layer: ProfileLine, key: str, place: str) -> list[str]:
+def _list_words(layer: ProfileLine, key: str, place: str) -> list[str]:
     """Return the words in the value of a layer's `key`: one word, or several in brackets; none where it is missing.
 
     Raises UserError where the value stands below its key, and not on the key's line.
@@ -324,9 +324,9 @@ def _listed_words(layer: ProfileLine, key: str, place: str) -> list[str]:
     return [word.strip() for word in value.split(",")] if value else []
 
 
-def _extended(layer: ProfileLine, place: str) -> str | None:
+def _read_extended_name(layer: ProfileLine, place: str) -> str | None:
     """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for several."""
-    names = _listed_words(layer, "extends", place)
+    names = _list_words(layer, "extends", place)
     if len(names) > 1:
         raise UserError(f"{place}: extends: expected one name, got {', '.join(names)}; keep one")
     return names[0] if names else None
@@ -385,7 +385,7 @@ def _lines_of(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
         yield from _lines_of(entry.section, depth + 1)
 
 
-def _changed_by_hand() -> bool:
+def _is_changed_by_hand() -> bool:
     """Return whether params.yaml is no profile, not what this command wrote last, and not what git has committed."""
     if WRITTEN_DIGEST.is_file() and WRITTEN_DIGEST.read_text(encoding="ascii", errors="replace") == sha256(PARAMS):
         return False
@@ -424,7 +424,7 @@ def main(arguments: Sequence[str]) -> int:
         text = with_start(text, given.start)
         title += "" if given.start is None else f", start {given.start}"
         there = read_yaml_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and _changed_by_hand():
+        if there not in (None, text) and _is_changed_by_hand():
             copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))
             kept = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
             PARAMS.replace(kept)

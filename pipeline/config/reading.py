@@ -180,15 +180,15 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPat
         if new in keys_of(container):
             line = f"{name} = {value}: this key is now {new}; rename it"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
-        line = f"{name} is not allowed: {_allowed(get_args(container)[0])}"
+        line = f"{name} is not allowed: {_describe_allowed(get_args(container)[0])}"
     elif problem["type"] == "missing":
-        line = f"{name} is missing: {_allowed(allowed)}"
+        line = f"{name} is missing: {_describe_allowed(allowed)}"
     elif problem["type"] == "value_error":
         line = f"{name}: {problem['ctx']['error']}"
     elif problem["type"] == "less_than_equal" and (limit := problem["ctx"]["le"]) >= MEMORY_BOUND:
         line = f"{name} = {value} is not allowed: a number of at most {int(limit)}"
     else:
-        line = f"{name} = {value} is not allowed: {_allowed(allowed)}"
+        line = f"{name} = {value} is not allowed: {_describe_allowed(allowed)}"
     return (*below, *path), line
 
 
@@ -209,7 +209,7 @@ def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
     path: list[str] = []
     container = section
     for part in location:
-        inner = _without_range(section)
+        inner = _strip_range(section)
         if part == "[key]":
             break
         if branches := [each for each in get_args(inner) if Tag(part) in get_args(each)]:
@@ -226,25 +226,25 @@ def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
     return tuple(path), section, container
 
 
-def _without_range(annotation: Any) -> Any:
+def _strip_range(annotation: Any) -> Any:
     """Return a type annotation without its range, and without `| None`."""
     if get_origin(annotation) is Annotated:
-        return _without_range(get_args(annotation)[0])
+        return _strip_range(get_args(annotation)[0])
     kept = [part for part in get_args(annotation) if part is not type(None)]
-    return _without_range(kept[0]) if get_origin(annotation) in UNIONS and len(kept) == 1 else annotation
+    return _strip_range(kept[0]) if get_origin(annotation) in UNIONS and len(kept) == 1 else annotation
 
 
-def _allowed(annotation: Any, *metadata: Any) -> str:
+def _describe_allowed(annotation: Any, *metadata: Any) -> str:
     """Describe the allowed values of a type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _allowed(arguments[0], *metadata, *arguments[1:])
+        return _describe_allowed(arguments[0], *metadata, *arguments[1:])
     if origin in UNIONS:
-        return " or ".join(_allowed(part, *metadata) for part in arguments)
+        return " or ".join(_describe_allowed(part, *metadata) for part in arguments)
     if origin is Literal:
         return " | ".join(str(value) for value in arguments)
     if origin in (tuple, list):
-        return f"a list, each {_allowed(arguments[0])}{_bounds(metadata)}"
+        return f"a list, each {_describe_allowed(arguments[0])}{_bounds(metadata)}"
     if origin is dict or annotation is dict:
         return "a mapping"
     if keys := keys_of(annotation):

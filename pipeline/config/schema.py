@@ -1,7 +1,7 @@
 """The schema of params.yaml: each section's keys, types and ranges. A key with a default, mostly null, may be omitted.
 
-Settings of a part of the pipeline are declared in its room, in a module without torch. Sections here add what the stage
-does with the part, such as its optimisation.
+Settings of a part of the pipeline are declared in that part's package, in a module without torch. Sections here add
+what the stage does with the part, such as its optimisation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SpeakerBlock(SpeakerPretraining):
     optimisation: Annotated[Optimisation, FromMapping, selects("cider")]
 
 
-def _distinctive_key(block: Any) -> str:
+def _find_distinctive_key(block: Any) -> str:
     """Return the key of a block of `pretrain` that only its schema requires; `encoder` for a listener's."""
     keys = block if isinstance(block, Mapping) else vars(block) if isinstance(block, Section) else ()
     own = ("architecture", "network", *(key for agents in SLICE_AGENTS for key in agents.own_keys))
@@ -59,7 +59,7 @@ PretrainSettings = Annotated[
     | Annotated[PretrainedJudgeSettings, Tag("network")]
     | SliceBlock
     | Annotated[ListenerBlock, Tag("encoder")],
-    Discriminator(_distinctive_key),
+    Discriminator(_find_distinctive_key),
 ]
 
 

@@ -76,12 +76,12 @@ class ListedSettings:
     def __getattr__(self, key: str) -> object:
         if key.startswith("_"):  # copy, pickle and inspect ask for these
             raise AttributeError(key)
-        return self._at(key, getattr)
+        return self._read_key(key, getattr)
 
     def __getitem__(self, key: str) -> object:
-        return self._at(key, getitem)
+        return self._read_key(key, getitem)
 
-    def _at(self, key: str, get: Callable[[Any, str], object]) -> object:
+    def _read_key(self, key: str, get: Callable[[Any, str], object]) -> object:
         keys = (*self._keys, key)
         whole = self._lists(keys)
         value = get(self._settings, key)

@@ -201,7 +201,7 @@ class FeatureStore:
 
         `rows` may have any order.
         """
-        pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
+        pooled, regions = self._read_stored("pooled", rows), self._read_stored("regions", rows)
         self._check(rows, pooled, regions)
         wide = _to_float32(pooled) if self._vectors is None else self._vectors.pooled(rows)
         return wide, _to_float32(regions), self.mask(rows)
@@ -226,7 +226,7 @@ class FeatureStore:
         """
         if self._vectors is not None:
             return self._vectors.pooled(rows)
-        pooled = self._stored("pooled", rows)
+        pooled = self._read_stored("pooled", rows)
         new = np.flatnonzero(~self._known_pooled[rows])
         if len(new) and self._crc_pooled is not None:
             self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._known_pooled)
@@ -240,8 +240,8 @@ class FeatureStore:
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; extract the features with a detector")
         if not self._known[rows].all():
-            self._check(rows, self._stored("pooled", rows), self._stored("regions", rows))
-        return self._stored("boxes", rows)
+            self._check(rows, self._read_stored("pooled", rows), self._read_stored("regions", rows))
+        return self._read_stored("boxes", rows)
 
     def _check(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Compare the rows that are read for the first time with their checksums."""
@@ -249,7 +249,7 @@ class FeatureStore:
         if len(new):
             some = rows[new]
             values = [pooled[new], regions[new], self.region_count[some]]
-            values += [self._stored("boxes", some)] if self.has_boxes else []
+            values += [self._read_stored("boxes", some)] if self.has_boxes else []
             self._compare(some, _checksums(*values), self._crc, self._known)
 
     def _compare(self, rows: np.ndarray, found: np.ndarray, written: np.ndarray, known: np.ndarray) -> None:
@@ -260,7 +260,7 @@ class FeatureStore:
             )
         known[rows] = True
 
-    def _stored(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def _read_stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape
         shape = {"pooled": (pooled,), "regions": (regions, size), "boxes": (regions, 4)}[name]
         values = np.empty((len(rows), *shape), DTYPES[name])

@@ -27,7 +27,7 @@ class SelfCritical:
     per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        expected = score(rollouts.of(self.channel).detach(), rollouts.batch)
+        expected = score(rollouts.get_message(self.channel).detach(), rollouts.batch)
         return expected.repeat_interleave(len(value) // len(expected))
 
 

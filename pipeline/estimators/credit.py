@@ -27,7 +27,7 @@ class MonteCarloCredit:
 
     @torch.no_grad()
     def _estimate(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
-        message = rollouts.of(channel)
+        message = rollouts.get_message(channel)
         scores = score(rollouts.continue_prefixes(channel, self.samples), rollouts.batch).view(
             len(message), -1, self.samples
         )

@@ -28,7 +28,7 @@ class CriticBaseline:
     per_token = True
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        states = rollouts.of(self.channel).states
+        states = rollouts.get_message(self.channel).states
         assert states is not None
         values: Tensor = self.critic(states())
         return values
@@ -47,7 +47,7 @@ class CriticLoss:
     words: Words = "all"
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        message = rollouts.of(self.channel)
+        message = rollouts.get_message(self.channel)
         assert message.states is not None
         with torch.no_grad():
             value = score(message, rollouts.batch)

@@ -22,7 +22,7 @@ class BinaryDiscrimination:
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         human, other = (
-            score(rollouts.of(channel).detach(), rollouts.batch)
+            score(rollouts.get_message(channel).detach(), rollouts.batch)
             for channel in (TeacherForcing(requires_grad=False), self.channel)
         )
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2

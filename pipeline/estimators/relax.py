@@ -36,7 +36,7 @@ class RelaxEstimator:
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         """Return the speaker's loss plus the control's, the mean square of the logit gradient over tokens."""
-        message = rollouts.of(self.channel)
+        message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.inner.advantage(value.detach(), score, rollouts)
         loss, report = surrogate(value, message, advantage, self.inner.reduction)
@@ -67,7 +67,7 @@ class RelaxEstimator:
         """Return z (M, V+1), log p plus Gumbel noise, largest at the token `index` (M,), and exp(−z) (M, V+1)."""
         numbers = rollouts.random(f"noise of {self.channel.rng_key}")
         step = logits.new_empty(len(message), logits.shape[1])
-        uniform = torch.cat([numbers.like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)
+        uniform = torch.cat([numbers.rand_like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)
         times = arrivals(uniform.view(-1, logits.shape[1])[at], logits.softmax(-1), index.unsqueeze(1))
         return times.log().neg_(), times
 

@@ -57,7 +57,7 @@ class StepRollouts:
         assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 
-    def of(self, channel: Channel) -> Message:
+    def get_message(self, channel: Channel) -> Message:
         """Return the captions through `channel`, generated once per step."""
         if channel not in self._messages:
             self._messages[channel] = self._generate(channel)
@@ -84,7 +84,9 @@ class StepRollouts:
             return human_message(self.batch)
         if isinstance(channel, CorruptedCaptions):
             return human_message(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.rng_key))))
-        captions = self.of(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
+        captions = (
+            self.get_message(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
+        )
         # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
         with self._decoding(channel):
             if channel == TeacherForcing() or isinstance(channel, SearchTrajectory):
@@ -101,7 +103,7 @@ class StepRollouts:
         return message
 
     def _continue(self, channel: Channel, each: int) -> Message:
-        drawn, batch, longest = self.of(channel), self.batch, self.speaker.max_words
+        drawn, batch, longest = self.get_message(channel), self.batch, self.speaker.max_words
         steps = max(2, ranks.all_max(drawn.tokens.shape[1], batch.device))  # at least one prefix
         tokens = pad(drawn.tokens, (0, steps - drawn.tokens.shape[1]))
         prefixes = PrefixRollouts(each, steps - 1)

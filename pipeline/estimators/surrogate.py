@@ -63,7 +63,7 @@ class Detached:
     reduction: Reduction = "mean"
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        message = rollouts.of(self.channel).detach()
+        message = rollouts.get_message(self.channel).detach()
         return surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
 
 
@@ -75,7 +75,7 @@ class Pathwise:
     reduction: Reduction = "mean"
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        message = rollouts.of(self.channel)
+        message = rollouts.get_message(self.channel)
         return surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
 
 
@@ -139,7 +139,7 @@ class ScoreFunction:
             )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        message = rollouts.of(self.channel)
+        message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.advantage(value.detach(), score, rollouts)
         return surrogate(value, message, advantage, self.reduction, self.words, self.weighting)

@@ -27,7 +27,7 @@ def animated_thumbnail(path: Path, longest: int) -> str:
     if not is_moving(path):
         return ""
     times = read_timeline(path)
-    frames = [_small(frame, longest) for frame in open_film(path, min(len(times.durations), FRAMES))]
+    frames = [_make_thumbnail(frame, longest) for frame in open_film(path, min(len(times.durations), FRAMES))]
     frame_ms = max(round(1000 * float(sum(times.durations) / times.ticks_per_second) / len(frames)), 20)
     content = io.BytesIO()
     frames[0].save(
@@ -53,7 +53,7 @@ def data_uri(image: Image.Image, quality: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")
 
 
-def _small(frame: Image.Image, longest: int) -> Image.Image:
+def _make_thumbnail(frame: Image.Image, longest: int) -> Image.Image:
     copy = frame.copy()
     copy.thumbnail((longest, longest))
     return copy

@@ -43,7 +43,7 @@ class DetectionTask(Protocol[Network]):
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _use_one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -52,7 +52,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@_one_thread()
+@_use_one_thread()
 def train_detector(
     pixels: np.ndarray,
     task: DetectionTask[Network],

@@ -224,7 +224,7 @@ def _load_or_train_detector(
                     pixels[training[-1]] = tensor.numpy()
         rows = np.concatenate(training)
         trained = train_detector(pixels, task, rows, **detector, device=device, on_epoch=on_epoch)
-    write_checked(path, _as_bytes(trained.state_dict()))
+    write_checked(path, _serialise(trained.state_dict()))
     return trained
 
 
@@ -338,11 +338,11 @@ def _to_float32(half: np.ndarray) -> Tensor:
 
 def _save(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Write a safetensors file, and return its entry in the manifest."""
-    content = _as_bytes(tensors)
+    content = _serialise(tensors)
     write_atomically(path, content)
     return {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _as_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+def _serialise(tensors: Mapping[str, Tensor]) -> bytes:
     """Serialise tensors as a safetensors file."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

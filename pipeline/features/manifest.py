@@ -106,7 +106,7 @@ class Manifest(Record):
     shape: Shape | None = None
 
     @model_validator(mode="after")
-    def _few_pixels(self) -> Self:
+    def _check_pixels(self) -> Self:
         if (self.frames or 1) * self.preprocessing.side**2 > MAX_PIXELS:
             raise ValueError(f"{self.frames} frames of {self.preprocessing.side} pixels a side are too many")
         return self

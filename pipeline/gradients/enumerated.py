@@ -98,7 +98,7 @@ class Enumeration:
         assert enumerable(estimator), estimator
         channel = estimator.channel
         rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
-        single = replace(estimator, channel=_single(channel))
+        single = replace(estimator, channel=_make_single_channel(channel))
         if single not in self._outcomes:
             self._outcomes[single] = self._enumerate(single)
         return self._outcomes[single].moments(rho, channel.samples)
@@ -166,8 +166,8 @@ def mixture_patterns(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor
                 yield words, full, torch.tensor([sum(passing), length])
 
 
-def _single(channel: Any) -> Any:
+def _make_single_channel(channel: Any) -> Any:
     """Return the channel with one sample and a common ρ, so that its variants share one enumeration."""
     if isinstance(channel, PartialSampling):
-        return replace(channel, inner=_single(channel.inner), rho=0.5)
+        return replace(channel, inner=_make_single_channel(channel.inner), rho=0.5)
     return replace(channel, samples=1)

@@ -82,7 +82,7 @@ def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, 
     loss, _ = estimator.surrogate(score, rollouts)
     scale = 1.0
     if isinstance(estimator, ScoreFunction | RelaxEstimator):
-        message = rollouts.of(estimator.channel)
+        message = rollouts.get_message(estimator.channel)
         scale = float(message.mask.sum()) / len(message)
     return -scale * world.gradient(loss)
 

@@ -40,10 +40,10 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     length, all n-grams are counted, as in published files. Returns sorted keys (K,) int64 and counts (K,) int32. Raises
     UserError for an id out of range.
     """
-    words = mask_after_end(_padded(captions, max_words)[0], eos)
+    words = mask_after_end(_pad_captions(captions, max_words)[0], eos)
     distinct_keys = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
-        distinct = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
+        distinct = _mark_repetitions(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
         distinct_keys.append(distinct[distinct >= 0].numpy())
     keys, counts = np.unique(np.concatenate(distinct_keys), return_counts=True)
     return keys, counts.astype(np.int32)
@@ -99,7 +99,7 @@ class CiderD:
         the same statistics. Raises UserError for an image without references, an id out of range, or counts that are
         impossible for `images`.
         """
-        tokens, reference_counts = _padded(references, max_words)
+        tokens, reference_counts = _pad_captions(references, max_words)
         if not (tokens > 0).any():
             raise UserError("references: expected words in at least one, found none; check the captions")
         if not reference_counts.all():
@@ -183,7 +183,7 @@ def _norms(words: Tensor, idf: Tensor) -> Tensor:
 def _batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
     reference_keys, rows = _ngrams(human), human.shape[-1]
-    pool = _distinct(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
+    pool = _mark_repetitions(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
     def idf_of(wanted: Tensor) -> Tensor:
         df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
@@ -193,7 +193,7 @@ def _batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[
     return idf_of(keys), _norms(human, idf_of(reference_keys))
 
 
-def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
+def _pad_captions(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
     """Return clipped captions (M, R, max_words) int16, padded with 0, and each image's number of captions (M,).
 
     Rows beyond an image's own captions are -1. Raises UserError for an id out of range.
@@ -254,7 +254,7 @@ def count_occurrences(words: Tensor, texts: Tensor) -> Tensor:
     return counts
 
 
-def _distinct(keys: Tensor) -> Tensor:
+def _mark_repetitions(keys: Tensor) -> Tensor:
     """Return each row of `keys` (M, G) sorted, with all repetitions replaced by -1."""
     keys = keys.sort(dim=1).values
     keys[:, 1:].masked_fill_(keys[:, 1:] == keys[:, :-1], -1)

@@ -12,21 +12,21 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout
     """Return BLEU-1 … BLEU-4."""
     from pycocoevalcap.bleu.bleu import Bleu
 
-    return zip(*Bleu(4).compute_score(*_by_index(hypotheses, references), verbose=0), strict=True)
+    return zip(*Bleu(4).compute_score(*_index_captions(hypotheses, references), verbose=0), strict=True)
 
 
 def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return ROUGE-L."""
     from pycocoevalcap.rouge.rouge import Rouge
 
-    return [Rouge().compute_score(*_by_index(hypotheses, references))]
+    return [Rouge().compute_score(*_index_captions(hypotheses, references))]
 
 
 def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return CIDEr, with document frequencies from the references."""
     from pycocoevalcap.cider.cider import Cider
 
-    return [Cider().compute_score(*_by_index(hypotheses, references))]
+    return [Cider().compute_score(*_index_captions(hypotheses, references))]
 
 
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
@@ -44,7 +44,7 @@ def find_spice() -> None:
     java.find_spice_jar()
 
 
-def _by_index(
+def _index_captions(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[int, Sequence[str]], dict[int, list[str]]]:
     return dict(enumerate(references)), {i: [text] for i, text in enumerate(hypotheses)}

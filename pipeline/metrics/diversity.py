@@ -84,8 +84,8 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     words = [[caption.split() for caption in captions] for captions in sets]
     corpus, per_caption = zip(*(_bleu_against_others(sets, k) for k in range(len(sets[0]))), strict=True)
     return {
-        "Div-1": fmean(_distinct(captions, 1) for captions in words),
-        "Div-2": fmean(_distinct(captions, 2) for captions in words),
+        "Div-1": fmean(_share_distinct_ngrams(captions, 1) for captions in words),
+        "Div-2": fmean(_share_distinct_ngrams(captions, 2) for captions in words),
         MBLEU_CORPUS: fmean(corpus),
         MBLEU_PER_CAPTION: fmean(per_caption),
     }
@@ -122,7 +122,7 @@ def _ngrams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(n)), strict=False)
 
 
-def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
+def _share_distinct_ngrams(captions: Sequence[Sequence[str]], n: int) -> float:
     return len({ngram for words in captions for ngram in _ngrams(words, n)}) / max(1, sum(map(len, captions)))
 
 

@@ -102,7 +102,7 @@ class Meteor:
             self._process.kill()
             self._process.wait()
             self._errors.seek(0)
-            last_line = _last_line(self._errors.read().decode(errors="replace"))
+            last_line = _find_last_line(self._errors.read().decode(errors="replace"))
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
             why = f"{error}; Java's last line: {last_line}"
             if time.monotonic() - began >= self.timeout:
@@ -222,10 +222,10 @@ def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -
     except OSError as error:
         raise NotComputedError(f"{name}: {error}") from None
     if done.returncode:
-        raise NotComputedError(f"{name}: Java ended with {done.returncode}: {_last_line(done.stderr)}")
+        raise NotComputedError(f"{name}: Java ended with {done.returncode}: {_find_last_line(done.stderr)}")
     return done.stdout
 
 
-def _last_line(text: str) -> str:
+def _find_last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1][:300] if lines else "nothing"

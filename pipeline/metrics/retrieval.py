@@ -109,7 +109,7 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     Raises UserError if there are fewer than `count` other images.
     """
     if count >= images:
-        raise _too_few_images(count, images)
+        raise _explain_too_few_images(count, images)
     draw = np.random.Generator(np.random.Philox(key=[seed, count]))
     distractors = torch.empty(images, count, dtype=torch.int64)
     for image, others in enumerate(distractors.numpy()):
@@ -125,7 +125,7 @@ def similar_distractors(features: Tensor, count: int) -> Tensor:
     `count` other images.
     """
     if count >= len(features):
-        raise _too_few_images(count, len(features))
+        raise _explain_too_few_images(count, len(features))
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
     block = min(512, max(1, BLOCK_SCORES // len(unit)))  # constant memory besides the vectors
     # allocated before the first block, since allocation between blocks would fragment the memory
@@ -183,7 +183,7 @@ def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     return recalls | {"alone": float((sizes == 1).sum())}
 
 
-def _too_few_images(count: int, images: int) -> UserError:
+def _explain_too_few_images(count: int, images: int) -> UserError:
     """Return the error for galleries of `count` distractors among `images` images."""
     return UserError(
         f"galleries: expected {count + 1} images or more for {count} distractors, got {images}; use a larger split"

@@ -102,7 +102,7 @@ class _Server:
             if client.recv() != self._jar:
                 return
             with suppress(NotComputedError):  # the first request for scores reports the reason
-                self._running_meteor(0)  # start METEOR before the first request
+                self._get_meteor(0)  # start METEOR before the first request
             while True:
                 client.send(self._answer(*client.recv()))
 
@@ -116,11 +116,11 @@ class _Server:
         """Return the corpus score, each caption's score, and the reason if there are none."""
         with self._lock:
             try:
-                return *self._running_meteor(timeout).score(hypotheses, references), None
+                return *self._get_meteor(timeout).score(hypotheses, references), None
             except NotComputedError as reason:
                 return 0.0, [], str(reason)
 
-    def _running_meteor(self, timeout: float) -> Meteor:
+    def _get_meteor(self, timeout: float) -> Meteor:
         """Return METEOR with this timeout, started anew if none runs or the last one failed."""
         with self._lock:
             if self._meteor is None or self._meteor.ended:

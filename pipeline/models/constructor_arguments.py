@@ -13,10 +13,10 @@ def constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
 
     An argument that is a network becomes its class and arguments, and a tuple becomes a list.
     """
-    return {name: _plain(value) for name, value in scope.items() if name not in NOT_STORED}
+    return {name: _serialise(value) for name, value in scope.items() if name not in NOT_STORED}
 
 
-def _plain(value: Any) -> Any:
+def _serialise(value: Any) -> Any:
     if hasattr(value, "arguments"):
         return {"kind": type(value).__name__, "arguments": value.arguments}
     return list(value) if isinstance(value, tuple) else value

@@ -30,7 +30,7 @@ class RolloutDropout:
             return x
         keep = 1 - self.share
         # uniform numbers below `keep`: on a CPU, Bernoulli draws take four times as long
-        return x * self.numbers.like(x, rows, width).lt_(keep).div_(keep)
+        return x * self.numbers.rand_like(x, rows, width).lt_(keep).div_(keep)
 
 
 class StepwiseDecoder(Protocol[S]):

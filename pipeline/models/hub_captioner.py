@@ -83,7 +83,7 @@ class HubDecoder(Decoder[HubState]):
         of regions and BOS where their positions have three axes, as Qwen2.5-VL's have.
         Raises UserError for a config of an unknown kind, and for more `max_words` than the text side has positions for.
         """
-        text, project = _built(config)
+        text, project = _build_text_side(config)
         sizes = text.config.get_text_config()
         most = getattr(sizes, "max_position_embeddings", max_words + RESERVED)
         if max_words + RESERVED > most:
@@ -123,7 +123,7 @@ class HubDecoder(Decoder[HubState]):
         tokenizer.
         """
         made_of = load_captioner(name)
-        config = _without_labels(plain_config(made_of))
+        config = _remove_labels(plain_config(made_of))
         prompted = PromptedProcessor(name, made_of.config) if config["model_type"] in PROMPTED else None
         end, *lead, begin = _special_tokens(made_of, config, prompted)
         positions = None if prompted is None else _prompt_positions(made_of, prompted)
@@ -196,7 +196,7 @@ class HubDecoder(Decoder[HubState]):
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> HubState:
         """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
-        silence = self._after_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
+        silence = self._append_to_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
         _, tokens, regions = self._run_decoder(silence, encoded, HubState((), (), 0, encoded[:1]))
         kept = self.prefix or self.lead is not None
         tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if kept else ()
@@ -218,14 +218,14 @@ class HubDecoder(Decoder[HubState]):
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
-        hidden = self._run_decoder(self._after_lead(self.word(before)), encoded)[0][:, -longest:]
+        hidden = self._run_decoder(self._append_to_lead(self.word(before)), encoded)[0][:, -longest:]
         places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]
             return hidden[kept], places[kept]
         return hidden.flatten(0, 1), places.flatten()
 
-    def _after_lead(self, words: Tensor) -> Tensor:
+    def _append_to_lead(self, words: Tensor) -> Tensor:
         """Return the embeddings `words` (n, t, E) after those of the tokens that stand before BOS."""
         return words if self.lead is None else torch.cat([self.lead.expand(len(words), -1, -1), words], 1)
 
@@ -297,13 +297,13 @@ def plain_config(captioner: Any) -> dict[str, Any]:
     return config
 
 
-def _without_labels(config: dict[str, Any]) -> dict[str, Any]:
+def _remove_labels(config: dict[str, Any]) -> dict[str, Any]:
     """Remove LABELS at any depth: some encoders have 21,841 classes, more than a file of weights may name."""
     kept = {key: value for key, value in config.items() if key not in LABELS}
-    return {key: _without_labels(value) if isinstance(value, dict) else value for key, value in kept.items()}
+    return {key: _remove_labels(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
-def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
+def _build_text_side(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     """Build the text side of a captioner with random weights, and the projection of regions if it needs one.
 
     Nothing is downloaded. Raises UserError for a config of an unknown kind.
@@ -319,10 +319,10 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
         return hub.BlipTextLMHeadModel(network_config(hub.BlipTextConfig, config["text_config"])), None
     if config["model_type"] == "git":
         tower = {**config["vision_config"], "num_hidden_layers": 0}
-        own = {**config, "vision_config": _own(hub.GitVisionConfig, tower)}
+        own = {**config, "vision_config": _select_arguments(hub.GitVisionConfig, tower)}
         return _text(hub.GitForCausalLM(network_config(hub.GitConfig, own)))
     if config["model_type"] in PROMPTED:
-        return _prompted_text(config), None
+        return _build_prompted_text(config), None
     made = network_config(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
     text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
     if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
@@ -330,7 +330,7 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     return text, project
 
 
-def _prompted_text(config: dict[str, Any]) -> Any:
+def _build_prompted_text(config: dict[str, Any]) -> Any:
     """Build the text decoder of a captioner in PROMPTED with random weights; raises UserError for another kind."""
     hub, kind, text = import_transformers(), config["model_type"], config["text_config"]
     if kind in PATCHED:  # no class of the library has their text side alone
@@ -338,20 +338,20 @@ def _prompted_text(config: dict[str, Any]) -> Any:
         made = network_config(
             hub.CONFIG_MAPPING[kind], {**config, "vision_config": {"depth": 0, "num_heads": 1, **sizes}}
         )
-        return _without_encoder(getattr(hub, CAPTIONERS[kind])(made))
+        return _remove_encoder(getattr(hub, CAPTIONERS[kind])(made))
     if text.get("model_type") not in TEXT_KINDS[kind]:
         known = " or ".join(TEXT_KINDS[kind])
         raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
     own = network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
     if text["model_type"] in SEQ2SEQ:
         own.num_layers = 0  # the encoder is not used
-        return _without_encoder(hub.AutoModelForSeq2SeqLM.from_config(own, trust_remote_code=False))
+        return _remove_encoder(hub.AutoModelForSeq2SeqLM.from_config(own, trust_remote_code=False))
     if kind == "florence2":
         own.is_decoder, own.add_cross_attention, own.is_encoder_decoder = True, True, False
     return hub.AutoModelForCausalLM.from_config(own, trust_remote_code=False)
 
 
-def _without_encoder(whole: Any) -> Any:
+def _remove_encoder(whole: Any) -> Any:
     """Remove what stands before the decoder of a Qwen-VL or a T5, and T5's second reference to its input embeddings."""
     if hasattr(whole, "encoder"):
         whole.encoder = whole.decoder.embed_tokens = nn.Identity()
@@ -362,10 +362,10 @@ def _without_encoder(whole: Any) -> Any:
 
 def network_config(kind: Any, given: dict[str, Any]) -> Any:
     """Build a config of this kind from those settings of `given` that determine the network."""
-    return kind(**_own(kind, given))
+    return kind(**_select_arguments(kind, given))
 
 
-def _own(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _select_arguments(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)} - UNUSED | UNDECLARED
     return {name: value for name, value in given.items() if name in names}
 
@@ -379,12 +379,12 @@ def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
         return captioner, None
     if captioner.config.model_type == "blip-2":
         text = captioner.language_model
-        return _without_encoder(text) if text.config.model_type in SEQ2SEQ else text, None
+        return _remove_encoder(text) if text.config.model_type in SEQ2SEQ else text, None
     if captioner.config.model_type in PATCHED:
-        return _without_encoder(captioner), None
+        return _remove_encoder(captioner), None
     if captioner.config.model_type in PROMPTED:  # its decoder and its output layer, in the class that has both
         florence = captioner.config.model_type == "florence2"
-        text = _prompted_text(plain_config(captioner))
+        text = _build_prompted_text(plain_config(captioner))
         if florence:
             text.model.decoder = captioner.model.language_model.decoder
         else:

@@ -64,7 +64,7 @@ class Listener(nn.Module):
         words = torch.cat([begin.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
         inputs, encodings = words.chunk(self.parts, 2), []
         if self.gru is not None:
-            encodings.append(_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
+            encodings.append(_select_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
             encodings.append(self.bag((inputs[-1][:, 1:] * weight).sum(1) / weight.sum(1)))
@@ -77,7 +77,7 @@ class Listener(nn.Module):
         return unit
 
 
-def _last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
+def _select_last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
     """Return the state (N, H) after the input at position `last` (N,) of `words` (N, T+1, E)."""
     if devices.is_synchronous(words.device):
         return last_gru_states(gru, words, last + 1)

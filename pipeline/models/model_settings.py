@@ -35,7 +35,7 @@ class SpeakerSettings(SpeakerSizes):
     """A speaker's network.
 
     Architecture hub is the text decoder of the captioner `model` of transformers. All weights of the decoder are
-    trained; with `lora`, only low-rank updates and a null image are.
+    trained. With `lora`, only low-rank updates, and the vector in place of a missing image, are trained.
     """
 
     architecture: ArchitectureName

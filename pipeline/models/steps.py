@@ -71,7 +71,7 @@ def token_likelihoods(
     parts = [(step, mask_rows(step.alive)) for step in unroll]
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
     states, value = _states_and_logits(parts)
-    valid = _valid_rows([(step.alive, rows) for step, rows in parts])
+    valid = _mask_valid_rows([(step.alive, rows) for step, rows in parts])
     places = _places(parts, tokens.shape[1])
 
     def put(values: Tensor) -> Tensor:
@@ -112,9 +112,11 @@ def relaxed_tokens(
         word_masks.append((through, rows))
     return RelaxedTokens(
         TokenDistributions(
-            _places(words, steps), relaxed_distributions(words, channel.relax, logit, bias), _valid_rows(word_masks)
+            _places(words, steps),
+            relaxed_distributions(words, channel.relax, logit, bias),
+            _mask_valid_rows(word_masks),
         ),
-        TokenDistributions(_places(full, steps), torch.cat(soft), _valid_rows(full_masks)) if full else None,
+        TokenDistributions(_places(full, steps), torch.cat(soft), _mask_valid_rows(full_masks)) if full else None,
     )
 
 
@@ -156,7 +158,7 @@ def mask_rows(mask: Tensor) -> Tensor:
     return torch.arange(len(mask), device=mask.device)
 
 
-def _valid_rows(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+def _mask_valid_rows(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
     """Return a mask (M,) bool of the valid rows where `mask_rows` returned all rows; else None."""
     if devices.is_synchronous(parts[0][0].device):
         return None

@@ -125,7 +125,7 @@ class Transformer(Decoder[TransformerState]):
         if same_images:
             return moved
         images, group = rows // state.group, state.group
-        if not _whole_groups(rows, group):
+        if not _has_whole_groups(rows, group):
             group = 1
         images = images[::group]
         regions = tuple(x[images] for x in state.region_memory)
@@ -151,7 +151,7 @@ class Transformer(Decoder[TransformerState]):
         return self.norm(x).flatten(0, 1), places.flatten()
 
 
-def _whole_groups(rows: Tensor, group: int) -> bool:
+def _has_whole_groups(rows: Tensor, group: int) -> bool:
     """Return whether `rows` (m,) consist of whole groups; this synchronises with the device."""
     if len(rows) % group:
         return False

@@ -38,7 +38,7 @@ def generate(
             return generate(speaker, batch, channel, rng, encoded)
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # captions still in the batch
-    drop = _dropout(speaker, BatchRandom(batch, rng).apart(DROPOUT))
+    drop = _dropout(speaker, BatchRandom(batch, rng).derive_stream(DROPOUT))
     decoder, word, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
     state = decoder.begin(batch, speaker.encode_image(batch) if encoded is None else encoded, drop, width)
     choose = channel.open(batch, speaker.vocabulary, rng)
@@ -66,7 +66,7 @@ def generate(
         ended = index == 0
         remaining = rows
         if devices.is_synchronous(device):  # on a GPU, a selection of rows would synchronise
-            remaining = _unfinished_rows(ended, width if choice.parent is not None else 1)
+            remaining = _find_unfinished_rows(ended, width if choice.parent is not None else 1)
         if not len(remaining) or t + 1 == speaker.max_words:
             break
         embedded = word.rows(index if choice.next_input is None else choice.next_input)
@@ -149,7 +149,7 @@ def _states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Tensor:
     return table.index_copy(0, positions, hidden).view(*shape, *hidden.shape[1:])
 
 
-def _unfinished_rows(ended: Tensor, group: int) -> Tensor:
+def _find_unfinished_rows(ended: Tensor, group: int) -> Tensor:
     """Return the unfinished rows (M,) int64 of `ended` (N,); groups of `group` rows, such as beams, stay whole."""
     unfinished = ~ended.view(-1, group).all(1)
     return unfinished.repeat_interleave(group).nonzero().squeeze(1)

@@ -39,7 +39,7 @@ def check_corpus(
     `expected` has the number of annotated images of each split. Images that cannot be decoded are skipped if `corrupt`
     names their files, which are published broken. At most a share `missing` of all images may also be absent or
     undecodable, and is skipped. Raises UserError for other counts, and for a split without an image, also after
-    skipping. Raises UserError for a file outside the folder, by its name or as a link. Raises UserError for any other
+    skipping. Raises UserError for a file whose name or link leads outside the folder. Raises UserError for any other
     image that is missing or cannot be decoded.
     """
     expected = expected or {}
@@ -53,14 +53,14 @@ def check_corpus(
         hint = "is it the right file? If it is, correct prepare.expected_counts"
         if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
-                f"no image is called restval: Karpathy's split of COCO has 30504 of them, which join train "
+                f"no image is in the split restval, whose images join train (30504 in Karpathy's split of COCO) "
                 f"({expected['train'] - counts['train']} are missing here); take a file that names them"
             )
         raise UserError(f"{corpus.sources[-1]}: {counted}; {hint}")
     if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
         raise UserError(
             f"{corpus.sources[0]}: the file {show_json(outside.file)} of image {outside.id} lies outside the folder of "
-            "images; write it relative to that, without .."
+            "images; write it relative to that folder, without .."
         )
     if images is None:
         return corpus

@@ -34,37 +34,37 @@ def read_coco(
         files = [(Path(file), "") for file in annotations]
         if splits is None:
             raise UserError(f"{files[0][0]}: a COCO file names no splits; give {{split: file}} or a split file")
-    chosen = None if splits is None else read_splits(Path(splits))
+    split_file = None if splits is None else read_splits(Path(splits))
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
     ids, used, read = UniqueNames("image id"), set(), []
     for file, split in files:
-        for row, annotated in _annotated_images(file, ids):
+        for row, annotated in _read_annotated_images(file, ids):
             name = row.value["file_name"]
-            if chosen:
-                listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
+            if split_file:
+                listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in split_file.named]
                 if not listed:
                     continue
-                if len(places := {chosen.named[key] for key in listed}) > 1:
-                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(places))}")
+                if len(found := {split_file.named[key] for key in listed}) > 1:
+                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(found))}")
                 used.update(listed)
-                split = chosen.named[listed[0]]
+                split = split_file.named[listed[0]]
             split = split_of(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:
                 row.fail(f"image {name} has no captions; remove the image or add a caption")
             read.append(CorpusImage(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
     sources = tuple(file for file, _ in files)
-    if chosen and (missing := [name for name in chosen.named if name not in used]):
+    if split_file and (missing := [name for name in split_file.named if name not in used]):
         names = ", ".join(file.name for file in sources)
         raise UserError(
-            f"{splits}: {len(missing)} of its images, {missing[0]} the first, are not in {names}; "
+            f"{splits}: {len(missing)} of its images, such as {missing[0]}, are not in {names}; "
             "give all annotation files, for example train2014 and val2014"
         )
-    name, restval = sources[0].stem, chosen.restval if chosen else None
+    name, restval = sources[0].stem, split_file.restval if split_file else None
     return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
-def _annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
+def _read_annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
     """Return the images of one file, each with its annotations; `ids` has the image ids of all files read so far."""
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")

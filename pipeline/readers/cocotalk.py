@@ -1,4 +1,4 @@
-"""cocotalk.json and its labels: neuraltalk2 and derived code (self-critical.pytorch, DiscCaptioning)."""
+"""Reader of cocotalk.json and its labels, the form of neuraltalk2, self-critical.pytorch and DiscCaptioning."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label
 def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     """Read `images` and `ix_to_word` of cocotalk.json, and the captions of cocotalk_label.h5 in this vocabulary.
 
-    `labels` (M, T) are ids from 1, padded with 0 and truncated to T words. `label_start_ix` and `label_end_ix` (N,) are
-    the numbers of an image's first and last caption, from 1. The vocabulary keeps the file's order, so that ids do not
-    change; the split restval joins train. Images are not opened. Source: prepro_labels.py of self-critical.pytorch.
-    Raises UserError with file and place.
+    The array `labels` (N, T) in the file has ids from 1, padded with 0 and truncated to T words. `label_start_ix` and
+    `label_end_ix` (B,) are the numbers of an image's first and last caption, from 1. The vocabulary keeps the file's
+    order, so that ids do not change; the split restval joins train. Images are not opened. Source: prepro_labels.py of
+    self-critical.pytorch. Raises UserError with file and position for damaged or inconsistent files.
     """
     annotations, labels = Path(annotations), Path(labels)
     source = JsonFile(annotations)
@@ -66,7 +66,7 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
         known = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
             problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
-            raise UserError(f"{whole.sources[0]}: {problem}; it was made of other annotations")
+            raise UserError(f"{whole.sources[0]}: {problem}; it was made from other annotations")
         read.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
 
@@ -96,7 +96,7 @@ def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
 
 
 def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids (M, T) of all captions, and the first caption of each image from 0, then M (N + 1,).
+    """Return the ids (N, T) of all captions, and the rows (B + 1,) of each image's first caption; the last one is N.
 
     Raises UserError where the arrays are missing, damaged or inconsistent, and where there are no images.
     """

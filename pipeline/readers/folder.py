@@ -64,7 +64,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         _warn_of_photos_without_row(table, images, first.keys())
     if not any(splits.values()):
         splits = _draw_splits(table, list(first), shares)
-    elif few := _too_small(splits.values()):
+    elif few := _find_small_splits(splits.values()):
         raise UserError(
             f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two or more"
         )
@@ -113,8 +113,8 @@ def _draw_splits(table: Path, files: list[str], shares: Mapping[str, float] | No
         return {file: draw_split(file, shares["val"], shares["test"], seed) for file in files}
 
     drawn = draw(int(shares["seed"]))
-    if few := _too_small(drawn.values()):
-        fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
+    if few := _find_small_splits(drawn.values()):
+        fits = next((other for other in range(100) if not _find_small_splits(draw(other).values())), None)
         hint = "" if fits is None else f"with seed: {fits} each has two or more, "
         raise UserError(
             f"{table}: at random fewer than two of {len(files)} images are in {few[0]}, and two are needed; {hint}"
@@ -123,7 +123,7 @@ def _draw_splits(table: Path, files: list[str], shares: Mapping[str, float] | No
     return drawn
 
 
-def _too_small(splits: Collection[str]) -> list[str]:
+def _find_small_splits(splits: Collection[str]) -> list[str]:
     """Return the splits with fewer than two images: a listener must distinguish images."""
     return [split for split in SPLITS if sum(other == split for other in splits) < 2]
 

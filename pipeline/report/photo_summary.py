@@ -44,7 +44,7 @@ def photo_summary(content: ReportContent) -> str | None:
         "",
         *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.failed),
     ]
-    if point := _best_point(content):
+    if point := _choose_best_point(content):
         lines += _ranked_captions(content, point)
     lines += chain.from_iterable(map(_wrap, _advice(content)))
     return "\n".join(lines) + "\n"
@@ -66,7 +66,7 @@ def expected_share(photos: int, shares: Mapping[int, float]) -> float:
     return min(1.0, exp(slope * log(photos) + height))
 
 
-def _best_point(content: ReportContent) -> Point | None:
+def _choose_best_point(content: ReportContent) -> Point | None:
     """Return the setting that the last judge scores best on validation, without frozen speakers."""
     keys = content.results.by(content.results.ends[-1])
     points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]

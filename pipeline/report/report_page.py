@@ -89,7 +89,7 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
     read = [path for path in (*results.files, content.prepared / "manifest.json", *sources) if path.exists()]
     return environment.get_template("page.html").render(
         content=content,
-        parts=_shown_sections(built),
+        parts=_select_sections(built),
         zip=zip,
         style=style,
         script=script,
@@ -104,7 +104,7 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
     )
 
 
-def _shown_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
+def _select_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
     """Return the sections that the page shows, each with its subsections."""
     numbers, shown = count(), dict[str, PageSection]()
     for section, each in built.items():

@@ -74,7 +74,7 @@ def results_table(
         [
             *_spread_note(choices),
             *_choice_notes(results, choices),
-            *([*_hard_gallery_notes(results, choices, samples), *_missing_metric_notes(results)] if forward else ()),
+            *([*_hard_gallery_notes(results, choices, samples), *_explain_missing_metrics(results)] if forward else ()),
         ],
     )
 
@@ -139,7 +139,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         *_spread_note(choices),
         *_choice_notes(results, choices),
         *_hard_gallery_notes(results, choices, samples),
-        *_missing_metric_notes(results),
+        *_explain_missing_metrics(results),
         *results.notes,
     ]
     rows = rows_with_baselines(choices, measured_baselines(results))
@@ -164,7 +164,7 @@ def measured_language(results: Results) -> list[str]:
 def _varying_settings(results: Results, method: str) -> list[str]:
     """Return the method's settings, other than the seed, that have several values; the curve's comes first."""
     along = results.curve_setting(method)
-    values = {setting(point, along) for point in results.of(method)}
+    values = {setting(point, along) for point in results.get_points(method)}
     return [*([along] if len(values) > 1 else []), *results.varying_settings(method)]
 
 
@@ -238,7 +238,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
             "crossed.json: expected a matrix of captions × listeners with one value per seed; delete the file and run "
             "the cross stage again"
         ) from None
-    means = [[None if _incomplete(cell) else statistics.fmean(cell) for cell in row] for row in cells.values()]
+    means = [[None if _is_incomplete(cell) else statistics.fmean(cell) for cell in row] for row in cells.values()]
     known = [value for row in means for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     shades = [[None if v is None else round(SHADES * (v - low) / (high - low or 1.0)) for v in row] for row in means]
@@ -249,7 +249,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     words = "; ".join(f"{name}: {judge_title(name).description}" for name in others)
     notes += [f"Listeners: {words}."] if others else []
     notes += ["Speaker and listener of the same method and seed were trained jointly."]
-    if any(_incomplete(cell) for row in cells.values() for cell in row):
+    if any(_is_incomplete(cell) for row in cells.values() for cell in row):
         notes.append(f"{MISSING}: not measured for every seed.")
     if signature := crossed.get("signature"):
         notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
@@ -257,14 +257,14 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     return Table("crossed", caption, columns, rows, notes, shades=shades)
 
 
-def _incomplete(values: Sequence[float | None]) -> bool:
+def _is_incomplete(values: Sequence[float | None]) -> bool:
     """Return whether any seed's value is missing; such a cell has no mean, so that no seed is dropped silently."""
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 
 def _summary(values: Sequence[Any]) -> str:
     """Return the mean ± standard deviation, or a dash if a value is missing."""
-    if _incomplete(values):
+    if _is_incomplete(values):
         return MISSING
     return format_number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
@@ -358,7 +358,7 @@ def _describe_hard_gallery(results: Results) -> str:
     return f"{gallery} by {by}, which is neither a judge nor used in training"
 
 
-def _missing_metric_notes(results: Results) -> list[str]:
+def _explain_missing_metrics(results: Results) -> list[str]:
     """Return a note per metric that was not computed and its reason; methods are named unless all are affected."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:

@@ -49,13 +49,13 @@ class Spread:
         Starts are independent, and a start's value contains the effects of its seeds and images. The interval therefore
         covers starts, seeds and images; t has n − 1 degrees of freedom for n starts.
         """
-        return self._around(1 / len(self.values))
+        return self._compute_interval(1 / len(self.values))
 
     def next_start(self) -> tuple[float, float] | None:
         """Return the 95 % prediction interval of another start's value; None for one start."""
-        return self._around(1 + 1 / len(self.values))
+        return self._compute_interval(1 + 1 / len(self.values))
 
-    def _around(self, factor: float) -> tuple[float, float] | None:
+    def _compute_interval(self, factor: float) -> tuple[float, float] | None:
         from scipy.special import stdtrit  # the quantile of scipy.stats.t, whose import takes a second
 
         if self.deviation is None:
@@ -99,7 +99,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
             tables[BUDGET_OVER_STARTS] = results_over_starts([file.tables[BUDGET] for file in files])
     else:
         alike = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
-        tables = {name: _over_starts([file.tables[name] for file in files]) for name in alike}
+        tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in alike}
     return ResultFile(
         command=" and ".join(file.command for file in files),
         commit=", ".join(dict.fromkeys(file.commit for file in files)),
@@ -116,7 +116,7 @@ def _frame(table: PrintedTable) -> tuple[str, ...]:
     return (*table.columns, *(_remove_marks(row[0]) for row in table.rows))
 
 
-def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+def _average_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     return (claims_over_starts if "verdict" in tables[0].columns else results_over_starts)(tables)
 
 

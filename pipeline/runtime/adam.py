@@ -34,7 +34,7 @@ class Adam:
                 f"the first gradient of {min(new)} came after the first steps"
             )  # a replay would clear its state
         for name in new:
-            self._state[name] = _initial_state(updated[name])
+            self._state[name] = _initialise_state(updated[name])
         groups = {0.0: updated}
         if self._weight_decay:
             decaying = {name: p for name, p in updated.items() if p.dim() > 1}
@@ -75,7 +75,7 @@ class Adam:
             self._state.setdefault(name, {})[quantity] = value.to(self._parameters[name].device, copy=True)
 
 
-def _initial_state(parameter: nn.Parameter) -> dict[str, Tensor]:
+def _initialise_state(parameter: nn.Parameter) -> dict[str, Tensor]:
     return {
         "step": torch.zeros((), device=parameter.device),
         "exp_avg": torch.zeros_like(parameter),

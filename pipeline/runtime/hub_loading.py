@@ -212,7 +212,7 @@ def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | N
     return model.eval(), missing
 
 
-def _as_sides(size: Any) -> Any:
+def _convert_to_sides(size: Any) -> Any:
     """Return the sides of a square for a single number, which older versions of transformers wrote."""
     return {"height": size, "width": size} if type(size) is int else size
 
@@ -220,7 +220,7 @@ def _as_sides(size: Any) -> Any:
 class ImageProcessor(Record):
     """The settings of a captioner's image processor that are used here."""
 
-    size: Annotated[dict[str, Pixels], Field(min_length=1), BeforeValidator(_as_sides)]
+    size: Annotated[dict[str, Pixels], Field(min_length=1), BeforeValidator(_convert_to_sides)]
     image_mean: Channels
     image_std: Channels
     resample: Annotated[int, Ge(0), Le(5)] = 3  # number of Pillow's filter
@@ -254,8 +254,8 @@ def check_config(config: Any, where: str) -> None:
         for pattern, most in BOUNDS:
             if not pattern.fullmatch(key):
                 continue
-            bound = _upper_bound(config, key, most)
-            if large := [number for number in _whole_numbers(value) if number > bound]:
+            bound = _find_upper_bound(config, key, most)
+            if large := [number for number in _list_integers(value) if number > bound]:
                 raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
@@ -312,14 +312,14 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
             check_config(read_json(Path(path), REMEDY, MAX_CONFIG_BYTES), f"{path}")
 
 
-def _upper_bound(config: Any, key: str, most: int) -> int:
+def _find_upper_bound(config: Any, key: str, most: int) -> int:
     """Return the largest value of `key`; some processors give areas as edges."""
     kinds = [value for name, value in _pairs(config) if name in ("image_processor_type", "video_processor_type")]
     areas = any(isinstance(kind, str) and kind.startswith(AREA_FAMILIES) for kind in kinds)
     return MAX_PIXELS if areas and key in EDGES else most
 
 
-def _whole_numbers(value: Any) -> list[int]:
+def _list_integers(value: Any) -> list[int]:
     return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
 

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def exclusive(path: Path, name: str) -> Iterator[None]:
+def hold_lock(path: Path, name: str) -> Iterator[None]:
     """Hold the lock file `path` for the block; a second process prints a line and waits.
 
     Where the file system has no locks, no process waits.

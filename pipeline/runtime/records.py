@@ -92,7 +92,7 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
     """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers and deep nesting."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_parse_float, parse_int=_parse_integer)
         _check(value)
         return value
     except RecursionError:
@@ -124,13 +124,13 @@ def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
+def _parse_float(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"the number {text[:20]} is too large")
     return value
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"the whole number {text[:20]}… is too large")
     return int(text)

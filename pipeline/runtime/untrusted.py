@@ -64,7 +64,7 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
         raise UserError(f"{file.filename}: {name} is not an array of numbers")
     if node.is_virtual or node.external:
         raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
-    if _too_large(node.nbytes, node.id.get_storage_size()):
+    if _is_too_large(node.nbytes, node.id.get_storage_size()):
         raise UserError(f"{file.filename}: {name} claims to have {node.nbytes:,} bytes, which the file cannot hold")
     return node
 
@@ -93,5 +93,5 @@ def _has_numbers(node: h5py.Dataset) -> bool:
         return False
 
 
-def _too_large(size: int, stored: int) -> bool:
+def _is_too_large(size: int, stored: int) -> bool:
     return size > MAX_ARRAY_BYTES and size > MAX_COMPRESSION * stored

@@ -99,7 +99,7 @@ class ContrastiveScore:
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
         """Return the score for this step's captions."""
-        messages = [rollouts.of(channel) for channel in self.captions]
+        messages = [rollouts.get_message(channel) for channel in self.captions]
         return _BatchContrast(self, tuple(messages))
 
     def ratios(self, own: Tensor, others: Tensor, excluded: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
     return encoder_similarities(listener, message, batch).mean(0)
 
 
-def _per_caption(by_sample: Tensor) -> Tensor:
+def _arrange_per_caption(by_sample: Tensor) -> Tensor:
     """Return (b·S,), image-major like messages, of this rank's b images of `by_sample` (S, B)."""
     return ranks.own_part(by_sample, 1).T.flatten()
 
@@ -50,7 +50,7 @@ class Hinge:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return _per_caption(-self.losses(similarities(self.listener, message, batch)))
+        return _arrange_per_caption(-self.losses(similarities(self.listener, message, batch)))
 
     def losses(self, cosines: Tensor) -> Tensor:
         """Compute losses (S, B) from `cosines` (S, B, B); a batch of one image has no negatives and gives 0."""
@@ -79,7 +79,7 @@ class InfoNCE:
         logits = encoder_similarities(self.listener, message, batch) / self.temperature
         image = logits.log_softmax(3).diagonal(dim1=2, dim2=3)
         caption = logits.log_softmax(2).diagonal(dim1=2, dim2=3)
-        return _per_caption((image + caption).mean(0))
+        return _arrange_per_caption((image + caption).mean(0))
 
 
 class CollapseRecovery(nn.Module):
@@ -110,7 +110,7 @@ class CollapseRecovery(nn.Module):
         losses = torch.where(self.easy > 0, self.all.losses(cosines), hardest)
         if torch.is_grad_enabled():
             self._count(hardest.detach().mean() / (2 * self.hardest.margin))
-        return _per_caption(-losses)
+        return _arrange_per_caption(-losses)
 
     def _count(self, level: Tensor) -> None:
         plateau = (level - 1).abs() < self.width
@@ -137,8 +137,8 @@ class InputDropout(nn.Module):
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         if torch.is_grad_enabled():
             numbers, keep = BatchRandom(batch, None), 1 - self.vector
-            pooled = batch.pooled * (numbers.like(batch.pooled) < keep) / keep
-            dropped = (numbers.like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
+            pooled = batch.pooled * (numbers.rand_like(batch.pooled) < keep) / keep
+            dropped = (numbers.rand_like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
             batch = replace(batch, pooled=pooled)
             message = replace(message, tokens=message.tokens.masked_fill(dropped, self.unk))
         return self.score(message, batch)

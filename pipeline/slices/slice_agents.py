@@ -1,4 +1,4 @@
-"""The slices: packages beside the captioning core with agents of their own. The core's rooms import none of them."""
+"""The slices: packages beside the captioning core with agents of their own. The core's packages import none of them."""
 
 from __future__ import annotations
 

@@ -102,13 +102,13 @@ def lay_out(
                 slots[(n + methods.index(question.methods[0])) % len(methods)].append(question)
         for asked in filter(None, slots):
             first_is_left = draw.permutation(np.arange(len(asked)) % 2 == 0)
-            sheets += [_in_order(asked, first_is_left ^ bool(rater % 2), draw) for rater in range(raters)]
+            sheets += [_shuffle_rounds(asked, first_is_left ^ bool(rater % 2), draw) for rater in range(raters)]
     trial = np.arange(len(qualification)) % 2 == 0
     return [
         Sheet(
             name=(name := f"{questions[0].task}-{number:03d}"),
             task=questions[0].task,
-            qualification=_in_order(qualification, draw.permutation(trial), draw),
+            qualification=_shuffle_rounds(qualification, draw.permutation(trial), draw),
             rounds=sheets[at],
             completion_code=_code(seed, name, "complete"),
             screen_out_code=_code(seed, name, "screened out"),
@@ -134,7 +134,7 @@ def opaque_name(seed: int, name: object) -> str:
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:10]
 
 
-def _in_order(
+def _shuffle_rounds(
     asked: Sequence[StudyQuestion], first_is_left: np.ndarray, draw: np.random.Generator
 ) -> tuple[StudyRound, ...]:
     order = draw.permutation(len(asked)).tolist()

@@ -50,7 +50,9 @@ def matched_runs(
     Raises UserError for a method without that metric.
     """
     measured: dict[str, list[tuple[float, Point]]] = {
-        method: [(value, point) for point in results.of(method) if (value := point.mean("val", *keys)) is not None]
+        method: [
+            (value, point) for point in results.get_points(method) if (value := point.mean("val", *keys)) is not None
+        ]
         for method in methods
     }
     if lacking := [method for method, values in measured.items() if not values]:

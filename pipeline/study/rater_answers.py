@@ -87,7 +87,7 @@ class Answers:
     votes: tuple[Vote, ...]
     notes: tuple[str, ...] = ()
 
-    def of(self, task: Task) -> list[Vote]:
+    def get_votes(self, task: Task) -> list[Vote]:
         """Return the votes on the questions of a task."""
         return [vote for vote in self.votes if vote.question.task == task]
 
@@ -169,7 +169,7 @@ def _answers(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the answers of a file, numbered from 1; in a file of JSON lines, the number is the line's."""
     if path.suffix.lower() == ".json":
         tasks = read_json(path, "expected an export of Label Studio", MAX_BYTES)
-        yield from enumerate(_of_label_studio(tasks, path), 1)
+        yield from enumerate(_read_label_studio(tasks, path), 1)
         return
     try:
         content = read_bytes(path, "give what a study's page saved", MAX_BYTES).decode("utf-8-sig")
@@ -180,7 +180,7 @@ def _answers(path: Path) -> Iterator[tuple[int, Any]]:
             yield number, parse_json(line, f"{path}, line {number}: not JSON", "give what a study's page saved")
 
 
-def _of_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
+def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the answers of Label Studio's export (JSON); cancelled annotations are skipped."""
     try:
         for task in tasks:

@@ -63,7 +63,7 @@ def _game_table(games: Sequence[GameResult]) -> Table:
 
 def _retrieval_table(answers: Answers) -> Table | None:
     task = answers.key.tasks[RETRIEVAL]
-    results = majority_results(answers.of(RETRIEVAL), [*task.methods, HUMAN])
+    results = majority_results(answers.get_votes(RETRIEVAL), [*task.methods, HUMAN])
     if not results:
         return None
     base = next((each for each in results if each.method == REFERENCE), results[0])
@@ -91,7 +91,9 @@ def _retrieval_table(answers: Answers) -> Table | None:
 
 def _naturalness_table(answers: Answers) -> Table | None:
     task, reference = answers.key.tasks[NATURALNESS], answers.key.reference
-    results = majority_results(answers.of(NATURALNESS), [method for method in task.methods if method != reference])
+    results = majority_results(
+        answers.get_votes(NATURALNESS), [method for method in task.methods if method != reference]
+    )
     if not results:
         return None
     scores = preferences(results)
@@ -126,7 +128,7 @@ def _table(
     task: Task,
     extra: str,
 ) -> Table:
-    votes = answers.of(task)
+    votes = answers.get_votes(task)
     raters = len({vote.rater for vote in votes})
     notes = [
         f"Raters: {raters}; Krippendorff's α {format_number(agreement(votes), 2)}; "

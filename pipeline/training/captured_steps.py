@@ -116,7 +116,7 @@ class StepRunner:
         gc.collect()  # freeing a graph during the capture would end it
         try:
             with (
-                _without_garbage_collection(),
+                _disable_garbage_collection(),
                 generators.replay(),
                 torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
             ):
@@ -157,7 +157,7 @@ def gpu_training(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _disable_garbage_collection() -> Iterator[None]:
     enabled = gc.isenabled()
     gc.disable()
     try:

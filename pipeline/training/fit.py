@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.models.agent_files import Agent, save_agents
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.runtime.files import write_atomically
-from pipeline.runtime.locks import exclusive
+from pipeline.runtime.locks import hold_lock
 from pipeline.runtime.processor_seconds import FOLDER, history_lines, write_processor_seconds
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
@@ -43,7 +43,7 @@ def run_training(
     if ranks.rank():
         training.run(saved, seconds)
         return
-    with exclusive(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
+    with hold_lock(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
         history = training.run(saved, seconds)
         final = training.method.final_agents().items()
         agents: dict[str, Agent] = {role: agent for role, agent in final if roles is None or role in roles}

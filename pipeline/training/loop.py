@@ -75,7 +75,7 @@ class LearningRates:
         """Set the run's rate of this step."""
         self._rate = self._rate.fill_(rate) if isinstance(self._rate, Tensor) else rate
 
-    def of(self, role: str) -> float | Tensor:
+    def get_rate(self, role: str) -> float | Tensor:
         """Return the learning rate of a role."""
         return self._constant.get(role, self._rate)
 
@@ -200,7 +200,7 @@ class Training:
             for role in sorted(roles):
                 norm = _norm(agents[role])
                 self.settings.clip(agents[role].parameters())
-                self.adams[role].step(self.rates.of(role))
+                self.adams[role].step(self.rates.get_rate(role))
                 report[f"{role}/gradient_norm"] = norm
             reports.append(report)
         return StepResult(reports, rollouts.captions_drawn)

@@ -89,14 +89,14 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     found = {id(m.weight): m.weight for m in speaker.text.modules() if _is_product(m, nn.Embedding)}
     tables = list(found.values())
     counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
-    heads = _first_set(text, HEAD_COUNTS)
+    heads = _get_first_set(text, HEAD_COUNTS)
     head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return CaptionerSize(
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
         products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
         saved=sum(sum(weight.shape) for weight in tables),
-        layers=_first_set(text, LAYER_COUNTS),
+        layers=_get_first_set(text, LAYER_COUNTS),
         heads=heads,
         hidden=text.hidden_size,
         keys=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
@@ -210,7 +210,7 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
     return lines
 
 
-def _first_set(config: Any, names: Sequence[str]) -> int:
+def _get_first_set(config: Any, names: Sequence[str]) -> int:
     """Return the value of the first of `names` that `config` sets."""
     return int(next(filter(None, (getattr(config, name, None) for name in names))))
 

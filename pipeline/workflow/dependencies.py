@@ -88,7 +88,7 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     The digest of `sweep` covers the methods of its grid. Files are written only where their content changes, and other
     digests are removed. Raises UserError for a method whose module does not exist.
     """
-    methods = _named_modules(params)
+    methods = _find_named_modules(params)
     digests = {f"train/{module}": code_digest("train", [module]) for module in set(methods.values())}
     swept = {methods[name] for name in value_at(params, "sweep.grid") or () if name in methods}
     for script in import_graph().find_children("stages") - {"stages.train"}:
@@ -102,7 +102,7 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _named_modules(params: Mapping[str, Any]) -> dict[str, str]:
+def _find_named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the module of methods that each method's block names, by its last part."""
     blocks = params.get("methods") or {}
     modules = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}

@@ -76,7 +76,7 @@ class Progress:
         count = len(self._costs)
         name, _, instance = stage.partition("@")
         work = WORK.get(name, "").format(instance) or "run"
-        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._left()}"
+        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._estimate_left()}"
 
     def end(self, stage: str, seconds: float) -> None:
         """Record that a stage has ended, `seconds` after it began.
@@ -88,7 +88,7 @@ class Progress:
             self._expected += cost
             self._took += seconds
 
-    def _left(self) -> str:
+    def _estimate_left(self) -> str:
         """Return the time left: that of the stages that have not ended, at the speed of those that have."""
         rest = self._seconds_left()
         if not rest:

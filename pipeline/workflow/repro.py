@@ -132,12 +132,12 @@ class DvcJobs:
         """
         name = f"dvc {' '.join(command)}"
         self._begin(name, threads, *command)
-        return self._next()[name]
+        return self._wait_for_next()[name]
 
     def check_parameters(self) -> int:
         """Check params.yaml in a process of its own, since the check imports PyTorch; return the exit status."""
         self._start(VALIDATE, os.environ, "stages.validate", "--check")
-        return self._next()[VALIDATE]
+        return self._wait_for_next()[VALIDATE]
 
     def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> int:
         """Run each stage once its dependencies are done, and print a line for each; return the exit status.
@@ -159,7 +159,7 @@ class DvcJobs:
                 began[stage] = time.monotonic()
                 print(progress.begin(stage), flush=True)
                 self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
-            for stage, status in self._next().items():
+            for stage, status in self._wait_for_next().items():
                 failed = failed or (status if status == USER_ERROR else int(status != 0))
                 progress.end(stage, time.monotonic() - began[stage])
                 order.done(stage)
@@ -179,7 +179,7 @@ class DvcJobs:
         words = [sys.executable, "-m", *module]
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
-    def _next(self) -> dict[str, int]:
+    def _wait_for_next(self) -> dict[str, int]:
         """Wait until a process ends, and return the exit statuses by name. Raises StopRequest for a request to end."""
         while True:
             ended = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}

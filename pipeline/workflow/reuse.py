@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
-from pipeline.runtime.locks import exclusive
+from pipeline.runtime.locks import hold_lock
 from pipeline.runtime.untrusted import leads_outside
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage
@@ -34,7 +34,7 @@ def reuse_finished(
             return run(stage)
         read = inputs(stage)
         note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
-        with exclusive(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
+        with hold_lock(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
             if source := _copy_finished(note, stage.out, names):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}

@@ -50,7 +50,7 @@ def _problems() -> Iterator[str]:
         raise UserError(f"{LOCK}: there is none, so DVC has written nothing here; `make repro` does")
     stages = read_mapping(LOCK).get("stages")
     locked: dict[str, Any] = stages if isinstance(stages, dict) else {}
-    yield from _lacking(locked)
+    yield from _find_missing_digests(locked)
     for name, stage in locked.items():
         for out in _outs(stage):
             rerun = f"dvc repro --force --single-item {name}"
@@ -80,7 +80,7 @@ def _problems() -> Iterator[str]:
                 yield f"{path}: missing or changed; remove the cell's folder, dvc repro makes it again"
 
 
-def _lacking(locked: dict[str, Any]) -> Iterator[str]:
+def _find_missing_digests(locked: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each existing output of a stage in dvc.yaml that has no digest in dvc.lock."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo

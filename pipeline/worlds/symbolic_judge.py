@@ -22,7 +22,7 @@ STEP = 2.0**-12  # weights are multiples of STEP, so that sums are exact and equ
 class ClaimChecker(Protocol):
     """Truth of captions' claims in each of M images, drawn scenes or films (scene_claims.py, film_claims.py)."""
 
-    def of(self, caption: str) -> Mapping[Any, np.ndarray]:
+    def check(self, caption: str) -> Mapping[Any, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in each image."""
         ...
 
@@ -45,7 +45,7 @@ class SymbolicJudge:
 
     def _score(self, text: str, images: np.ndarray) -> np.ndarray:
         score = np.zeros(len(images), np.float32)
-        for truth in self._claims.of(text).values():
+        for truth in self._claims.check(text).values():
             score += np.where(truth[images], 1, -1) * self._weight(truth[self._train])
         return score
 

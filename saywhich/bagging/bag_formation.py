@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline.metrics.retrieval import similar_distractors
-from saywhich.judging.thumbnails import BLOCK, COLOURS, SAME
+from saywhich.judging.thumbnails import BLOCK, COLOURS, MAX_COLOUR_DIFFERENCE
 
 CANDIDATES = 64  # nearest photos from which a photo's bag is chosen; `size` − 1 for larger bags
 SLACK = 1e-3  # tolerance of squared distances, above their rounding in single precision
@@ -36,7 +36,7 @@ def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     first = 0
     while first < len(colours):
         rows = torch.arange(first, min(first + max(1, min(512, BLOCK // (len(kept) + 512))), len(colours)))
-        for row, other in _near_duplicate_pairs(colours, rows, torch.cat([kept, rows])):
+        for row, other in _find_near_duplicates(colours, rows, torch.cat([kept, rows])):
             if other < row and found[row] < 0 and found[other] < 0:
                 found[row] = other
         kept = torch.cat([kept, rows[torch.from_numpy(found[first : first + len(rows)]) < 0]])
@@ -86,18 +86,18 @@ def _nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(nearest.numpy(), order, 1), np.take_along_axis(cosines.numpy(), order, 1)
 
 
-def _near_duplicate_pairs(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def _find_near_duplicates(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int, int]]:
     """Return the near-duplicate pairs (row, other), in order.
 
-    Near-duplicates have a Euclidean distance of at most √COLOURS · SAME. Only pairs within it, with a tolerance, are
-    compared cell by cell.
+    Near-duplicates have a Euclidean distance of at most √COLOURS · MAX_COLOUR_DIFFERENCE. Only pairs within it, with a
+    tolerance, are compared cell by cell.
     """
     squares = torch.cdist(colours[rows], colours[others]).square()
-    i, j = (squares <= COLOURS * SAME**2 + SLACK).nonzero(as_tuple=True)
+    i, j = (squares <= COLOURS * MAX_COLOUR_DIFFERENCE**2 + SLACK).nonzero(as_tuple=True)
     pairs = []
     for first in range(0, len(i), BLOCK // COLOURS):
         part = slice(first, first + BLOCK // COLOURS)
         a, b = rows[i[part]], others[j[part]]
-        same = (colours[a] - colours[b]).abs().amax(1) <= SAME
+        same = (colours[a] - colours[b]).abs().amax(1) <= MAX_COLOUR_DIFFERENCE
         pairs += list(zip(a[same].tolist(), b[same].tolist(), strict=True))
     return sorted(pairs)

@@ -57,8 +57,8 @@ class Calibration:
                     "judge": key.judge,
                     "score": key.name,
                     "ratings": found.ratings,
-                    "tau_b": {"value": _none_if_nan(found.tau_b), "interval": found.interval_b},
-                    "tau_c": {"value": _none_if_nan(found.tau_c), "interval": found.interval_c},
+                    "tau_b": {"value": _replace_nan(found.tau_b), "interval": found.interval_b},
+                    "tau_c": {"value": _replace_nan(found.tau_c), "interval": found.interval_c},
                 }
                 for key, found in self.correlations.items()
             ]
@@ -130,7 +130,7 @@ def _calibrate_choices(
             notes.add("pairs with as many votes for either caption, which are left out", choice.image)
         else:
             kept.append((path, choice))
-    files = _rated_files(file, images, [path for path, _ in kept])
+    files = _select_rated_files(file, images, [path for path, _ in kept])
     place = {path: row for row, path in enumerate(files)}
     owners = np.array([place[path] for path, _ in kept])
     items = CaptionItems(
@@ -163,7 +163,7 @@ def _read_items(file: Path, images: str | Path, references: Source | None, notes
             notes.add(MISSING_IMAGES.format(images), rating.image)
         else:
             kept.append((path, rating))
-    files = _rated_files(file, images, [path for path, _ in kept])
+    files = _select_rated_files(file, images, [path for path, _ in kept])
     place = {path: row for row, path in enumerate(files)}
     people = []
     for path, rating in kept:
@@ -180,7 +180,7 @@ def _read_items(file: Path, images: str | Path, references: Source | None, notes
     )
 
 
-def _rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -> list[Path]:
+def _select_rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -> list[Path]:
     """Return the distinct photos of `paths`. Raises UserError for fewer than two."""
     files = list(dict.fromkeys(paths))
     if len(files) < 2:
@@ -202,5 +202,5 @@ def _other_raters(items: RatedItems) -> np.ndarray:
     return found
 
 
-def _none_if_nan(value: float) -> float | None:
+def _replace_nan(value: float) -> float | None:
     return None if np.isnan(value) else value

@@ -67,7 +67,7 @@ def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iter
             if (_text(one), _text(other)) != (first, second):
                 raise ValueError(f"votes of pair {number + 1} are on other captions")
             references.append(_text(reference))
-            winners.append(_single(winner))
+            winners.append(_unwrap(winner))
         if set(winners) - {1, -1}:
             raise ValueError(f"a vote of pair {number + 1} is neither 1 nor -1")
         if kind not in KINDS:
@@ -111,7 +111,7 @@ def _parts(value: Any) -> list[Any]:
     return list(np.asarray(value, object).reshape(-1))
 
 
-def _single(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Return the value inside cells of one element."""
     while isinstance(value, np.ndarray):
         (value,) = value.reshape(-1)
@@ -119,7 +119,7 @@ def _single(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    text = _single(value)
+    text = _unwrap(value)
     if not isinstance(text, str):
         raise TypeError(f"a caption is {type(text).__name__}")
     return " ".join(text.split())

@@ -100,7 +100,7 @@ def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], S
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV table ({error})") from None
     addressed = [(number, values, _address(values)) for number, values in enumerate(table, 2)]
-    rated = _first_rating([values[place + 1 :] for _, values, place in addressed if place is not None])
+    rated = _find_first_rating([values[place + 1 :] for _, values, place in addressed if place is not None])
     for number, values, place in addressed:
         if place is None:
             continue
@@ -115,7 +115,7 @@ def _address(values: Sequence[str]) -> int | None:
     return next((column for column, value in enumerate(values) if value.startswith("http")), None)
 
 
-def _first_rating(rows: Sequence[Sequence[str]]) -> int:
+def _find_first_rating(rows: Sequence[Sequence[str]]) -> int:
     """Return the first column that has numbers in most of its cells with text; 0 where no column has.
 
     A caption can be a number, or missing, in a row.

@@ -93,14 +93,12 @@ def correlate(
     ratings, scores, owners = ratings[there], scores[there], owners[there]
     if not len(ratings):
         return RankCorrelation(0, math.nan, math.nan, None, None)
-    drawn = np.concatenate(
-        [kendall(ratings, scores, counts) for counts in _resampled_counts(owners, images, resamples)]
-    )
+    drawn = np.concatenate([kendall(ratings, scores, counts) for counts in _resample_counts(owners, images, resamples)])
     tau_b, tau_c = kendall(ratings, scores).tolist()
     return RankCorrelation(len(ratings), tau_b, tau_c, _interval(drawn[:, 0]), _interval(drawn[:, 1]))
 
 
-def _resampled_counts(owners: np.ndarray, images: int, resamples: int) -> Iterator[np.ndarray]:
+def _resample_counts(owners: np.ndarray, images: int, resamples: int) -> Iterator[np.ndarray]:
     """Yield how often each of N ratings stands in each resample (…, N): as often as its image was drawn."""
     rows = max(1, BLOCK_COUNTS // len(owners))
     for block in draw_in_blocks(images, resamples):

@@ -21,14 +21,19 @@ def add(parser: ArgumentParser) -> None:
         metavar="COSINE",
         help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
     )
-    parser.add_argument("--most", type=int, metavar="N", help="the number of bags, the tightest first; default: all")
+    parser.add_argument(
+        "--most",
+        type=int,
+        metavar="N",
+        help="the number of bags, in descending order of the least cosine; default: all",
+    )
     parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts to OUT, too")
     parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
     parser.add_argument("--html", metavar="OUT", help="write a contact sheet to OUT, too")
 
 
 def run(options: Namespace) -> int:
-    """Print the counts and a line per bag, the tightest first: its least cosine and its photos."""
+    """Form and print the bags, in descending order of their least cosine, and write the requested files."""
     import saywhich
     from pipeline.errors import one_line
     from saywhich.judging.score_files import write_json

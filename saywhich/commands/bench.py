@@ -36,7 +36,7 @@ def add(parser: ArgumentParser) -> None:
         default=3,
         metavar="1…4",
         help="facts that differ between two of a gallery's 8 scenes. 1: most; 2: one or two within each of 4 pairs, "
-        "most between pairs; 3: one or two; 4: one or two, with equal colours and counts; default: %(default)s",
+        "most between pairs; 3: one or two; 4: one or two, and all have equal colours and counts; default: %(default)s",
     )
     make.add_argument(
         "--secret", type=int, metavar="SEED", help="seed of the benchmark: 0 to 2^63 − 1; default: a random number"
@@ -46,7 +46,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Make or score a benchmark; return 0. Raises UserError without --key for the root, beside which no key can lie."""
+    """Make or score a benchmark; return 0. Raises UserError where --key is missing and the folder is the root."""
     folder = options.folder.resolve() if options.folder.name in ("", "..") else options.folder
     if not folder.name and options.key is None:
         raise UserError(f"{folder}: has no name; give another folder, or --key FILE")

@@ -48,7 +48,7 @@ def _export_trained(place: Path, out: Path) -> None:
 
     model = export_model(place, out)
     _print_size(out, "--model")
-    if os.environ.get("SAYWHICH_TRACKING") != "off" and _in_repository(place):
+    if os.environ.get("SAYWHICH_TRACKING") != "off" and _is_in_repository(place):
         from saywhich.mlflow_logging import log_to_mlflow
 
         try:
@@ -62,7 +62,7 @@ def _print_size(out: Path, option: str) -> None:
     print(one_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
 
 
-def _in_repository(model: Path) -> bool:
+def _is_in_repository(model: Path) -> bool:
     """Return whether MLflow's address is set, or the model is below the current folder.
 
     MLflow's database is in the current folder, unless its address is set.

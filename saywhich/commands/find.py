@@ -76,7 +76,7 @@ def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGa
     from saywhich.vector_cache import gallery_vectors
 
     model = locate_model(folder)
-    text_encoder = TextEncoder.of(model)
+    text_encoder = TextEncoder.from_files(model)
     if unknown := text_encoder.unknown(text):
         note = f"note: words that are not in the vocabulary of {model.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)

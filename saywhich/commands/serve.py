@@ -141,7 +141,7 @@ def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
     """Name each model by its folder, with parent folders where several have the same name."""
     places = {folder.resolve(): folder for folder in folders}
 
-    def last_parts(place: Path, length: int) -> str:
+    def join_last_parts(place: Path, length: int) -> str:
         return "/".join(place.parts[-length:])
 
     names = {}
@@ -149,8 +149,8 @@ def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
         length = 1
         while (
             length < len(place.parts)
-            and sum(last_parts(place, length) == last_parts(other, length) for other in places) > 1
+            and sum(join_last_parts(place, length) == join_last_parts(other, length) for other in places) > 1
         ):
             length += 1
-        names[last_parts(place, length)] = folder
+        names[join_last_parts(place, length)] = folder
     return names

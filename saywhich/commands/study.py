@@ -47,9 +47,17 @@ def add(parser: ArgumentParser) -> None:
         help="the methods; default: those of the paper that were run, else all",
     )
     parser.add_argument("--reference", metavar="NAME", help="the reference method of the naturalness task")
-    parser.add_argument("--cider", type=_finite, metavar="X", help="validation CIDEr of the methods in retrieval")
     parser.add_argument(
-        "--score", type=_finite, metavar="PERCENT", help="validation recall of the methods in naturalness"
+        "--cider",
+        type=_parse_finite,
+        metavar="X",
+        help="in the retrieval task, compare settings nearest to this validation CIDEr",
+    )
+    parser.add_argument(
+        "--score",
+        type=_parse_finite,
+        metavar="PERCENT",
+        help="in the naturalness task, compare settings nearest to this validation recall",
     )
     steps = parser.add_subparsers(dest="step", title="steps")
     read = steps.add_parser("read", help="print the results of the answers as Markdown")
@@ -59,10 +67,14 @@ def add(parser: ArgumentParser) -> None:
     read.add_argument("--study", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
     raters = steps.add_parser("raters", help="print the numbers of raters and pairs that are needed")
     raters.add_argument(
-        "accuracies", type=_percent, nargs=2, metavar="PERCENT", help="two methods' accuracies of majorities"
+        "accuracies",
+        type=_percent,
+        nargs=2,
+        metavar="PERCENT",
+        help="the accuracies of the majority votes of two methods",
     )
     raters.add_argument(
-        "--of", type=_count, default=default.raters, metavar="N", help="raters in each of these majorities"
+        "--of", type=_count, default=default.raters, metavar="N", help="raters in each of these majority votes"
     )
     # without a default of its own, which would replace a number given before the step
     raters.add_argument("--pairs", type=_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
@@ -117,7 +129,7 @@ def _make(options: Namespace) -> None:
     for line in (
         f"{len(sheets)} pages, one for each rater: {options.out / 'pages'}",
         f"Label Studio: {options.out / 'label_studio'}; Prolific: {options.out / 'prolific.csv'}",
-        f"Not for raters: {options.out / 'key.json'}. What they save goes into {options.out / 'answers'}",
+        f"Raters must not get {options.out / 'key.json'}. Put the files that they save into {options.out / 'answers'}",
     ):
         print(one_line(line))
 
@@ -141,14 +153,15 @@ def _raters(options: Namespace) -> None:
     left, right = options.accuracies
     if left == right:
         raise UserError("raters: the two accuracies are equal; give two different ones")
-    head = ["raters a pair", "majority right, %", "the other, %", "pairs", "votes"]
+    head = ["raters a pair", "majority right, %", "the other method, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
         for plan in plans(left, right, options.of, options.alike)
     ]
     print(markdown_table(head, rows, [True] * len(head)))
-    print(f"\nWith so many pairs McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies,")
-    print(f"with {options.pairs} pairs of {options.of} raters in {power(left, right, options.pairs):.0%}.")
+    print(f"\nWith that number of pairs, McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies.")
+    found = f"{power(left, right, options.pairs):.0%}"
+    print(f"With {options.pairs} pairs and {options.of} raters a pair, it finds the difference in {found}.")
 
 
 def _count(text: str) -> int:
@@ -170,7 +183,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _percent(text: str) -> float:
     value = _number(text.rstrip("%"))
     if not 50 < value < 100:
-        raise ArgumentTypeError(f"{text} is no number between 50, chance, and 100")
+        raise ArgumentTypeError(f"{text} is no percentage above 50 (chance) and below 100")
     return value / 100
 
 
@@ -181,7 +194,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = _number(text)
     if not math.isfinite(value):
         raise ArgumentTypeError(f"{text} is no finite number, such as 0.9")

@@ -27,7 +27,7 @@ from pipeline.worlds.scenes.dataset_files import draw_all
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import Scene, stream
+from pipeline.worlds.scenes.scene_facts import Scene, make_generator
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 from saywhich.drawn_benchmark.benchmark_galleries import DIFFICULTIES, sample_galleries
 
@@ -77,7 +77,7 @@ def make_benchmark(
         (part / IMAGES).mkdir(parents=True)
         numbers = [scene for gallery in sample_galleries(seed, images // NEIGHBOURS, difficulty, workers)
                    for scene in gallery]  # fmt: skip
-        places = stream(seed, 0, ORDER).permutation(images).tolist()
+        places = make_generator(seed, 0, ORDER).permutation(images).tolist()
         files = [f"{IMAGES}/{place:04d}.png" for place in places]
         work = partial(_draw, part, seed, dict(enumerate(zip(numbers, files, strict=True))))
         scenes = draw_all(work, images, workers)
@@ -132,7 +132,7 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
 
 def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
     """Return the benchmark of a key; raises an Exception where a caption cannot be written or judged by its facts."""
-    scenes = [Scene.of(scene) for scene in record["scenes"]]
+    scenes = [Scene.from_record(scene) for scene in record["scenes"]]
     files, galleries = ([scene[name] for scene in record["scenes"]] for name in ("file", "gallery"))
     if not all(isinstance(each, str) for each in files) or len(set(files)) < len(files):
         raise TypeError("a file is no name, or is there twice")

@@ -72,7 +72,7 @@ class HubJudge:
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
         with self._explain_errors("encode a photo"):
             inputs = {key: torch.stack([each[key] for each in prepared]).to(self._device) for key in prepared[0]}
-            return normalize(_pooled(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
+            return normalize(_get_embeddings(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -81,7 +81,7 @@ class HubJudge:
                 text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
             )
             found = self._model.get_text_features(**inputs.to(self._device))
-            return normalize(_pooled(found).float(), dim=1).cpu()
+            return normalize(_get_embeddings(found).float(), dim=1).cpu()
 
     def cut(self, texts: Sequence[str]) -> list[str]:
         if not texts:
@@ -113,6 +113,6 @@ def _processor_digest(processor: Any) -> str:
         return " ".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
 
 
-def _pooled(found: Any) -> Tensor:
+def _get_embeddings(found: Any) -> Tensor:
     """Return the embeddings of either form that transformers returns."""
     return found if isinstance(found, Tensor) else found.pooler_output

@@ -194,8 +194,8 @@ def _example(found: Judgement, judged: JudgedRow, row: int) -> CaptionExample:
         one_line(found.files[row].name),
         captions,
         list(judged.references[row]),
-        [_shown(found, other, row) for other in sorted([row, *others])],
-        [_shown(found, other, row) for other in retrieved],
+        [_make_shown_photo(found, other, row) for other in sorted([row, *others])],
+        [_make_shown_photo(found, other, row) for other in retrieved],
     )
 
 
@@ -223,7 +223,7 @@ def _ranks(judged: JudgedRow, place: int) -> str:
     return one_line("; ".join(parts))
 
 
-def _shown(found: Judgement, row: int, right: int) -> ShownPhoto:
+def _make_shown_photo(found: Judgement, row: int, right: int) -> ShownPhoto:
     path = found.files[row]
     return ShownPhoto(_photo(path, SMALL), one_line(path.name), row == right)
 

@@ -124,8 +124,8 @@ def judge_captions(
     table = read_ids(Path(options.ids)) if options.ids else {}
     index = PhotoIndex(images, named | table)
     # files may number their images differently, so that the ids of a file are first those of its own images
-    found = [_by_photo(each, index.with_ids(named | each.files | table), images, notes) for each in sets]
-    files = _judged_files(found, sets, index, images, notes)
+    found = [_group_by_photo(each, index.with_ids(named | each.files | table), images, notes) for each in sets]
+    files = _select_judged_files(found, sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
     if len(thumbnails.files) < FEWEST:
         raise UserError(f"{images}: {len(thumbnails.files)} photos with captions; two or more are needed")
@@ -143,7 +143,7 @@ def judge_captions(
     names: list[str] = []
     for spec in options.judges:
         _judge_rows(spec, names, files, every, galleries, scores, ranks, notes)
-    annotated = _annotated_objects(options.instances, index, files)
+    annotated = _read_annotated_objects(options.instances, index, files)
     with LanguageScorer(computable_scores(options.metrics) if human else ()) as language:
         for row, own in zip(every, scores, strict=True):
             if any(row.references):
@@ -173,7 +173,7 @@ def _make_names_distinct(sets: Sequence[CaptionSet], sources: Sequence[Source]) 
             raise UserError(f"{name}: is given twice; give different caption files")
 
 
-def _by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:
+def _group_by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:
     """Return the captions by photo; captions of photos that are not there are left out with a note."""
     found: dict[Path, list[str]] = {}
     for image, texts in captions.captions.items():
@@ -187,7 +187,7 @@ def _by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes
     return found
 
 
-def _judged_files(
+def _select_judged_files(
     found: Sequence[Mapping[Path, list[str]]],
     sets: Sequence[CaptionSet],
     index: PhotoIndex,
@@ -299,7 +299,9 @@ def _judge_rows(
         own |= found
 
 
-def _annotated_objects(instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]) -> list[list[str]]:
+def _read_annotated_objects(
+    instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]
+) -> list[list[str]]:
     """Return the names of the objects annotated in each photo; empty lists without COCO's instance files."""
     by = {
         index.find(image if (number := as_number(image)) is None else number): names

@@ -61,7 +61,7 @@ class OpenClipJudge:
             with quiet_hub():
                 self._network = ClipNetwork(settings, device)
         except UnreachableWeightsError:
-            raise UserError(_unreachable(name)) from None
+            raise UserError(_explain_unreachable(name)) from None
         except UserError as error:
             text = str(error).replace("features.network: ", "").replace("features.weights: ", "")
             raise UserError(f"--judge {name}: {text}") from None
@@ -109,7 +109,7 @@ def _image_size(name: str) -> int:
     return int(size[0] if isinstance(size, list | tuple) else size)
 
 
-def _unreachable(name: str) -> str:
+def _explain_unreachable(name: str) -> str:
     import open_clip
 
     architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")

@@ -29,7 +29,7 @@ class PhotoIndex:
         below = [path.relative_to(folder).as_posix() if folder in path.parents else path.name for path in self.files]
         self._names: dict[str, Path | None] = {}
         exact = (below, [path.name for path in self.files], [path.stem for path in self.files])
-        for names in (*exact, *([_composed(name) for name in each] for each in exact)):
+        for names in (*exact, *([_compose_letters(name) for name in each] for each in exact)):
             found: dict[str, Path | None] = {}
             for name, path in zip(names, self.files, strict=True):
                 found[name] = None if name in found else path  # None: the name is ambiguous
@@ -58,13 +58,13 @@ class PhotoIndex:
         path = PurePosixPath(image.replace("\\", "/"))
         ends = [PurePosixPath(*path.parts[first:]).as_posix() for first in range(len(path.parts))]
         names = (*ends, path.stem)  # the longest end counts: in holiday/x/a.jpg x/a.jpg before a.jpg
-        for name in (*names, *map(_composed, names)):
+        for name in (*names, *map(_compose_letters, names)):
             if name in self._names:
                 return self._names[name]
         number = as_number(image)
         return None if number is None else self._find(number, ids)
 
 
-def _composed(name: str) -> str:
+def _compose_letters(name: str) -> str:
     """Return a name with composed letters: ü is one letter or two, by the system that wrote the name."""
     return unicodedata.normalize("NFC", name)

@@ -17,7 +17,7 @@ from saywhich.photos import Photo, open_photo
 
 SIDE, CELLS, EDGE_CELLS, DIRECTIONS = 32, 8, 4, 8
 COLOURS = CELLS * CELLS * 3  # the first numbers of a vector: mean colours, 0 … 1
-SAME = 0.03  # two photos are near-duplicates where no cell's mean colour differs by more
+MAX_COLOUR_DIFFERENCE = 0.03  # largest difference of a cell's mean colour between near-duplicates
 BLOCK = 2**22  # numbers compared at once
 
 
@@ -50,12 +50,12 @@ def near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
     for first in range(0, len(colours), rows):
         part = slice(first, first + rows)
         others = colours[candidates[part].clamp(min=0)]
-        found[part] = (others - colours[part, None]).abs().amax(2) <= SAME
+        found[part] = (others - colours[part, None]).abs().amax(2) <= MAX_COLOUR_DIFFERENCE
     return found & (candidates >= 0)
 
 
 def _edges(grey: Tensor) -> Tensor:
-    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of length 1, or 0 without edges."""
+    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of unit norm, or 0 without edges."""
     across, down = torch.zeros_like(grey), torch.zeros_like(grey)
     across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
     down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]

@@ -196,7 +196,7 @@ class PretrainedSpeaker:
                     f"--speaker {self.name}: it cannot generate ({reason(error)}); its processor's files may not be "
                     f"those of its model, or --max-tokens {settings.max_tokens} may be more than it has positions for"
                 ) from None
-        decoded = self.tokenizer.batch_decode(self._without_prompt(tokens, inputs), skip_special_tokens=True)
+        decoded = self.tokenizer.batch_decode(self._remove_prompt(tokens, inputs), skip_special_tokens=True)
         texts = [" ".join(text.split()) for text in decoded]
         return [texts[first : first + many] for first in range(0, len(texts), many)]
 
@@ -223,7 +223,7 @@ class PretrainedSpeaker:
         plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
         return {**longest, **chosen, **plain, "logits_processor": LogitsProcessorList(steps)}
 
-    def _without_prompt(self, tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    def _remove_prompt(self, tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         """Return generated tokens (n, T) without the prompt that a decoder-only model repeats."""
         prompt = inputs.get("input_ids")
         if prompt is None or self.family.begins_caption or prompt.shape[1] > tokens.shape[1]:

@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from saywhich.judging.hard_galleries import SPARE
 from saywhich.judging.judge_sources import open_encoder
 from saywhich.judging.photo_vectors import PhotoEncoder, encode_gallery
-from saywhich.judging.thumbnails import COLOURS, SAME, Thumbnails
+from saywhich.judging.thumbnails import COLOURS, MAX_COLOUR_DIFFERENCE, Thumbnails
 from saywhich.photos import Photo, photo_files
 
 
@@ -53,7 +53,7 @@ class LookAlikes:
         found = cosines.topk(min(count + SPARE + 1, len(self._unit)), dim=1).indices
         rows = torch.full((len(photos), count), -1)
         for row, (near, own) in enumerate(zip(found, small[:, :COLOURS], strict=True)):
-            kept = near[(self._colours[near] - own).abs().amax(1) > SAME][:count]
+            kept = near[(self._colours[near] - own).abs().amax(1) > MAX_COLOUR_DIFFERENCE][:count]
             rows[row, : len(kept)] = kept
         return rows
 

@@ -16,7 +16,7 @@ def contrastive_reward(
     look-alikes (B, K, H), with the caption. The pair itself is in no denominator. A direction without negatives gives
     0. A row of zeros in `look_alikes` is no photo.
     """
-    own = _own(captions, images, owners)
+    own = _score_own_image(captions, images, owners)
     cosines = captions.double() @ images.double().T  # (N, B)
     mine = owners[:, None] == torch.arange(len(images))
     theirs = (owners[:, None] == owners).T  # (N, N): captions of the same photo
@@ -31,10 +31,10 @@ def hard_gallery_reward(
 ) -> Tensor:
     """Return τ times the log-ratio (N,) of a caption's photo to the photo's look-alikes (B, K, H) alone."""
     cosines, absent = _with_look_alikes(captions, owners, look_alikes)
-    return _log_ratio(_own(captions, images, owners), cosines.masked_fill(absent, -torch.inf), temperature)
+    return _log_ratio(_score_own_image(captions, images, owners), cosines.masked_fill(absent, -torch.inf), temperature)
 
 
-def _own(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor:
+def _score_own_image(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor:
     return (captions.double() * images[owners].double()).sum(1)
 
 

@@ -1,4 +1,4 @@
-"""The part of Kubernetes' API that the executor calls: a job's pod is a process, its volume a folder."""
+"""The part of Kubernetes' API that the executor calls: a job's pod is a process, and its volume is a folder."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Cluster:
-    """Requested jobs by name: their manifests and processes."""
+    """Manifests and processes of the requested jobs, by the name of the job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class Cluster:
             at = entry["valueFrom"]["secretKeyRef"]
             environment[entry["name"]] = base64.b64decode(self.secrets[at["name"]][at["key"]]).decode()
         (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] != "workdir")
-        environment["PYTHONPATH"] = mount["mountPath"]  # as the image sets it
+        environment["PYTHONPATH"] = mount["mountPath"]  # the container image sets the same variable
         workdir = self.folder / name
         workdir.mkdir()
         with open(workdir / "log", "wb") as log:
@@ -44,19 +44,19 @@ class Cluster:
             process = subprocess.Popen(command, cwd=workdir, env=environment, stdout=log, stderr=log, process_group=0)
         self.processes[name] = process
 
-    def status(self, name: str) -> dict[str, Any]:
+    def describe_job(self, name: str) -> dict[str, Any]:
         state = self.processes[name].poll()
         counts = {"active": 1} if state is None else {"succeeded": 1} if state == 0 else {"failed": 1}
         return self.jobs[name] | {"status": counts}
 
 
 @contextmanager
-def kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
+def serve_kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
     """Yield the cluster, and a kubeconfig that names it."""
     cluster = Cluster(folder)
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self, body: dict[str, Any], code: int = 200) -> None:
+        def send_answer(self, body: dict[str, Any], code: int = 200) -> None:
             content = json.dumps(body).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
@@ -68,20 +68,20 @@ def kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             kind = re.fullmatch(r"/(?:api|apis/batch)/v1/namespaces/\w+/(secrets|jobs)", self.path.partition("?")[0])
             if kind is None:
-                return self.answer({"message": f"not known: {self.path}"}, 404)
+                return self.send_answer({"message": f"unknown path: {self.path}"}, 404)
             cluster.create(kind[1], body)
-            self.answer(body, 201)
+            self.send_answer(body, 201)
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path.endswith("/pods"):
-                return self.answer({"kind": "PodList", "apiVersion": "v1", "items": []})
-            self.answer(cluster.status(path.split("/jobs/")[1].split("/")[0]))
+                return self.send_answer({"kind": "PodList", "apiVersion": "v1", "items": []})
+            self.send_answer(cluster.describe_job(path.split("/jobs/")[1].split("/")[0]))
 
         def do_DELETE(self) -> None:
             if length := int(self.headers.get("Content-Length") or 0):
                 self.rfile.read(length)
-            self.answer({"kind": "Status", "status": "Success"})
+            self.send_answer({"kind": "Status", "status": "Success"})
 
         def log_message(self, *words: object) -> None:
             pass

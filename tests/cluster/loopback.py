@@ -1,6 +1,6 @@
 """Slurm, an MLflow server and an S3 store on this machine's loopback: no root, no systemd, no container.
 
-python tests/cluster/loopback.py COMMAND … runs a command (or a shell) with all of it up and named in its environment.
+`python tests/cluster/loopback.py COMMAND …` runs a command (or a shell) with all services, which its environment names.
 """
 
 import getpass
@@ -27,14 +27,14 @@ BUCKET = "saywhich"
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
-def missing() -> list[str]:
+def find_missing() -> list[str]:
     """Return the programs and packages that are not installed."""
     programs = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     return programs + [name for name in MODULES if importlib.util.find_spec(name) is None]
 
 
-def free_ports(n: int) -> list[int]:
-    """Return free ports of the loopback."""
+def find_free_ports(n: int) -> list[int]:
+    """Return `n` free ports of the loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [listening.getsockname()[1] for listening in sockets]
     for listening in sockets:
@@ -42,8 +42,8 @@ def free_ports(n: int) -> list[int]:
     return ports
 
 
-def until(done: Callable[[], object], what: str, seconds: float = 300.0) -> None:
-    """Wait until `done` returns a result; raise TimeoutError after so many seconds."""
+def wait_until(done: Callable[[], object], what: str, seconds: float = 300.0) -> None:
+    """Wait until `done` returns a true value; raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -85,7 +85,7 @@ class Service:
 
 
 class Slurm:
-    """slurmctld and one slurmd a node, all of them this machine, with `cpus` each; jobs run as this user."""
+    """Slurm with `nodes` nodes of `cpus` processors each, all on this machine; jobs run as this user."""
 
     def __init__(self, folder: Path, nodes: int = 2, cpus: int = 2) -> None:
         self.folder, self.nodes = folder, [f"n{k + 1}" for k in range(nodes)]
@@ -100,7 +100,7 @@ class Slurm:
         (folder / "key").chmod(0o600)
         for name in ("state", "spool"):
             (folder / name).mkdir()
-        host, user, port = socket.gethostname().split(".")[0], getpass.getuser(), free_ports(nodes + 1)
+        host, user, port = socket.gethostname().split(".")[0], getpass.getuser(), find_free_ports(nodes + 1)
         lines = [
             "ClusterName=loopback",
             f"SlurmctldHost={host}(127.0.0.1)",
@@ -119,7 +119,7 @@ class Slurm:
             "SlurmdParameters=config_overrides",
             "MpiDefault=none",
             "ReturnToService=2",
-            "KillWait=10",  # seconds between SIGTERM and SIGKILL, where the time is up
+            "KillWait=10",  # seconds between SIGTERM and SIGKILL at the time limit
             "OverTimeLimit=0",
             "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
         ]
@@ -136,7 +136,7 @@ class Slurm:
         }
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Return the output of a Slurm command."""
+        """Run a Slurm command and return its output."""
         done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -144,30 +144,32 @@ class Slurm:
 
     def start(self) -> None:
         self.services["munged"].start()
-        until((self.folder / "munge.socket").exists, "munged")
+        wait_until((self.folder / "munge.socket").exists, "munged")
         for name, service in self.services.items():
             if name != "munged":
                 service.start()
-        until(lambda: self.run("sinfo", "-h", "-o", "%T %D", check=False) == f"idle {len(self.nodes)}", "Slurm's nodes")
+        wait_until(
+            lambda: self.run("sinfo", "-h", "-o", "%T %D", check=False) == f"idle {len(self.nodes)}", "Slurm's nodes"
+        )
 
     def stop(self) -> None:
         self.run("scancel", "--user", getpass.getuser(), check=False)
         with suppress(TimeoutError):
-            until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 60.0)
+            wait_until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 60.0)
         for service in reversed(self.services.values()):
             service.stop()
-        for process in psutil.process_iter():  # processes that jobs left: Slurm's own, and senders of records
+        for process in psutil.process_iter():  # processes that outlive their jobs: Slurm's own, and senders of records
             with suppress(psutil.Error):
                 if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
                     process.kill()
 
 
-def store(folder: Path, port: int) -> Service:
+def make_store(folder: Path, port: int) -> Service:
     """Return an S3 server that keeps everything in memory."""
     return Service([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log")
 
 
-def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
+def make_tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
     """Return an MLflow server on SQLite, which sends artifacts to the store."""
     options = [
         "--backend-store-uri",
@@ -179,7 +181,7 @@ def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
     return Service([sys.executable, "-m", "mlflow", "server", *options], folder / "mlflow.log", environment)
 
 
-def answers(url: str) -> bool:
+def is_available(url: str) -> bool:
     """Return whether a server at `url` accepts requests."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
@@ -200,40 +202,42 @@ class Loopback:
 
     def start_tracker(self) -> None:
         self.tracker.start()
-        until(lambda: answers(f"{self.environment['MLFLOW_TRACKING_URI']}/health"), "the MLflow server", 600.0)
+        wait_until(
+            lambda: is_available(f"{self.environment['MLFLOW_TRACKING_URI']}/health"), "the MLflow server", 600.0
+        )
 
 
 @contextmanager
-def loopback(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
+def run_services(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
     """Run Slurm, tracker and store within the block, with their files in `folder`."""
-    at, tracking = free_ports(2)
+    at, tracking = find_free_ports(2)
     s3 = f"http://127.0.0.1:{at}"
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     keys |= {"MLFLOW_S3_ENDPOINT_URL": s3, "MLFLOW_DISABLE_TELEMETRY": "true"}
     slurm = Slurm(folder / "slurm", nodes, cpus)
     named = keys | slurm.environment | {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracking}"}
-    all_of_it = Loopback(slurm, tracker(folder, tracking, keys), store(folder, at), named, s3)
+    services = Loopback(slurm, make_tracker(folder, tracking, keys), make_store(folder, at), named, s3)
     try:
-        all_of_it.store.start()
+        services.store.start()
         slurm.start()
-        until(lambda: answers(f"{s3}/moto-api/data.json"), "the S3 server")
+        wait_until(lambda: is_available(f"{s3}/moto-api/data.json"), "the S3 server")
         request = urllib.request.Request(f"{s3}/{BUCKET}", method="PUT")
         urllib.request.urlopen(request, timeout=10).close()
-        all_of_it.start_tracker()
-        yield all_of_it
+        services.start_tracker()
+        yield services
     finally:
         slurm.stop()
-        all_of_it.tracker.stop()
-        all_of_it.store.stop()
+        services.tracker.stop()
+        services.store.stop()
 
 
 def main(command: Sequence[str]) -> int:
-    """Return the command's exit status."""
-    if lacking := missing():
+    """Run the command with all services, and return its exit status."""
+    if lacking := find_missing():
         print(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all of it is stopped then, too
-    with tempfile.TemporaryDirectory() as folder, loopback(Path(folder)) as up:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM must stop the services, too
+    with tempfile.TemporaryDirectory() as folder, run_services(Path(folder)) as up:
         shell = [os.environ.get("SHELL", "/bin/sh")]
         return subprocess.run([*command] or shell, env=os.environ | up.environment, check=False).returncode
 

@@ -1,6 +1,6 @@
-"""The profile for Kubernetes: a stand-in for its API runs each pod's command, and manifests are checked.
+"""The profile for Kubernetes: a fake API runs each pod's command, and the tests check the manifests.
 
-No cluster and no container runs here; of the container image only the recipe's text is checked.
+No cluster and no container runs here. The test of the container image reads only the text of its recipe.
 """
 
 import os
@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from dummy_stages import LUO, PSST, ROOT, SMALL, TRAIN, all_of, ran, written
-from kubernetes_api import kubernetes_api
+from dummy_stages import LUO, PSST, ROOT, SMALL, TRAIN, list_jobs, pop_run_stages, write_workspace
+from kubernetes_api import serve_kubernetes_api
 
-client = pytest.importorskip("kubernetes.client", reason="not installed: kubernetes; profiles/slurm/README.md says how")
+client = pytest.importorskip("kubernetes.client", reason="not installed: kubernetes; see profiles/slurm/README.md")
 
 PROFILE = "profiles/kubernetes"
 
@@ -24,11 +24,11 @@ PROFILE = "profiles/kubernetes"
 def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]], str]:
     """Run a grid of dummy stages; return its folder, the requested jobs, and Snakemake's output."""
     folder, cluster_folder = tmp_path_factory.mktemp("volume"), tmp_path_factory.mktemp("cluster")
-    asks = "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n"
-    written(folder, PROFILE, TRAIN + asks)
+    environment_check = "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n"
+    write_workspace(folder, PROFILE, TRAIN + environment_check)
     (folder / "pipeline").symlink_to(ROOT / "pipeline")
-    with kubernetes_api(cluster_folder) as (cluster, kubeconfig):
-        # the volume is at another place than /saywhich
+    with serve_kubernetes_api(cluster_folder) as (cluster, kubeconfig):
+        # the volume is not at /saywhich
         command = [sys.executable, "-m", "snakemake", "--workflow-profile", PROFILE, "--directory", str(folder)]
         command += ["--shared-kubernetes-persistent-volumes", f"saywhich:{folder}"]
         named = {"KUBECONFIG": str(kubeconfig), "MLFLOW_TRACKING_URI": "http://tracker"}
@@ -43,9 +43,9 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
 
 def test_each_job_of_the_grid_is_a_pod_on_the_volume(grid):
     folder, jobs, _ = grid
-    assert ran(folder) == all_of(LUO, PSST, SMALL)
+    assert pop_run_stages(folder) == list_jobs(LUO, PSST, SMALL)
     assert (folder / "data/sweep/cells.json").exists()
-    assert len(jobs) == 10, "three cells of three jobs each, and the job that gathers them"
+    assert len(jobs) == 10, "three cells of three jobs each, and the job that gathers their results"
 
 
 def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
@@ -56,14 +56,14 @@ def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
         assert requests["memory"] == limits["memory"] == "8000M"
         assert requests.get("nvidia.com/gpu") == limits.get("nvidia.com/gpu")
     gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in asked]
-    assert sorted(gpus, key=str) == ["1"] * 9 + [None], "the job that gathers them has none"
-    assert not any(container.get("securityContext") for container in asked), "none is privileged"
+    assert sorted(gpus, key=str) == ["1"] * 9 + [None], "the job that gathers the results has no GPU"
+    assert not any(container.get("securityContext") for container in asked), "no container is privileged"
 
 
-def unknown(body: Any, kind: str, at: str = "") -> list[str]:
+def find_unknown_keys(body: Any, kind: str, at: str = "") -> list[str]:
     """Return the keys of a manifest that the API's types lack."""
     if kind.startswith("list["):
-        return [line for n, part in enumerate(body) for line in unknown(part, kind[5:-1], f"{at}[{n}]")]
+        return [line for n, part in enumerate(body) for line in find_unknown_keys(part, kind[5:-1], f"{at}[{n}]")]
     if kind.startswith("dict(") or not hasattr(client, kind):
         return []
     model = getattr(client, kind)
@@ -71,15 +71,17 @@ def unknown(body: Any, kind: str, at: str = "") -> list[str]:
     found = [f"{at}.{key}" for key in body if key not in names]
     for key, value in body.items():
         if key in names:
-            found += unknown(value, model.openapi_types[names[key]], f"{at}.{key}")
+            found += find_unknown_keys(value, model.openapi_types[names[key]], f"{at}.{key}")
     return found
 
 
 def test_manifests_follow_the_types_of_the_api():
     parts = list(yaml.safe_load_all((ROOT / PROFILE / "cluster.yaml").read_text()))
     assert [part["kind"] for part in parts] == ["PersistentVolumeClaim", "ServiceAccount", "Role", "RoleBinding", "Pod"]
-    assert [line for part in parts for line in unknown(part, f"V1{part['kind']}", part["kind"])] == []
-    assert unknown({"spec": {"container": []}}, "V1Pod", "Pod") == ["Pod.spec.container"], "an unknown key is reported"
+    assert [line for part in parts for line in find_unknown_keys(part, f"V1{part['kind']}", part["kind"])] == []
+    assert find_unknown_keys({"spec": {"container": []}}, "V1Pod", "Pod") == ["Pod.spec.container"], (
+        "an unknown key is reported"
+    )
     profile = yaml.safe_load((ROOT / PROFILE / "config.v9+.yaml").read_text())
     claim, _, path = profile["shared-kubernetes-persistent-volumes"][0].partition(":")
     pod = parts[-1]["spec"]

@@ -1,4 +1,4 @@
-"""The grid on a real Slurm: killed jobs resume from their checkpoints, to the digests of one machine."""
+"""The grid on a real Slurm: killed jobs resume from their checkpoints and end with the digests of one machine."""
 
 import json
 import os
@@ -14,21 +14,21 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import yaml
-from loopback import Loopback, Slurm, until
-from toy_grid import CELLS, EPOCHS, STEPS, digests, without_grid
-from toy_world import ROOT, run, succeed
+from loopback import Loopback, Slurm, wait_until
+from toy_grid import CELLS, EPOCHS, STEPS, compute_digests, copy_without_grid
+from toy_world import ROOT, run_command, succeed
 
 from pipeline.training.loop import LOG_EVERY
 
-# No GPU here, and a look at jobs each second; all else is the profile's.
+# The tests need no GPU and check the jobs each second. All other options are those of the profile.
 GRID = ["snakemake", "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1"]
 GRID += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
-THIS = "the grid on Slurm"  # the parent of its runs
-PATIENT = 900.0  # seconds, for machines with other work
+PARENT_RUN = "the grid on Slurm"  # the parent of its runs in MLflow
+TIMEOUT = 900.0  # seconds, enough for a busy machine
 
 
-def job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
-    """Return id, state and node of the newest job that trains the cell; empty where there is none."""
+def find_job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
+    """Return id, state and node of the newest job that trains the cell, or empty strings."""
     named = f"rule_train_wildcards_{cell.replace('/', '_')}"
     lines = slurm.run("squeue", "-h", "--states=all", "-o", "%A|%T|%N|%k", check=False).splitlines()
     found = [line.split("|") for line in lines if line.endswith(named)]
@@ -36,7 +36,7 @@ def job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
     return number, state, node
 
 
-def trainings(folder: Path) -> dict[str, psutil.Process]:
+def find_trainings(folder: Path) -> dict[str, psutil.Process]:
     """Return the processes that train cells of the repository at `folder`."""
     found = {}
     for process in psutil.process_iter(["cmdline"]):
@@ -47,32 +47,34 @@ def trainings(folder: Path) -> dict[str, psutil.Process]:
     return found
 
 
-def all_stopped_halfway(folder: Path) -> dict[str, psutil.Process]:
+def stop_all_halfway(folder: Path) -> dict[str, psutil.Process]:
     """Stop each cell's process (SIGSTOP) once it has written a checkpoint; return the processes."""
     stopped: dict[str, psutil.Process] = {}
 
-    def have_begun() -> bool:
-        for cell, process in trainings(folder).items():
+    def stop_new_trainings() -> bool:
+        for cell, process in find_trainings(folder).items():
             if cell not in stopped:
                 process.suspend()
                 stopped[cell] = process
         return len(stopped) == len(CELLS)
 
-    until(have_begun, "three trainings at once", PATIENT)
+    wait_until(stop_new_trainings, "three trainings at once", TIMEOUT)
     for number, process in enumerate(stopped.values()):
         process.resume()
-        until(lambda n=number: len({path.parent for path in checkpoints(folder)}) > n, "a checkpoint", PATIENT)
+        wait_until(
+            lambda n=number: len({path.parent for path in find_checkpoints(folder)}) > n, "a checkpoint", TIMEOUT
+        )
         process.suspend()
     return stopped
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def find_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that follow the first logged losses."""
     return [path for path in folder.glob("data/checkpoints/*/step-*") if int(path.name.split("-")[1]) > LOG_EVERY]
 
 
-def go_on(process: psutil.Process) -> None:
-    """Let a stopped process get the signals that wait for it."""
+def resume(process: psutil.Process) -> None:
+    """Resume a stopped process, so that it receives its pending signals."""
     with suppress(psutil.NoSuchProcess):
         process.resume()
 
@@ -92,42 +94,48 @@ def lose_node(slurm: Slurm, node: str, number: str, folder: Path) -> None:
 
 
 @contextmanager
-def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start Snakemake with the profile for Slurm; its output goes to grid.log."""
+def start_grid(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Snakemake with the profile for Slurm within the block; its output goes to grid.log."""
     with open(folder / "grid.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(GRID, cwd=folder, env=os.environ | settings, stdout=log, stderr=log)
     try:
         yield process
     finally:
-        process.kill()  # SIGTERM would let it wait for its jobs
+        process.kill()  # after SIGTERM it would wait for its jobs
         process.wait()
 
 
 @pytest.fixture(scope="module")
-def disturbed_grid(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A grid on Slurm whose trainings were all stopped half way; and which cell in which way.
+def disturbed_grid(
+    services: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, str]]:
+    """Run a grid on Slurm and stop all trainings half way; return its folder and the stopped cells.
 
-    One job is cancelled. The node of another is drained, then lost, and comes back. The time of the third is up:
-    SIGTERM, and seconds later SIGKILL. Meanwhile the MLflow server is away.
+    One job is cancelled. The node of another job is drained, lost, and resumed. The third job reaches its time limit:
+    it gets SIGTERM, and seconds later SIGKILL. The MLflow server is stopped meanwhile.
     """
-    folder, slurm = without_grid(world, tmp_path_factory.mktemp("grid") / "world"), up.slurm
-    settings = up.environment | {"SAYWHICH_CHECKPOINT_SECONDS": "0.05", "SAYWHICH_PARENT_RUN": THIS}
-    with grid_at_work(folder, settings) as grid:
-        stopped = all_stopped_halfway(folder)
-        up.tracker.stop()
-        nodes = {cell: job(slurm, cell)[2] for cell in stopped}
+    folder, slurm = copy_without_grid(world, tmp_path_factory.mktemp("grid") / "world"), services.slurm
+    settings = services.environment | {"SAYWHICH_CHECKPOINT_SECONDS": "0.05", "SAYWHICH_PARENT_RUN": PARENT_RUN}
+    with start_grid(folder, settings) as grid:
+        stopped = stop_all_halfway(folder)
+        services.tracker.stop()
+        nodes = {cell: find_job(slurm, cell)[2] for cell in stopped}
         lost = next(cell for cell, node in nodes.items() if list(nodes.values()).count(node) == 1)
         cancelled, late = (cell for cell in stopped if cell != lost)
-        slurm.run("scontrol", "update", f"JobId={job(slurm, late)[0]}", "TimeLimit=1")
-        slurm.run("scancel", job(slurm, cancelled)[0])
-        go_on(stopped[cancelled])
-        lose_node(slurm, nodes[lost], job(slurm, lost)[0], folder)
-        number = job(slurm, late)[0]
+        slurm.run("scontrol", "update", f"JobId={find_job(slurm, late)[0]}", "TimeLimit=1")
+        slurm.run("scancel", find_job(slurm, cancelled)[0])
+        resume(stopped[cancelled])
+        lose_node(slurm, nodes[lost], find_job(slurm, lost)[0], folder)
+        number = find_job(slurm, late)[0]
         ends = ("COMPLETING", "TIMEOUT")
-        until(lambda: slurm.run("squeue", "-h", "--states=all", "-j", number, "-o", "%T") in ends, "its time", PATIENT)
-        go_on(stopped[late])
-        up.start_tracker()
-        until(lambda: grid.poll() is not None, "the end of the grid", 2 * PATIENT)
+        wait_until(
+            lambda: slurm.run("squeue", "-h", "--states=all", "-j", number, "-o", "%T") in ends,
+            "the time limit of the job",
+            TIMEOUT,
+        )
+        resume(stopped[late])
+        services.start_tracker()
+        wait_until(lambda: grid.poll() is not None, "the end of the grid", 2 * TIMEOUT)
         assert grid.poll() == 0, (folder / "grid.log").read_text(encoding="utf-8")[-4000:]
     return folder, {"cancelled": cancelled, "node lost": lost, "time is up": late}
 
@@ -135,53 +143,54 @@ def disturbed_grid(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathF
 def test_stopped_jobs_end_with_the_digests_of_one_machine(disturbed_grid, world):
     folder, stopped = disturbed_grid
     assert set(stopped.values()) == set(CELLS)
-    assert digests(folder) == digests(world)
+    assert compute_digests(folder) == compute_digests(world)
     assert not list(folder.glob("data/checkpoints/*/step-*"))
 
 
-def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed_grid, up):
-    assert "up to date" in succeed(disturbed_grid[0], "dvc", "status", **up.environment)
+def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed_grid, services):
+    assert "up to date" in succeed(disturbed_grid[0], "dvc", "status", **services.environment)
 
 
-def test_mlflow_has_all_records_after_its_server_was_away(disturbed_grid, up):
+def test_mlflow_has_all_records_after_its_server_was_away(disturbed_grid, services):
     from mlflow.tracking import MlflowClient
 
     folder, _ = disturbed_grid
-    succeed(folder, sys.executable, "-m", "pipeline.tracking", "sync", **up.environment)
+    succeed(folder, sys.executable, "-m", "pipeline.tracking", "sync", **services.environment)
     spool = folder / "mlflow-spool"
-    until(lambda: not list(spool.glob("*/records.jsonl")), "the records to be sent", PATIENT)
-    client = MlflowClient(up.environment["MLFLOW_TRACKING_URI"])
+    wait_until(lambda: not list(spool.glob("*/records.jsonl")), "the records to be sent", TIMEOUT)
+    client = MlflowClient(services.environment["MLFLOW_TRACKING_URI"])
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.mlflow.parentRunId = '{THIS}'", max_results=100)
+    runs = client.search_runs(experiments, f"tags.mlflow.parentRunId = '{PARENT_RUN}'", max_results=100)
     for cell in CELLS:
         method, name = cell.split("/")
         ends = {
-            stage: sorted(run.info.status for run in runs if run.info.run_name == f"{stage}@{method} {name}")
+            stage: sorted(run_command.info.status for run in runs if run.info.run_name == f"{stage}@{method} {name}")
             for stage in ("train", "adapt", "evaluate")
         }
         assert ends == {"train": ["FINISHED", "KILLED"], "adapt": ["FINISHED"], "evaluate": ["FINISHED"]}, cell
         whole, killed = sorted(
-            (run for run in runs if run.info.run_name == f"train@{method} {name}"), key=lambda run: run.info.status
+            (run for run in runs if run.info.run_name == f"train@{method} {name}"),
+            key=lambda run_command: run_command.info.status,
         )
         history = client.get_metric_history(whole.info.run_id, "learning_rate")
-        assert min(metric.step for metric in history) > LOG_EVERY, "it went on, and did not begin again"
+        assert min(metric.step for metric in history) > LOG_EVERY, "the training continued from a checkpoint"
         assert max(metric.step for metric in history) == STEPS
         artifacts = {artifact.path for artifact in client.list_artifacts(whole.info.run_id, "outputs")}
         assert "outputs/weights.safetensors" in artifacts
         assert killed.data.params["train.optimisation.epochs"] == str(EPOCHS)
 
 
-def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
+def test_a_training_on_two_nodes_is_that_of_one_process(services, world, tmp_path):
     import torch
     from safetensors.torch import load_file
 
-    settings = up.environment | {"SAYWHICH_TRACKING": "off"}
+    settings = services.environment | {"SAYWHICH_TRACKING": "off"}
     words = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
     words += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
     succeed(world, sys.executable, "-m", "stages.train", *words, "--out", str(tmp_path / "one"), **settings)
     batch = ["sbatch", "--wait", "--nodes=2", "--time=15", f"--output={tmp_path}/two.log"]
     script = [*batch, "profiles/slurm/several_nodes.sh", "train", *words, "--out", str(tmp_path / "two")]
-    done = run(world, *script, **settings, LOGLEVEL="INFO")
+    done = run_command(world, *script, **settings, LOGLEVEL="INFO")
     printed = (tmp_path / "two.log").read_text(encoding="utf-8")
     assert done.returncode == 0, printed[-3000:]
     assert "2 nodes: n1 n2" in printed

@@ -4,24 +4,24 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from toy_world import toy_params
+from toy_world import make_toy_params
 
-EPOCHS, STEPS = 100, 200  # of a cell's training
+EPOCHS, STEPS = 100, 200  # epochs and steps of a cell's training
 CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
 
 
-def params() -> dict:
-    """Return the toy world's parameters, with cells that train for longer than stopping them takes."""
-    toy = toy_params()
+def make_params() -> dict:
+    """Return the toy world's parameters, with trainings of cells that are long enough to be stopped half way."""
+    toy = make_toy_params()
     toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
     toy["train"]["optimisation"] |= {"epochs": EPOCHS, "validate_every": EPOCHS}
     toy["methods"]["mle"] |= {"train": {"optimisation": {"epochs": 1, "validate_every": 1}}}
-    toy["methods"]["luo"]["lambda"] = 0.5  # so that two cells are equal, and only one is trained
+    toy["methods"]["luo"]["lambda"] = 0.5  # this cell equals one of the grid, so that only one of them is trained
     toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
     return toy
 
 
-def without_grid(world: Path, copy: Path) -> Path:
+def copy_without_grid(world: Path, copy: Path) -> Path:
     """Return a copy of the world whose grid has not run."""
     shutil.copytree(world, copy, symlinks=True)
     for name in ("data/cells", "data/sweep", "data/checkpoints", ".snakemake"):
@@ -29,7 +29,7 @@ def without_grid(world: Path, copy: Path) -> Path:
     return copy
 
 
-def digests(world: Path) -> dict[str, str]:
+def compute_digests(world: Path) -> dict[str, str]:
     """Return the SHA-256 of the cells' weights and captions, and of the gathered results."""
     cells = world / "data/cells"
     files = [*cells.rglob("weights.safetensors"), *cells.rglob("history.jsonl"), *cells.rglob("captions.parquet")]

@@ -10,15 +10,15 @@ from saywhich_world import make_model, make_repository, paint
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory) -> Path:
-    """Features with a projection and a scale, seen from both sides; not to be changed."""
+    """Make a repository with projected and scaled features of photos and mirrored photos; tests only read it."""
     return make_repository(
         tmp_path_factory.mktemp("repository"), pca_dim=5, vector="mean_and_max", horizontal_flip=True
     )
 
 
 @pytest.fixture(scope="session")
-def exported(repository, tmp_path_factory) -> Path:
-    """The exported model of that repository; not to be changed."""
+def exported_model(repository, tmp_path_factory) -> Path:
+    """Export the model of that repository; tests only read it."""
     from saywhich.exporting import export_model
 
     folder = tmp_path_factory.mktemp("exported") / "model"
@@ -28,7 +28,7 @@ def exported(repository, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    """Three photos a, b and c in a working folder, whose cache is its own."""
+    """Return the working folder with three photos a, b and c, and with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     folder = tmp_path / "photos"
@@ -48,7 +48,7 @@ def model(repository):
 
 @pytest.fixture(scope="session")
 def server(repository, tmp_path_factory):
-    """The page of two models with twelve sample photos, in a thread; its address."""
+    """Serve the page of two models with twelve sample photos in a thread, and yield its address."""
     import uvicorn
 
     import saywhich
@@ -61,12 +61,12 @@ def server(repository, tmp_path_factory):
         model.caption([repository / "images/0.png"])
     samples = sorted((repository / "images").iterdir())
     app = make_app(models, samples, UploadLimits(megabytes=1, megapixels=1, photos=12, seconds=600))
-    running = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=running.run, daemon=True)
+    uvicorn_server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=uvicorn_server.run, daemon=True)
     thread.start()
-    while not running.started:
+    while not uvicorn_server.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}"
-    running.should_exit = True
+    yield f"http://127.0.0.1:{uvicorn_server.servers[0].sockets[0].getsockname()[1]}"
+    uvicorn_server.should_exit = True
     thread.join()

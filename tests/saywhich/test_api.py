@@ -24,8 +24,8 @@ from saywhich.server import make_app
 from saywhich.uploads import Upload, UploadLimits
 
 
-def sent(address, body=None, **headers):
-    """Return the answer's status and content."""
+def send_request(address, body=None, **headers):
+    """Send a request, and return the answer's status and content."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
     try:
@@ -36,12 +36,13 @@ def sent(address, body=None, **headers):
 
 
 @pytest.fixture
-def three(photos):
+def encoded_photos(photos):
+    """Return the photos a, b and c in base64."""
     return [base64.b64encode((photos / f"{name}.jpg").read_bytes()).decode() for name in "abc"]
 
 
-def test_captions_are_those_of_the_models(server, three, model, repository, photos):
-    status, content = sent(f"{server}/caption", {"photos": three})
+def test_captions_are_those_of_the_models(server, encoded_photos, model, repository, photos):
+    status, content = send_request(f"{server}/caption", {"photos": encoded_photos})
     assert status == 200
     names = ["a.jpg", "b.jpg", "c.jpg"]
     other = saywhich.load(repository / "models/other")
@@ -58,7 +59,7 @@ def test_captions_are_those_of_the_models(server, three, model, repository, phot
 
 
 def test_attention_is_that_of_the_speaker(model, photos):
-    """A speaker whose regions are masked but for the attended one continues with the same word."""
+    """The shares of the first word are the softmax of scores that the speaker's weights give."""
     sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
     shares = caption_attention(model.speaker, make_batch(sight, tokens))
@@ -69,25 +70,29 @@ def test_attention_is_that_of_the_speaker(model, photos):
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
 
 
-def test_among_chooses_captions_that_distinguish_each_photo(server, three, model, photos):
-    status, content = sent(f"{server}/caption", {"photos": three, "among": True, "models": ["other"], "samples": 5})
+def test_among_chooses_captions_that_distinguish_each_photo(server, encoded_photos, model, photos):
+    status, content = send_request(
+        f"{server}/caption", {"photos": encoded_photos, "among": True, "models": ["other"], "samples": 5}
+    )
     assert status == 200
     assert [len(said) for said in json.loads(content)["photos"]] == [1, 1, 1]
 
 
-def test_by_similarity_captions_are_those_of_the_python_call(server, three, model, photos):
-    body = {"photos": three, "score": "similarity", "models": ["psst_multinomial"], "samples": 7}
-    status, content = sent(f"{server}/caption", body)
+def test_by_similarity_captions_are_those_of_the_python_call(server, encoded_photos, model, photos):
+    body = {"photos": encoded_photos, "score": "similarity", "models": ["psst_multinomial"], "samples": 7}
+    status, content = send_request(f"{server}/caption", body)
     expected = model.caption(["a.jpg", "b.jpg", "c.jpg"], samples=7, score="similarity")
     assert status == 200
     assert [said[0]["caption"] for said in json.loads(content)["photos"]] == [each.text for each in expected]
-    _, content = sent(f"{server}/caption", body | {"temperature": 5.0})
+    _, content = send_request(f"{server}/caption", body | {"temperature": 5.0})
     expected = model.caption(["a.jpg", "b.jpg", "c.jpg"], samples=7, score="similarity", temperature=5.0)
     assert [said[0]["caption"] for said in json.loads(content)["photos"]] == [each.text for each in expected]
 
 
-def test_photos_are_found_by_words(server, three, model, photos):
-    status, content = sent(f"{server}/find", {"text": "a red zebra", "photos": three, "model": "psst_multinomial"})
+def test_photos_are_found_by_words(server, encoded_photos, model, photos):
+    status, content = send_request(
+        f"{server}/find", {"text": "a red zebra", "photos": encoded_photos, "model": "psst_multinomial"}
+    )
     found = json.loads(content)
     assert (status, found["unknown"]) == (200, ["zebra"])
     expected = model.find("a red zebra", ["a.jpg", "b.jpg", "c.jpg"])
@@ -95,7 +100,7 @@ def test_photos_are_found_by_words(server, three, model, photos):
 
 
 def test_the_api_describes_itself(server):
-    status, content = sent(f"{server}/openapi.json")
+    status, content = send_request(f"{server}/openapi.json")
     paths = json.loads(content)["paths"]
     assert status == 200
     assert "post" in paths["/caption"]
@@ -120,7 +125,7 @@ def test_the_api_describes_itself(server):
     ],
 )
 def test_a_refusal_states_the_reason(server, body, status, detail):
-    found, content = sent(f"{server}/caption", body)
+    found, content = send_request(f"{server}/caption", body)
     assert found == status
     assert json.loads(content)["detail"].startswith(detail)
 
@@ -137,20 +142,20 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read(server, length
 
 
 def test_another_sites_name_for_this_machine_is_refused(server):
-    assert sent(f"{server}/", Host="evil.example")[0] == 400
-    status, _ = sent(f"{server}/../conftest.py")
+    assert send_request(f"{server}/", Host="evil.example")[0] == 400
+    status, _ = send_request(f"{server}/../conftest.py")
     assert status == 404
-    assert sent(f"{server}/samples/99")[0] == 404
+    assert send_request(f"{server}/samples/99")[0] == 404
 
 
 def test_a_photo_of_too_many_pixels_is_not_decoded():
     """The file has few bytes, and its header states a huge size."""
 
-    def chunk(kind, content):
+    def make_chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
-    huge = Upload(1, b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), UploadLimits())
+    head = make_chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
+    huge = Upload(1, b"\x89PNG\r\n\x1a\n" + head + make_chunk(b"IDAT", b""), UploadLimits())
     with pytest.raises(UserError, match=r"photo 1: the photo has 90\.0 megapixels, .* limit is 50"), huge.decode(0):
         pass
 
@@ -163,23 +168,23 @@ def test_metadata_of_a_photo_are_not_kept(server):
     assert b"taken at home" in content.getvalue()
     with Upload(1, content.getvalue(), UploadLimits()).decode(0) as image:
         assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
-    assert b"tEXt" not in sent(f"{server}/samples/0")[1]
+    assert b"tEXt" not in send_request(f"{server}/samples/0")[1]
 
 
-def test_work_beyond_the_time_limit_is_cancelled(model, photos, three, monkeypatch):
-    """The answer comes while the work is still going on."""
+def test_work_beyond_the_time_limit_is_cancelled(model, photos, encoded_photos, monkeypatch):
+    """The answer arrives before the work has ended."""
     go, done = threading.Event(), threading.Event()
 
-    def slow(self, images):
+    def wait_for_release(self, images):
         go.wait(60)
         done.set()
         raise UserError("late")
 
-    monkeypatch.setattr(Model, "extract_features", slow)
-    said = []
+    monkeypatch.setattr(Model, "extract_features", wait_for_release)
+    messages = []
 
-    async def call(app):
-        body = json.dumps({"photos": three[:1]}).encode()
+    async def call_app(app):
+        body = json.dumps({"photos": encoded_photos[:1]}).encode()
         length = str(len(body)).encode()
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", length)]
         scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
@@ -188,11 +193,11 @@ def test_work_beyond_the_time_limit_is_cancelled(model, photos, three, monkeypat
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message):
-            said.append(message)
+            messages.append(message)
             assert not done.is_set()
 
         await app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send)
         go.set()
 
-    asyncio.run(call(make_app({"model": model}, limits=UploadLimits(seconds=0.05))))
-    assert said[0]["status"] == 504
+    asyncio.run(call_app(make_app({"model": model}, limits=UploadLimits(seconds=0.05))))
+    assert messages[0]["status"] == 504

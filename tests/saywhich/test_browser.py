@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from watched_pages import watched_pages
+from watched_pages import watch_pages
 
 from pipeline.study.game import read_game
 
@@ -15,7 +15,7 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
 @pytest.fixture
 def open_page(browser, server):
     """Yield a function that opens the page; fail for console messages, page errors and requests to other servers."""
-    with watched_pages(browser) as make_page:
+    with watch_pages(browser) as make_page:
 
         def open_with(**options):
             page = make_page(f"{server}/", **{"viewport": WIDE, **options})

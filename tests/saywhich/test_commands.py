@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from closed_output import closed_output
+from closed_output import close_output
 from PIL import Image
 from pycocotools.coco import COCO
 from saywhich_world import paint
@@ -26,8 +26,8 @@ def model_option(repository):
 
 def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, model_option, capsys):
     (photos / "broken.jpg").write_bytes(b"no photo")
-    (photos / ".hidden.jpg").write_bytes(b"not looked at")
-    (photos / "notes.txt").write_text("nor this")
+    (photos / ".hidden.jpg").write_bytes(b"hidden photo")
+    (photos / "notes.txt").write_text("no photo")
     (photos / "more").mkdir()
     paint(photos / "more/d.png", 7)
     assert main(["caption", ".", *model_option]) == 1
@@ -103,7 +103,7 @@ def test_a_mistake_is_reported_in_one_line(photos, model_option, capsys, argumen
     [
         (["caption", "a.jpg", "--samples", "x"], "saywhich caption: argument --samples: invalid int value: 'x'; "),
         (["caption"], "saywhich caption: the following arguments are required: PHOTO|FOLDER; "),
-        (["study", "raters", "75", "x"], "saywhich study raters: argument PERCENT: x is no number between 50, chance"),
+        (["study", "raters", "75", "x"], "saywhich study raters: argument PERCENT: x is no percentage above 50"),
         (["study", "--pairs", "0.5"], "saywhich study: argument --pairs: 0.5 is no whole number of 1 or more; "),
     ],
 )
@@ -134,9 +134,9 @@ def test_a_request_to_end_during_an_import_waits_for_its_end(tmp_path, monkeypat
 
 
 def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, model_option):
-    with closed_output():
+    with close_output():
         assert main(["find", "a red boat", ".", "--html", "found.html", *model_option]) == 0
-    with closed_output():
+    with close_output():
         assert main(["caption", "a.jpg", "b.jpg", "--html", "said.html", "--xmp", "../copies", *model_option]) == 0
     assert Path("found.html").read_text().count("data:image/jpeg;base64,") == 3
     assert Path("said.html").read_text().count("data:image/jpeg;base64,") == 2
@@ -146,7 +146,7 @@ def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, mod
 def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, model_option, monkeypatch):
     captions = []
     monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: captions.append(text) or text)
-    with closed_output():
+    with close_output():
         assert main(["caption", ".", *model_option]) == 0
     assert captions[0::2] == ["a.jpg"]
 
@@ -166,27 +166,27 @@ def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, mod
 def test_a_second_search_encodes_only_new_or_changed_photos(photos, model_option, monkeypatch, capsys):
     from saywhich import streaming
 
-    looked = []
+    encoded = []
     own = streaming.stream_embeddings
 
-    def watched(model, paths):
-        looked.extend(Path(path).name for path in paths)
+    def stream_and_record(model, paths):
+        encoded.extend(Path(path).name for path in paths)
         return own(model, paths)
 
-    def found():
-        looked.clear()
+    def run_search():
+        encoded.clear()
         assert main(["find", "a dog", ".", *model_option]) == 0
-        return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(looked)
+        return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(encoded)
 
-    monkeypatch.setattr(streaming, "stream_embeddings", watched)
-    assert found() == (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"])
-    assert found() == (["a.jpg", "b.jpg", "c.jpg"], [])
+    monkeypatch.setattr(streaming, "stream_embeddings", stream_and_record)
+    assert run_search() == (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"])
+    assert run_search() == (["a.jpg", "b.jpg", "c.jpg"], [])
     paint(photos / "d.jpg", 5)
     paint(photos / "b.jpg", 6, (30, 70))
     (photos / "c.jpg").unlink()
-    assert found() == (["a.jpg", "b.jpg", "d.jpg"], ["b.jpg", "d.jpg"])
-    os.utime("a.jpg")  # touched, and the same to the network
-    assert found()[1] == ["a.jpg"]
+    assert run_search() == (["a.jpg", "b.jpg", "d.jpg"], ["b.jpg", "d.jpg"])
+    os.utime("a.jpg")  # only the modification time changes
+    assert run_search()[1] == ["a.jpg"]
     assert sorted(path.name for path in photos.iterdir()) == ["a.jpg", "b.jpg", "d.jpg"]
 
 

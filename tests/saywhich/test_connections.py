@@ -1,4 +1,4 @@
-"""Connections of clients that send nothing, or half of a request's headers, are closed and keep nobody else waiting."""
+"""Connections of clients that send nothing, or only half of the headers, are closed, and other clients are served."""
 
 import http.client
 import socket
@@ -14,7 +14,7 @@ from saywhich.connections import LimitedConnection
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-a: "
 
 
-async def answering(scope, receive, send):
+async def answer_request(scope, receive, send):
     if scope["path"] == "/slow":
         time.sleep(1.2)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
@@ -22,10 +22,10 @@ async def answering(scope, receive, send):
 
 
 @contextmanager
-def serving(**limits):
+def run_server(**limits):
     protocol = type("Limited", (LimitedConnection,), limits)
     bound = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(answering, http=protocol, ws="none", lifespan="off", log_level="warning")
+    config = uvicorn.Config(answer_request, http=protocol, ws="none", lifespan="off", log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
@@ -36,7 +36,7 @@ def serving(**limits):
         thread.join(30)
 
 
-def connected(port: int, data: bytes = b"") -> socket.socket:
+def open_connection(port: int, data: bytes = b"") -> socket.socket:
     client = socket.create_connection(("127.0.0.1", port), timeout=30)
     client.sendall(data)
     return client
@@ -68,12 +68,12 @@ def get(port: int, path: str = "/") -> bytes:
 
 @pytest.mark.parametrize("data", [b"", b"G", HALF])
 def test_a_connection_without_whole_headers_is_closed(data):
-    with serving(seconds=0.3) as port, connected(port, data) as client:
+    with run_server(seconds=0.3) as port, open_connection(port, data) as client:
         assert is_closed(client)
 
 
 def test_bytes_that_come_slowly_do_not_prolong_the_wait():
-    with serving(seconds=0.5) as port, connected(port, HALF) as client, pytest.raises(ConnectionError):
+    with run_server(seconds=0.5) as port, open_connection(port, HALF) as client, pytest.raises(ConnectionError):
         send_slowly(client)
 
 
@@ -84,28 +84,28 @@ def send_slowly(client: socket.socket) -> None:
 
 
 def test_half_of_a_second_request_is_closed_too():
-    with serving(seconds=0.5) as port, connected(port, HALF + b"1\r\n\r\n" + HALF) as client:
+    with run_server(seconds=0.5) as port, open_connection(port, HALF + b"1\r\n\r\n" + HALF) as client:
         read_answer(client)
         assert is_closed(client)
 
 
 def test_a_request_that_is_answered_slowly_is_not_closed():
-    with serving(seconds=0.4) as port:
+    with run_server(seconds=0.4) as port:
         assert get(port, "/slow") == b"ok"
 
 
 @pytest.mark.parametrize("data", [b"", HALF, HALF + b"1\r\n\r\n"], ids=["silent", "half", "idle"])
 def test_a_new_client_is_answered_where_all_connections_wait(data):
-    """The last case is of connections that have had an answer, and stay open."""
-    with serving(seconds=30, most=5) as port:
+    """In the last case, each connection has received an answer and stays open."""
+    with run_server(seconds=30, most=5) as port:
         clients = []
         for _ in range(12):
-            clients.append(connected(port, data))
+            clients.append(open_connection(port, data))
             if data.endswith(b"\r\n\r\n"):
                 read_answer(clients[-1])
         assert get(port) == b"ok"
         closed = [is_closed(client, 0.5) for client in clients]
-        assert closed[:7] == [True] * 7, "the longest waiting ones are closed"
-        assert sum(closed) == 8, "one more made room for the new client"
+        assert closed[:7] == [True] * 7, "expected the connections that waited longest to be closed"
+        assert sum(closed) == 8, "expected one more closed connection, in place of the new client"
         for client in clients:
             client.close()

@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
-from damaged import damaged
-from hostile_exports import model_files
+from damaged import try_damages
+from hostile_exports import make_model_kind
 
 import saywhich
 from pipeline.errors import UserError
@@ -16,13 +16,13 @@ DAMAGES = 24
 
 
 @pytest.mark.parametrize("kind", ["in a repository", "exported"])
-def test_damage_of_any_file_is_named(repository, exported, photos, tmp_path, kind):
+def test_damage_of_any_file_is_named(repository, exported_model, photos, tmp_path, kind):
     root = tmp_path / "copy"
-    shutil.copytree(exported if kind == "exported" else repository, root)
+    shutil.copytree(exported_model if kind == "exported" else repository, root)
     model = root if kind == "exported" else root / "models/psst_multinomial"
-    files = model_files(kind, model, root, photos / "a.jpg")
+    files = make_model_kind(kind, model, root, photos / "a.jpg")
     assert {path.name for path, _ in files.files} >= {"vocabulary.json", "manifest.json", "weights.safetensors"}
-    assert not [outcome for _, outcome in damaged(files, DAMAGES) if outcome]
+    assert not [outcome for _, outcome in try_damages(files, DAMAGES) if outcome]
 
 
 def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
@@ -47,8 +47,8 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
         saywhich.load(model)
 
 
-def test_a_model_that_an_earlier_version_exported_is_read(exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "out")
+def test_a_model_that_an_earlier_version_exported_is_read(exported_model, tmp_path):
+    shutil.copytree(exported_model, tmp_path / "out")
     record = json.loads((tmp_path / "out/saywhich.json").read_text())
     manifest = json.loads((tmp_path / "out/features/manifest.json").read_text())
     for content in (record, manifest):

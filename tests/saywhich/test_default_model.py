@@ -1,4 +1,4 @@
-"""The model that commands take where none is named."""
+"""The model that commands use where no model is named."""
 
 import shutil
 from pathlib import Path
@@ -12,20 +12,22 @@ from saywhich.default_model import ranked_models
 
 
 def write_evaluation(data: Path, name: str, val: tuple[float, float], test: float) -> None:
-    """Write an evaluation with two judges; `val` is R@1 (hard) by the own listener and by the last judge."""
+    """Write an evaluation with two judges; `val` holds R@1 (hard) by the own listener and by the last judge."""
 
-    def numbers(*recalls: float) -> dict[str, object]:
+    def make_metrics(*recalls: float) -> dict[str, object]:
         hard = [{"galleries": {"neighbourhood": {"R@1": recall}}} for recall in recalls]
         return {"judges": dict(zip(("own", "judge"), hard, strict=True))}
 
     folder = data / "evaluation" / name
     folder.mkdir(parents=True)
-    (folder / "metrics.json").write_text(checksummed_json({"val": numbers(*val), "test": numbers(test, test)}))
+    (folder / "metrics.json").write_text(
+        checksummed_json({"val": make_metrics(*val), "test": make_metrics(test, test)})
+    )
 
 
 @pytest.fixture
 def data(repository, tmp_path, monkeypatch) -> Path:
-    """A working folder with four models; by the last judge, on the validation split, `luo` is the best."""
+    """Return a data folder with four models; on the validation split, `luo` is the best by the last judge."""
     shutil.copytree(repository, tmp_path / "data", ignore=shutil.ignore_patterns("models"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

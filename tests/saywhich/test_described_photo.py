@@ -27,12 +27,12 @@ LIGHTROOM = (
 ).encode()
 
 
-# littleCMS writes the time at which it made a profile into the bytes 24 to 36 of it
+# littleCMS writes the creation time of a profile into its bytes 24 to 35
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 PROFILE = PROFILE[:24] + bytes(12) + PROFILE[36:]
 
 
-def picture(kind: str) -> bytes:
+def make_photo(kind: str) -> bytes:
     """Return a photo with a colour profile, Exif and further parts; `kind` is a format with a variant."""
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (21, 30, 3), np.uint8))
     exif, out = Image.Exif(), BytesIO()
@@ -58,12 +58,12 @@ def picture(kind: str) -> bytes:
 KINDS = ("JPEG", "PNG", "WEBP", "WEBP lossy", "WEBP alpha", "WEBP about", "WEBP film")
 
 
-def with_own(content: bytes) -> bytes:
+def add_lightroom_packet(content: bytes) -> bytes:
     return with_packet(content, lambda _: LIGHTROOM)
 
 
-def parts(content: bytes) -> list[bytes]:
-    """Return a file's segments or chunks, by this test's own reader."""
+def split_parts(content: bytes) -> list[bytes]:
+    """Return a file's segments or chunks, found without the functions under test."""
     found, at = [], 2
     if content.startswith(b"\xff\xd8"):
         while content[at + 1] != 0xDA:
@@ -85,7 +85,7 @@ def is_xmp(part: bytes) -> bool:
     return part[4:].startswith((JPEG_XMP, b"iTXtXML:com.adobe.xmp\0")) or part.startswith(b"XMP ")
 
 
-def packet_of(content: bytes) -> bytes:
+def read_packet(content: bytes) -> bytes:
     with Image.open(BytesIO(content)) as image:
         return bytes(image.info.get("xmp") or image.info["XML:com.adobe.xmp"].encode())
 
@@ -93,7 +93,7 @@ def packet_of(content: bytes) -> bytes:
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_description_is_written_and_all_other_bytes_stay(tmp_path, kind, own):
-    before = with_own(picture(kind)) if own else picture(kind)
+    before = add_lightroom_packet(make_photo(kind)) if own else make_photo(kind)
     photo, copy = tmp_path / "photo", tmp_path / "copy"
     photo.write_bytes(before)
     photo.chmod(0o640)
@@ -101,12 +101,12 @@ def test_a_description_is_written_and_all_other_bytes_stay(tmp_path, kind, own):
     after = copy.read_bytes()
     assert photo.read_bytes() == before
     assert (copy.stat().st_mode, copy.stat().st_mtime) == (photo.stat().st_mode, photo.stat().st_mtime)
-    assert read_description(packet_of(after)) == TEXT
-    left = [part for part in parts(after) if not is_xmp(part)]
-    assert sum(map(is_xmp, parts(after))) == 1
-    if kind in KINDS[2:5] and not own:  # a simple file gets the header of an extended one
+    assert read_description(read_packet(after)) == TEXT
+    left = [part for part in split_parts(after) if not is_xmp(part)]
+    assert sum(map(is_xmp, split_parts(after))) == 1
+    if kind in KINDS[2:5] and not own:  # a simple file gets an extended file's header
         assert left.pop(0)[:9] == b"VP8X\x0a\0\0\0" + (b"\x14" if kind == "WEBP alpha" else b"\x04")
-    wanted = [part for part in parts(before) if not is_xmp(part)]
+    wanted = [part for part in split_parts(before) if not is_xmp(part)]
     if kind in KINDS[5:] and not own:
         wanted[0] = wanted[0][:8] + bytes([wanted[0][8] | 4]) + wanted[0][9:]
     assert left == wanted
@@ -120,11 +120,11 @@ def test_a_description_is_written_and_all_other_bytes_stay(tmp_path, kind, own):
         assert dict(first.getexif()) == dict(second.getexif())
     assert is_copy(copy, photo)
     assert describe_photo(copy, "again", copy) == TEXT
-    assert read_description(packet_of(copy.read_bytes())) == "again"
+    assert read_description(read_packet(copy.read_bytes())) == "again"
     assert is_copy(copy, photo)
 
 
-def texts_in(packet: bytes) -> list[tuple[str | None, list[tuple[str | None, str | None]]]]:
+def read_texts(packet: bytes) -> list[tuple[str | None, list[tuple[str | None, str | None]]]]:
     """Return the resource of each rdf:Description that has a description, and its texts by language."""
     found = []
     for each in Xml.fromstring(packet.decode().partition("?>")[2]).iter(f"{{{RDF}}}Description"):
@@ -140,13 +140,13 @@ def test_all_other_bytes_of_a_packet_stay():
     first, last = LIGHTROOM.index(b"<d:description>"), LIGHTROOM.index(b"</r:Description>")
     assert edited.startswith(LIGHTROOM[:first])
     assert edited.endswith(LIGHTROOM[last:])
-    assert texts_in(edited) == [("uuid:1", [("x-default", TEXT)])]
+    assert read_texts(edited) == [("uuid:1", [("x-default", TEXT)])]
     assert edit_packet(edited, TEXT) == edited
     none = LIGHTROOM[:first] + LIGHTROOM[last:]
     added = edit_packet(none, TEXT)
     at = none.index(b"</r:RDF>")
     assert (added[:at], added[-len(none[at:]) :]) == (none[:at], none[at:])
-    assert texts_in(added) == [("uuid:1", [("x-default", TEXT)])]
+    assert read_texts(added) == [("uuid:1", [("x-default", TEXT)])]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_one_description_replaces_empty_and_repeated_ones(properties):
         f'<r:RDF xmlns:r="{RDF}" xmlns:d="{DUBLIN_CORE}"><r:Description><a/>{properties}<b/></r:Description></r:RDF>'
     )
     edited = edit_packet(packet.encode(), TEXT).decode()
-    assert texts_in(f"?>{edited}".encode()) == [(None, [("x-default", TEXT)])]
+    assert read_texts(f"?>{edited}".encode()) == [(None, [("x-default", TEXT)])]
     assert edited.startswith(packet[: packet.index("<d:description")])
     assert edited.endswith("</dc:description><b/></r:Description></r:RDF>")
 
@@ -180,7 +180,7 @@ def test_a_device_is_no_photo(tmp_path):
 
 
 def test_a_hostile_packet_takes_no_longer_than_its_bytes():
-    """Each of many elements was searched in all that are open, and each of many descriptions copied the packet."""
+    """Deeply nested elements and many descriptions are edited in linear time."""
     names = f'<x:x xmlns:x="x" xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:RDF>'
     deep, many = (
         30_000 * "<x:x>" + 30_000 * "<rdf:li/>" + 30_000 * "</x:x>",
@@ -210,7 +210,7 @@ def test_a_caption_is_one_line_of_text_that_xml_can_hold():
 )
 def test_a_damaged_packet_is_reported_in_one_line_and_nothing_is_written(tmp_path, packet, message):
     photo = tmp_path / "photo.png"
-    photo.write_bytes(with_packet(picture("PNG"), lambda _: packet))
+    photo.write_bytes(with_packet(make_photo("PNG"), lambda _: packet))
     before = photo.read_bytes()
     with pytest.raises(UserError, match=message) as caught:
         describe_photo(photo, TEXT, photo)
@@ -219,35 +219,38 @@ def test_a_damaged_packet_is_reported_in_one_line_and_nothing_is_written(tmp_pat
 
 
 def test_a_compressed_packet_is_read_and_not_beyond_its_limit():
-    def compressed(packet):
+    def insert_compressed_packet(packet):
         body = b"iTXtXML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(packet)
         chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-        return picture("PNG")[:33] + chunk + picture("PNG")[33:]
+        return make_photo("PNG")[:33] + chunk + make_photo("PNG")[33:]
 
-    assert read_description(packet_of(with_packet(compressed(LIGHTROOM), lambda own: own))) == "My <own> words"
+    assert (
+        read_description(read_packet(with_packet(insert_compressed_packet(LIGHTROOM), lambda own: own)))
+        == "My <own> words"
+    )
     with pytest.raises(UserError, match="more than 16777216 bytes"):
-        with_packet(compressed(bytes(2**24 + 1)), lambda own: own)
+        with_packet(insert_compressed_packet(bytes(2**24 + 1)), lambda own: own)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_damaged_files_and_other_formats_are_reported_in_one_line(kind):
     for length in (12, 16, 25, 60):
         with pytest.raises(UserError, match=r"its file is damaged|give a JPEG, PNG or WebP"):
-            with_packet(picture(kind)[:length], lambda _: LIGHTROOM)
+            with_packet(make_photo(kind)[:length], lambda _: LIGHTROOM)
     with pytest.raises(UserError, match="give a JPEG, PNG or WebP"):
         with_packet(b"GIF89a", lambda _: LIGHTROOM)
     with pytest.raises(UserError, match="has more than"):
-        with_packet(picture("JPEG"), lambda _: bytes(2**16))
+        with_packet(make_photo("JPEG"), lambda _: bytes(2**16))
 
 
 def test_a_list_of_images_before_the_packet_is_refused():
-    """Places of further images are counted from the list on, so that nothing behind it may change its length."""
+    """The list has offsets of further images from its own position, so the bytes after it must keep their length."""
     mpf = b"\xff\xe2\x00\x08MPF\0ab"
-    content = with_own(picture("JPEG"))
+    content = add_lightroom_packet(make_photo("JPEG"))
     start = content.index(b"\xff\xe1" + struct.pack(">H", len(JPEG_XMP + LIGHTROOM) + 2) + JPEG_XMP)
     with pytest.raises(UserError, match="after its list of images"):
         with_packet(content[:start] + mpf + content[start:], lambda own: own)
-    plain = picture("JPEG")
+    plain = make_photo("JPEG")
     first = plain.index(b"\xff\xe2")
     found = with_packet(plain[:first] + mpf + plain[first:] + b"second image", lambda _: LIGHTROOM)
     assert found.index(JPEG_XMP) < found.index(mpf)
@@ -256,9 +259,9 @@ def test_a_list_of_images_before_the_packet_is_refused():
 
 def test_fill_bytes_before_a_marker_are_kept():
     """Any marker of a JPEG may be preceded by bytes 0xFF (ITU-T T.81, B.1.1.2)."""
-    plain = picture("JPEG")
-    for own in (plain, with_own(plain)):
-        starts = [sum(map(len, parts(own)[:n])) for n in range(1, len(parts(own)) - 1)]
+    plain = make_photo("JPEG")
+    for own in (plain, add_lightroom_packet(plain)):
+        starts = [sum(map(len, split_parts(own)[:n])) for n in range(1, len(split_parts(own)) - 1)]
         for at in starts:
             filled = own[:at] + b"\xff\xff" + own[at:]
             edited = with_packet(filled, lambda packet: edit_packet(packet, TEXT))
@@ -272,29 +275,29 @@ def test_fill_bytes_before_a_marker_are_kept():
 
 
 @pytest.fixture
-def named(repository):
+def model_option(repository):
     return ["--model", str(repository / "models/psst_multinomial")]
 
 
-def test_the_command_writes_copies(photos, named, capsys):
+def test_the_command_writes_copies(photos, model_option, capsys):
     (photos / "more").mkdir()
-    (photos / "more/d.png").write_bytes(picture("PNG"))
+    (photos / "more/d.png").write_bytes(make_photo("PNG"))
     Image.new("RGB", (40, 50), "red").save(photos / "e.gif")
     out = photos.parent / "described"
-    assert main(["caption", "a.jpg", "more", "e.gif", *named, "--xmp", str(out), "--csv", "../said.csv"]) == 1
+    assert main(["caption", "a.jpg", "more", "e.gif", *model_option, "--xmp", str(out), "--csv", "../said.csv"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "e.gif: no caption can be written into it: give a JPEG, PNG or WebP"
     )
     said = dict(line.split(",") for line in Path("../said.csv").read_text().splitlines()[1:])
     for name in ("a.jpg", "more/d.png"):
-        assert read_description(packet_of((out / name).read_bytes())) == said[name]
+        assert read_description(read_packet((out / name).read_bytes())) == said[name]
         assert is_copy(out / name, photos / name)
     assert {path.name for path in out.rglob("*")} == {"a.jpg", "more", "d.png"}
-    assert main(["caption", "a.jpg", "more", *named, "--xmp", str(out)]) == 0
-    (out / "a.jpg").write_bytes(picture("JPEG"))
-    assert main(["caption", "a.jpg", *named, "--xmp", str(out)]) == 1
+    assert main(["caption", "a.jpg", "more", *model_option, "--xmp", str(out)]) == 0
+    (out / "a.jpg").write_bytes(make_photo("JPEG"))
+    assert main(["caption", "a.jpg", *model_option, "--xmp", str(out)]) == 1
     assert "a.jpg: is another photo and is not replaced; give another folder to --xmp" in capsys.readouterr().err
-    assert (out / "a.jpg").read_bytes() == picture("JPEG")
+    assert (out / "a.jpg").read_bytes() == make_photo("JPEG")
 
 
 @pytest.mark.parametrize(
@@ -304,33 +307,35 @@ def test_the_command_writes_copies(photos, named, capsys):
         (["a.jpg", "--xmp", "."], "--xmp .: a.jpg would be replaced by its copy; give another folder, or --in-place"),
     ],
 )
-def test_copies_replace_no_photo(photos, named, capsys, arguments, line):
+def test_copies_replace_no_photo(photos, model_option, capsys, arguments, line):
     before = (photos / "a.jpg").read_bytes()
-    assert main(["caption", *arguments, *named]) == 2
+    assert main(["caption", *arguments, *model_option]) == 2
     found = capsys.readouterr()
     assert found.err.startswith(line.format(photos))
     assert (found.out, found.err.count("\n")) == ("", 1)
     assert (photos / "a.jpg").read_bytes() == before
 
 
-def test_a_copy_replaces_no_other_photo_of_the_command_and_a_link_leads_into_no_captioned_folder(photos, named, capsys):
+def test_a_copy_replaces_no_other_photo_of_the_command_and_a_link_leads_into_no_captioned_folder(
+    photos, model_option, capsys
+):
     (photos / "more").mkdir()
     (photos / "more/a.jpg").write_bytes(with_packet((photos / "a.jpg").read_bytes(), lambda _: LIGHTROOM))
     before = (photos / "more/a.jpg").read_bytes()
-    assert main(["caption", "a.jpg", "more/a.jpg", *named, "--xmp", "more"]) == 2
+    assert main(["caption", "a.jpg", "more/a.jpg", *model_option, "--xmp", "more"]) == 2
     line = "--xmp more: more/a.jpg would be replaced by the copy of a.jpg; give another folder, or --in-place\n"
     assert capsys.readouterr().err == line
     assert (photos / "more/a.jpg").read_bytes() == before
     (photos.parent / "link").symlink_to(photos / "more")
-    assert main(["caption", ".", *named, "--xmp", "../link"]) == 2
+    assert main(["caption", ".", *model_option, "--xmp", "../link"]) == 2
     assert capsys.readouterr().err.startswith(f"--xmp ../link: lies within {photos}, whose photos are captioned; ")
 
 
-def test_photos_are_described_in_place_on_demand(photos, named, capsys):
+def test_photos_are_described_in_place_on_demand(photos, model_option, capsys):
     before = (photos / "a.jpg").read_bytes()
-    (photos / "b.jpg").write_bytes(with_own(picture("JPEG")))
+    (photos / "b.jpg").write_bytes(add_lightroom_packet(make_photo("JPEG")))
     Path("link.jpg").symlink_to("a.jpg")
-    assert main(["caption", "link.jpg", "b.jpg", *named, "--in-place"]) == 0
+    assert main(["caption", "link.jpg", "b.jpg", *model_option, "--in-place"]) == 0
     printed = capsys.readouterr()
     captions = dict(line.split("\t") for line in printed.out.splitlines())
     assert "note: b.jpg: the description was 'My <own> words'" in printed.err
@@ -338,4 +343,4 @@ def test_photos_are_described_in_place_on_demand(photos, named, capsys):
     after = (photos / "a.jpg").read_bytes()
     assert after != before
     assert with_packet(after, lambda _: b"") == with_packet(before, lambda _: b"")
-    assert read_description(packet_of(after)) == captions["link.jpg"]
+    assert read_description(read_packet(after)) == captions["link.jpg"]

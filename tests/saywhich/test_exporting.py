@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hostile_exports import killed_exports
+from hostile_exports import kill_exports
 from saywhich_world import make_model, make_repository
 
 import saywhich
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 POINTS = (0, 1, 5, 20, 40)  # writes of an export before which it is killed
 
 
-def evaluate(folder: Path, images: int = 40) -> None:
+def write_evaluation(folder: Path, images: int = 40) -> None:
     """Write an evaluation of a test split in which every other caption retrieves its image."""
     folder.mkdir(parents=True)
     test = [i >= 4 for i in range(images + 4)]
@@ -64,32 +64,32 @@ def evaluate(folder: Path, images: int = 40) -> None:
 
 
 @pytest.fixture
-def trained(tmp_path, photos):
+def trained_model(tmp_path, photos):
     data = make_repository(tmp_path / "trained", pca_dim=5, vector="mean_and_max", horizontal_flip=True)
-    evaluate(data / "evaluation/psst_multinomial")
+    write_evaluation(data / "evaluation/psst_multinomial")
     return data / "models/psst_multinomial"
 
 
 @pytest.mark.parametrize("attention", [True, False])
-def test_an_exported_model_generates_the_same_captions_elsewhere(trained, photos, tmp_path, attention):
+def test_an_exported_model_generates_the_same_captions_elsewhere(trained_model, photos, tmp_path, attention):
     names = ["a.jpg", "b.jpg", "c.jpg"]
-    make_model(trained.parents[1], trained.name, 0, attention=attention)
-    before = saywhich.load(trained)
+    make_model(trained_model.parents[1], trained_model.name, 0, attention=attention)
+    before = saywhich.load(trained_model)
     captions, scores = before.caption(names), before.score(["a dog"], names)
-    export_model(trained, tmp_path / "out")
+    export_model(trained_model, tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "trained")
     after = saywhich.load(tmp_path / "elsewhere")
     assert after.caption(names) == captions
     np.testing.assert_array_equal(after.score(["a dog"], names), scores)
     kinds = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
-    assert kinds == {".safetensors", ".json", ".md"}, "nothing in it can be executed"
+    assert kinds == {".safetensors", ".json", ".md"}, "expected no file that can be executed"
     again = export_model(tmp_path / "elsewhere", tmp_path / "again")
     assert again.caption(names) == captions
 
 
-def test_the_card_has_description_and_measurements(trained, tmp_path):
-    export_model(trained, tmp_path / "out")
+def test_the_card_has_description_and_measurements(trained_model, tmp_path):
+    export_model(trained_model, tmp_path / "out")
     _, front, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
     content = yaml.safe_load(front)
     assert content["library_name"] == "saywhich"
@@ -121,19 +121,19 @@ def test_drawn_data_have_the_licence_of_this_code(tmp_path, dataset, title, weig
 
 
 def test_intervals_are_those_of_the_mean(tmp_path):
-    evaluate(tmp_path / "evaluation", images=400)
+    write_evaluation(tmp_path / "evaluation", images=400)
     metrics = {metric["name"]: metric for metric in read_evaluation(tmp_path / "evaluation")["metrics"]}
-    near = metrics["R@1 (hard), own listener"]
-    deviation = 50 / np.sqrt(396)  # of a share of one half among the images that have a neighbourhood
-    assert near["value"] == 50
-    assert near["high"] - near["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+    hard = metrics["R@1 (hard), own listener"]
+    deviation = 50 / np.sqrt(396)  # of a share of one half among the 396 images with a neighbourhood
+    assert hard["value"] == 50
+    assert hard["high"] - hard["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
     assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100
     assert read_evaluation(tmp_path / "nothing") == {}
 
 
 def change_evaluation(folder: Path, change: Callable[[dict[str, Any]], object], without: str = "") -> None:
     """Write an evaluation with changed numbers, and captions without the column `without`."""
-    evaluate(folder)
+    write_evaluation(folder)
     content = json.loads((folder / "metrics.json").read_text())
     change(content)
     content.pop("sha256")
@@ -176,8 +176,8 @@ def test_an_evaluation_with_missing_parts_is_reported_in_one_line(tmp_path, chan
 @pytest.mark.parametrize(
     "name", ["weights.safetensors", "vocabulary.json", "features/network.safetensors", "features/scale.safetensors"]
 )
-def test_a_changed_file_of_an_export_is_reported_in_one_line(trained, tmp_path, name, capsys):
-    export_model(trained, tmp_path / "out")
+def test_a_changed_file_of_an_export_is_reported_in_one_line(trained_model, tmp_path, name, capsys):
+    export_model(trained_model, tmp_path / "out")
     file = tmp_path / "out" / name
     content = bytearray(file.read_bytes())
     content[-2] ^= 1
@@ -192,39 +192,39 @@ def test_a_changed_file_of_an_export_is_reported_in_one_line(trained, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["diary.txt", ".git/HEAD", "features/mine.txt", "saywhich.json"])
-def test_a_folder_with_other_files_is_not_overwritten(trained, tmp_path, capsys, name):
-    """Also a file that a user has added to an export, and a foreign file of the manifest's name."""
+def test_a_folder_with_other_files_is_not_overwritten(trained_model, tmp_path, capsys, name):
+    """A user adds a file to an export, or replaces its manifest by another file of the same name."""
     out = tmp_path / "out"
-    for _ in range(2):  # a second time over the first
-        assert main(["export", str(trained), str(out)]) == 0
+    for _ in range(2):  # the second export replaces the first
+        assert main(["export", str(trained_model), str(out)]) == 0
     mine = out / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
     capsys.readouterr()
-    assert main(["export", str(trained), str(out)]) == 2
+    assert main(["export", str(trained_model), str(out)]) == 2
     assert re.fullmatch(
         rf"{out}: holds something else \(.+\); give another folder, or remove it\n", capsys.readouterr().err
     )
     assert mine.read_text() == "mine"
 
 
-def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "out")
+def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported_model, tmp_path):
+    shutil.copytree(exported_model, tmp_path / "out")
     model = repository / "models/psst_multinomial"
-    for point, short in zip(POINTS, killed_exports(model, tmp_path / "out", POINTS), strict=True):
+    for point, short in zip(POINTS, kill_exports(model, tmp_path / "out", POINTS), strict=True):
         assert not short, point
 
 
-def test_the_card_of_an_unevaluated_model_states_it(trained, tmp_path):
-    shutil.rmtree(trained.parents[1] / "evaluation")
-    export_model(trained, tmp_path / "out")
+def test_the_card_of_an_unevaluated_model_states_it(trained_model, tmp_path):
+    shutil.rmtree(trained_model.parents[1] / "evaluation")
+    export_model(trained_model, tmp_path / "out")
     assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
 
 
 @pytest.mark.slow
-def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
-    """By the commands that the docs show, in processes of their own: MLflow leaves its settings behind."""
-    home, names = trained.parents[2], [photos / f"{name}.jpg" for name in "ab"]
+def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
+    """The commands of the docs run in processes of their own, since MLflow changes settings of its process."""
+    home, names = trained_model.parents[2], [photos / f"{name}.jpg" for name in "ab"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
     environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
@@ -233,14 +233,14 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     uri = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("MLflow:"))
     serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
-    serve += ["-p", str(free_port())]
+    serve += ["-p", str(find_free_port())]
     environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
     images = [[base64.b64encode(name.read_bytes()).decode()] for name in names]
     body = {"dataframe_split": {"columns": ["image"], "data": images}, "params": {"beam": 3}}
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(serve, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        address = f"{address_of(server, tmp_path / 'log')}/invocations"
+        address = f"{wait_for_address(server, tmp_path / 'log')}/invocations"
         question = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
         (example,) = home.glob("mlartifacts/**/serving_input_example.json")
         shown = urllib.request.Request(question.full_url, example.read_bytes(), dict(question.header_items()))
@@ -249,21 +249,21 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
         with urllib.request.urlopen(question, timeout=600) as answer:
             content = [each["caption"] for each in json.load(answer)["predictions"]]
     finally:
-        with suppress(ProcessLookupError):  # it has ended by itself
+        with suppress(ProcessLookupError):  # the server has already ended
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
     assert content == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
 
 
-def free_port() -> int:
-    """Return a port that nothing listens on. MLflow takes 0 for uvicorn's default, 8000."""
+def find_free_port() -> int:
+    """Return a port on which no program listens. MLflow takes port 0 for uvicorn's default, 8000."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
 
 
-def address_of(server, log, seconds=600):
-    """Return the address at which the server says that it answers; fail with its log where it does not."""
+def wait_for_address(server, log, seconds=600):
+    """Return the address that the server prints; fail with its log if it ends, or after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         if found := re.search(r"Uvicorn running on (http://[\d.:]+)", log.read_text()):
@@ -272,7 +272,7 @@ def address_of(server, log, seconds=600):
     raise AssertionError(log.read_text()[-3000:])
 
 
-def resealed(folder: Path, **manifest: object) -> None:
+def change_manifest(folder: Path, **manifest: object) -> None:
     """Change values of an exported folder's manifest of features, and write all digests anew."""
     path, index = folder / "features/manifest.json", folder / "saywhich.json"
     path.write_text(checksummed_json(json.loads(path.read_text()) | manifest))
@@ -290,30 +290,30 @@ def resealed(folder: Path, **manifest: object) -> None:
         {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "1" * 64}},
     ],
 )
-def test_an_exported_folder_fetches_nothing(exported, tmp_path, monkeypatch, manifest):
-    shutil.copytree(exported, tmp_path / "out")
+def test_an_exported_folder_fetches_nothing(exported_model, tmp_path, monkeypatch, manifest):
+    shutil.copytree(exported_model, tmp_path / "out")
 
-    def connected(*address, **_):
-        raise AssertionError(f"it connected to {address}")
+    def refuse_connection(*address, **_):
+        raise AssertionError(f"expected no network access, but a connection to {address} was opened")
 
-    monkeypatch.setattr(socket.socket, "connect", connected)
-    monkeypatch.setattr(socket, "getaddrinfo", connected)
+    monkeypatch.setattr(socket.socket, "connect", refuse_connection)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse_connection)
     saywhich.load(tmp_path / "out")
-    resealed(tmp_path / "out", **manifest)
+    change_manifest(tmp_path / "out", **manifest)
     with pytest.raises(UserError, match=r"manifest\.json: the network .* would be fetched"):
         saywhich.load(tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "eyes/manifest.json", "vocabulary.json", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "features/manifest.json", "vocabulary.json", "tokenizer.json"])
 def test_embeddings_are_cached_by_weights_features_and_words(tmp_path, name):
-    for each in ("weights.safetensors", "eyes/manifest.json", "vocabulary.json", "tokenizer.json"):
+    for each in ("weights.safetensors", "features/manifest.json", "vocabulary.json", "tokenizer.json"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text(each)
 
-    def digest() -> str:
-        return ModelFiles(tmp_path, tmp_path / "weights.safetensors", tmp_path / "eyes", tmp_path, None).digest
+    def compute_digest() -> str:
+        return ModelFiles(tmp_path, tmp_path / "weights.safetensors", tmp_path / "features", tmp_path, None).digest
 
-    before = digest()
-    assert digest() == before
+    before = compute_digest()
+    assert compute_digest() == before
     (tmp_path / name).write_text("another")
-    assert digest() != before
+    assert compute_digest() != before

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from hostile_exports import changed_agents, hostile_values, refreshed
+from hostile_exports import change_agents, refresh_digests, try_hostile_values
 from safetensors.torch import load_file, save_file
 
 import saywhich
@@ -16,12 +16,13 @@ DRAWN = 6
 
 
 @pytest.fixture
-def folder(exported, tmp_path):
-    shutil.copytree(exported, tmp_path / "out")
+def folder(exported_model, tmp_path):
+    shutil.copytree(exported_model, tmp_path / "out")
     return tmp_path / "out"
 
 
-def error_of(folder) -> str:
+def load_failing(folder) -> str:
+    """Load a model, which must fail, and return the one line of the error."""
     with pytest.raises(UserError) as caught:
         saywhich.load(folder)
     assert str(caught.value).isprintable()
@@ -30,7 +31,7 @@ def error_of(folder) -> str:
 
 def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
     saywhich.load(folder).caption([photos / "a.jpg"])  # imports the modules that are needed at first use
-    assert not [outcome for outcome in hostile_values(folder, photos / "a.jpg", DRAWN) if outcome]
+    assert not [outcome for outcome in try_hostile_values(folder, photos / "a.jpg", DRAWN) if outcome]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
         inner = inner[name]
     inner[key] = value
     path.write_text(checksummed_json(manifest))
-    refreshed(folder, path)
-    assert error_of(folder).startswith(f"{path}: {entry}")
+    refresh_digests(folder, path)
+    assert load_failing(folder).startswith(f"{path}: {entry}")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     ],
 )
 def test_arguments_of_weights_have_types_and_ranges(folder, entry, value, line):
-    with changed_agents(folder) as agents:
+    with change_agents(folder) as agents:
         agents["speaker"]["arguments"][entry] = value
     with pytest.raises(UserError, match=line):
         saywhich.load(folder)
@@ -81,11 +82,11 @@ def test_arguments_of_weights_have_types_and_ranges(folder, entry, value, line):
 def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
     path = folder / "vocabulary.json"
     path.write_text(json.dumps({"words": ["a", "UNK"]}))
-    refreshed(folder, path)
-    assert "the speaker's vocabulary has 8 words, and the files beside it have 2" in error_of(folder)
-    with changed_agents(folder) as agents:
+    refresh_digests(folder, path)
+    assert "the speaker's vocabulary has 8 words, and the files beside it have 2" in load_failing(folder)
+    with change_agents(folder) as agents:
         agents["speaker"]["kind"] = "DualEncoder"
-    assert "speaker is a DualEncoder, and must be one of Att2in" in error_of(folder)
+    assert "speaker is a DualEncoder, and must be one of Att2in" in load_failing(folder)
 
 
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
@@ -96,14 +97,14 @@ def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
     first = next(key for key, tensor in tensors.items() if tensor.is_floating_point())
     tensors[first].view(-1)[0] = number
     save_file(tensors, path)
-    refreshed(folder, path)
+    refresh_digests(folder, path)
     manifest = json.loads(listed.read_text())
     manifest["weights" if name == "network" else name]["sha256"] = json.loads((folder / "saywhich.json").read_text())[
         "files"
     ][f"features/{name}.safetensors"]
     listed.write_text(checksummed_json(manifest))
-    refreshed(folder, listed)
-    assert f"{path}: {first} is not a number, or infinite" in error_of(folder)
+    refresh_digests(folder, listed)
+    assert f"{path}: {first} is not a number, or infinite" in load_failing(folder)
 
 
 def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
@@ -111,7 +112,7 @@ def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")
     index.write_text(checksummed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
-    assert "leads outside" in error_of(folder)
+    assert "leads outside" in load_failing(folder)
     unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
     index.write_text(checksummed_json(whole | {"files": unlisted}))
-    assert error_of(folder).startswith(f"{index}: has no digest of vocabulary.json")
+    assert load_failing(folder).startswith(f"{index}: has no digest of vocabulary.json")

@@ -16,42 +16,44 @@ from saywhich.uploads import UploadLimits
 
 
 @pytest.fixture(scope="module")
-def served(repository):
-    with hostile.serving(repository / "models/psst_multinomial") as running:
+def page_server(repository):
+    with hostile.run_server(repository / "models/psst_multinomial") as running:
         yield running
 
 
-def test_small_files_of_many_pixels_take_bounded_memory(served):
-    for _, body in islice(hostile.bombs(2), 3):
-        status, content = served.post("/caption", body)
+def test_small_files_of_many_pixels_take_bounded_memory(page_server):
+    for _, body in islice(hostile.make_bombs(2), 3):
+        status, content = page_server.post("/caption", body)
         assert status in (200, 422), content
-    assert served.memory("VmHWM") < hostile.BOUND
-    assert served.memory() < 300, "freed memory goes back to the system"
+    assert page_server.memory("VmHWM") < hostile.BOUND
+    assert page_server.memory() < 300, "expected freed memory to return to the system"
 
 
-def test_a_model_that_is_named_many_times_is_refused_at_once(served):
-    photo = hostile.encoded((60, 40), "PNG")
+def test_a_model_that_is_named_many_times_is_refused_at_once(page_server):
+    photo = hostile.encode_image((60, 40), "PNG")
     for times, line in ((20_000, "a request has at most 4,000 values"), (2, "a model is named more than once")):
-        status, content = served.post("/caption", hostile.captioning([photo], models=["psst_multinomial"] * times))
+        status, content = page_server.post(
+            "/caption", hostile.make_caption_body([photo], models=["psst_multinomial"] * times)
+        )
         assert (status, json.loads(content)["detail"]) == (422, line)
 
 
-def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(served):
-    with hostile.held_uploads(served, 12) as clients:
-        assert served.post("/caption", hostile.honest())[0] == 200
-        assert served.memory("VmHWM") < hostile.BOUND
-        first, *others = (hostile.status_of(client) for client in clients[3:])
-    assert first in (0, 503), "those beyond the bound are refused at once"
-    assert set(others) <= {0, 408, 503}, "on a busy machine a client may have taken the place of one that was too slow"
+def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(page_server):
+    with hostile.hold_uploads(page_server, 12) as clients:
+        assert page_server.post("/caption", hostile.make_normal_body())[0] == 200
+        assert page_server.memory("VmHWM") < hostile.BOUND
+        first, *others = (hostile.read_status(client) for client in clients[3:])
+    assert first in (0, 503), "expected requests beyond the bound to be refused at once"
+    assert set(others) <= {0, 408, 503}, "on a busy machine a client may replace one that was too slow"
     assert 503 in (first, *others)
 
 
 def test_connections_that_never_complete_their_headers_keep_nobody_waiting(repository, capfd):
-    with hostile.serving(repository / "models/psst_multinomial", files=400) as served:
-        with hostile.half_requests(served, 600):
-            assert served.post("/caption", hostile.honest(), 60)[0] == 200
-        assert served.memory("VmHWM") < hostile.BOUND
-        assert capfd.readouterr().err == "", "no file too many was opened"
+    with hostile.run_server(repository / "models/psst_multinomial", files=400) as page_server:
+        with hostile.send_half_requests(page_server, 600):
+            assert page_server.post("/caption", hostile.make_normal_body(), 60)[0] == 200
+        assert page_server.memory("VmHWM") < hostile.BOUND
+        assert capfd.readouterr().err == "", "expected no error about too many open files"
 
 
 def test_hostile_json_is_a_short_line(server):
@@ -59,18 +61,18 @@ def test_hostile_json_is_a_short_line(server):
 
     connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=600)
     short = []
-    for address, body in hostile.hostile_bodies():
+    for address, body in hostile.make_hostile_bodies():
         connection.request("POST", address, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        short.append(hostile.hostile_outcome(address, body, answer.status, answer.read()))
+        short.append(hostile.check_hostile_answer(address, body, answer.status, answer.read()))
     connection.close()
     assert len(short) >= 72
     assert [each for each in short if each] == []
 
 
-def asked(app, body, receive_more, length=None):
-    """Return the messages that the application sends, called without a server."""
-    captions = []
+def call_app(app, body, receive_more, length=None):
+    """Call the application without a server, and return the messages that it sends."""
+    messages = []
     headers = [(b"host", b"localhost"), (b"content-length", str(length or len(body)).encode())]
     scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
     first = [{"type": "http.request", "body": body, "more_body": length is not None}]
@@ -79,52 +81,52 @@ def asked(app, body, receive_more, length=None):
         return first.pop() if first else await receive_more()
 
     async def send(message):
-        captions.append(message)
+        messages.append(message)
 
     asyncio.run(app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send))
-    return captions
+    return messages
 
 
-async def nothing():
+async def wait_forever():
     await asyncio.Event().wait()
 
 
 def test_a_stalled_request_is_ended(model):
-    answer = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
+    answer = call_app(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", wait_forever, length=1000)
     assert answer[0]["status"] == 408
 
 
 @pytest.mark.parametrize("left", [True, False])
 def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
-    """A client that leaves, or a limit of seconds that is over, ends the work at the next photo."""
+    """The work ends at the next photo after its client disconnects, or after its limit of seconds."""
     began, answered, captioned, queues = threading.Event(), threading.Event(), [], []
     own = Model.caption_features
 
-    def watched(self, *given, **options):
+    def caption_after_answer(self, *given, **options):
         captioned.append(began.set())
         assert answered.wait(600)
         return own(self, *given, **options)
 
-    def queue(seconds):
+    def make_queue(seconds):
         queues.append(RequestQueue(seconds))
         return queues[-1]
 
-    async def gone():
+    async def wait_and_disconnect():
         while not began.is_set():
             await asyncio.sleep(0.01)
         return {"type": "http.disconnect"}
 
-    monkeypatch.setattr(Model, "caption_features", watched)
-    monkeypatch.setattr("saywhich.server.RequestQueue", queue)
-    photo = base64.b64encode(hostile.encoded((60, 40), "PNG")).decode()
+    monkeypatch.setattr(Model, "caption_features", caption_after_answer)
+    monkeypatch.setattr("saywhich.server.RequestQueue", make_queue)
+    photo = base64.b64encode(hostile.encode_image((60, 40), "PNG")).decode()
     body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
     app = make_app({"model": model})
     queues[0]._seconds = 600 if left else 0.5
-    asked(app, body, gone if left else nothing)
+    call_app(app, body, wait_and_disconnect if left else wait_forever)
     answered.set()
     queues[0]._seconds = 600
-    assert asked(app, hostile.honest(), nothing)[0]["status"] == 200
-    assert len(captioned) <= 2, "a photo of the request that was given up, and the honest one"
+    assert call_app(app, hostile.make_normal_body(), wait_forever)[0]["status"] == 200
+    assert len(captioned) <= 2, "expected one photo of the abandoned request, and one of the honest request"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,6 @@ def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
     ],
 )
 def test_photos_times_models_times_candidates_and_pixels_together_are_bounded(model, limits, line):
-    body = hostile.captioning([hostile.encoded((60, 40), "PNG")] * 2)
-    texts = asked(make_app({"model": model}, limits=limits), body, nothing)
+    body = hostile.make_caption_body([hostile.encode_image((60, 40), "PNG")] * 2)
+    texts = call_app(make_app({"model": model}, limits=limits), body, wait_forever)
     assert (texts[0]["status"], json.loads(texts[1]["body"])["detail"]) == (422, line)

@@ -19,7 +19,7 @@ from pipeline.models.agent_files import load_agent
 from pipeline.runtime.checksums import checksummed_json
 
 FILMS = {"pca_dim": 5, "vector": "times", "frames": 3}
-SEEN = [
+FEATURE_OPTIONS = [
     {},
     {"pca_dim": 5, "vector": "mean_and_max", "horizontal_flip": True},
     FILMS,
@@ -27,20 +27,20 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize("options", SEEN)
+@pytest.mark.parametrize("options", FEATURE_OPTIONS)
 def test_a_photo_has_the_features_of_the_features_stage(tmp_path, options):
     data = make_repository(tmp_path, **options)
     model = saywhich.load(data / "models/psst_multinomial")
-    sight = model.extract_features([data / "images" / f"{i}.png" for i in range(12)])
+    features = model.extract_features([data / "images" / f"{i}.png" for i in range(12)])
     store = FeatureStore(data / "features/main")
     pooled, regions, mask = store.read(np.arange(12))
-    np.testing.assert_allclose(sight.pooled.numpy(), pooled, atol=2e-3)
-    np.testing.assert_allclose(sight.regions.numpy(), regions, atol=2e-3)
-    assert (sight.mask.numpy() == mask).all()
+    np.testing.assert_allclose(features.pooled.numpy(), pooled, atol=2e-3)
+    np.testing.assert_allclose(features.regions.numpy(), regions, atol=2e-3)
+    assert (features.mask.numpy() == mask).all()
     judge = make_judge(
         load_agent(data / "models/psst_multinomial/weights.safetensors", "listener"), store, model.device
     )
-    torch.testing.assert_close(sight.vectors, judge.encode_image(torch.arange(12)).cpu(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(features.vectors, judge.encode_image(torch.arange(12)).cpu(), atol=2e-3, rtol=0)
 
 
 def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
@@ -93,8 +93,8 @@ def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     scores = model.score(["a dog", "the red boat on the beach"], names)
     judge = model._judge()
-    heard = judge.encode_text(judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6))
-    np.testing.assert_allclose(scores, (heard @ model.extract_features(names).vectors.T).numpy(), atol=1e-6)
+    text_embeddings = judge.encode_text(judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6))
+    np.testing.assert_allclose(scores, (text_embeddings @ model.extract_features(names).vectors.T).numpy(), atol=1e-6)
     found = model.find("A dog!", names, top=2)
     assert [each.index for each in found] == (-scores[0]).argsort()[:2].tolist()
     assert found[0].score == pytest.approx(scores[0].max())
@@ -148,26 +148,26 @@ def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, pho
 
 
 def test_a_temperature_divides_the_logits_of_samples(model, photos):
-    def texts(temperature):
+    def sample_texts(temperature):
         found = model.caption(["a.jpg", "b.jpg"], samples=8, temperature=temperature)
         return [caption.candidates for caption in found]
 
     greedy = [caption.text for caption in model.caption(["a.jpg", "b.jpg"], beam=1)]
-    assert texts(1e-4) == [(text,) * 8 for text in greedy]
-    assert texts(1.0) != texts(1e-4)
-    assert texts(None) == texts(1.0)
+    assert sample_texts(1e-4) == [(text,) * 8 for text in greedy]
+    assert sample_texts(1.0) != sample_texts(1e-4)
+    assert sample_texts(None) == sample_texts(1.0)
     for wrong in (0, 1e-40, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"temperature {wrong:g}: give 0.000001 or more"):
-            texts(wrong)
+            sample_texts(wrong)
 
 
 def test_samples_depend_on_the_seed(model, photos):
-    def drawn(seed):
+    def draw_candidates(seed):
         return [caption.candidates for caption in model.caption(["a.jpg", "b.jpg"], samples=6, seed=seed)]
 
-    assert drawn(1) == drawn(1)
-    assert drawn(1)[1:] == [caption.candidates for caption in model.caption(["b.jpg"], samples=6, seed=1)]
-    assert drawn(1) != drawn(2)
+    assert draw_candidates(1) == draw_candidates(1)
+    assert draw_candidates(1)[1:] == [caption.candidates for caption in model.caption(["b.jpg"], samples=6, seed=1)]
+    assert draw_candidates(1) != draw_candidates(2)
 
 
 def test_one_photo_or_text_counts_as_a_list_of_one(model, photos):
@@ -242,11 +242,13 @@ def test_the_numpy_text_encoder_equals_the_listener(tmp_path, encoder):
 
     data = make_repository(tmp_path)
     folder = make_model(data, encoder, 3, encoder)
-    model, ear = saywhich.load(folder), TextEncoder.of(locate_model(folder))
+    model, text_encoder = saywhich.load(folder), TextEncoder.from_files(locate_model(folder))
     texts = ["a dog", "", "Red boat, on THE beach", "zebra", "a a a a a a", "a a a a a a a a dog"]
-    np.testing.assert_allclose(np.stack([ear(text) for text in texts]), model.encode_text(texts).numpy(), atol=1e-6)
-    assert ear.unknown("a Zebra on the moon") == ["zebra", "moon"]
-    big = dataclasses.replace(ear, weights={name: 1e4 * each for name, each in ear.weights.items()})
+    np.testing.assert_allclose(
+        np.stack([text_encoder(text) for text in texts]), model.encode_text(texts).numpy(), atol=1e-6
+    )
+    assert text_encoder.unknown("a Zebra on the moon") == ["zebra", "moon"]
+    big = dataclasses.replace(text_encoder, weights={name: 1e4 * each for name, each in text_encoder.weights.items()})
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # gates far from 0 overflow in exp
         assert np.isfinite(big("a dog")).all()

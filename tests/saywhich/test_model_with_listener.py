@@ -50,9 +50,9 @@ def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, 
         assert main(["caption", *paths, *options]) == 0
         rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
         judge = open_judge(clip)
-        seen = embed(judge, paths)
+        image_embeddings = embed(judge, paths)
         for own, row in enumerate(rows):
-            scores = judge.encode_texts(row["candidates"]) @ seen.T
+            scores = judge.encode_texts(row["candidates"]) @ image_embeddings.T
             margins = scores[:, own] - torch.cat([scores[:, :own], scores[:, own + 1 :]], 1).amax(1)
             assert margins[0] == pytest.approx(row["margin"], abs=1e-5)
             assert margins[0] >= margins.max() - 1e-6
@@ -100,13 +100,13 @@ def test_both_posteriors_use_the_given_listener(folder, clip, paths):
     with torch.no_grad():  # so that captions depend on the image
         model.speaker.logit.weight *= 8
         model.speaker.region.weight *= 8
-    ranked.listener.temperature = judge.temperature = 0.02  # unlike that of listeners trained here
-    seen = embed(judge, paths)
-    nearest = (seen @ seen.T).fill_diagonal_(-torch.inf).argmax(1).tolist()
+    ranked.listener.temperature = judge.temperature = 0.02  # unlike the temperature of the trained listeners
+    image_embeddings = embed(judge, paths)
+    nearest = (image_embeddings @ image_embeddings.T).fill_diagonal_(-torch.inf).argmax(1).tolist()
     features = model.extract_features(paths)
 
-    def wanted(at: int) -> str:
-        images = seen[[at, nearest[at]]].unsqueeze(0)
+    def generate_expected(at: int) -> str:
+        images = image_embeddings[[at, nearest[at]]].unsqueeze(0)
         speaker = RetrievalPragmaticDecoder(
             model.speaker.eval(),
             ALPHA,
@@ -120,7 +120,7 @@ def test_both_posteriors_use_the_given_listener(folder, clip, paths):
 
     options = {"among": paths, "pragmatic": ALPHA, "distractors": 1}
     by_listener = [str(each) for each in ranked.caption(paths, **options, posterior="listener")]
-    assert by_listener == [wanted(at) for at in range(3)]
+    assert by_listener == [generate_expected(at) for at in range(3)]
     plain = [str(each) for each in ranked.caption(paths)]
     assert by_listener != plain
     assert [str(each) for each in ranked.caption(paths, **options | {"pragmatic": 0.0})] == plain

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from saywhich_world import paint
-from watched_pages import watched_pages
+from watched_pages import watch_pages
 
 from saywhich.captioning_model import Caption
 from saywhich.contact_sheet import sheet_entry, write_sheet
@@ -15,7 +15,7 @@ SCREENS = {"wide": {"width": 1280, "height": 900}, "phone": {"width": 390, "heig
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """A contact sheet, and a page of retrieved photos."""
+    """Write a contact sheet and a page of retrieved photos; return their files by name."""
     folder = tmp_path_factory.mktemp("pages")
     files = [paint(folder / f"{'a-long-name' * 9 * number}{number}.png", number, (40, 60)) for number in range(3)]
     captions = [
@@ -33,7 +33,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["sheet", "found"])
 def test_axe_finds_no_fault_and_no_element_is_wider_than_the_screen(browser, pages, name, screen, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    with watched_pages(browser) as make_page:
+    with watch_pages(browser) as make_page:
         page = make_page(url := pages[name].as_uri(), viewport=SCREENS[screen], color_scheme=scheme)
         page.goto(url)
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")

@@ -46,11 +46,11 @@ def test_an_older_table_stays_until_the_new_one_is_complete(photos, model_option
     Path("said").write_text("old")
     own, captioned = Model.caption_features, []
 
-    def stopped(self, *given, **how):
+    def interrupt(self, *given, **how):
         captioned.append(Path("said").read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "caption_features", stopped)
+    monkeypatch.setattr(Model, "caption_features", interrupt)
     assert main(["caption", "a.jpg", option, "said", *model_option]) == 130
     assert (captioned, Path("said").read_text()) == (["old"], "old")
     assert [path.name for path in Path().glob(".*")] == []
@@ -76,7 +76,7 @@ def test_an_unwritable_output_is_reported_in_one_line(photos, model_option, caps
     assert told.startswith(("saywhich: ", f"{where}: "))
     assert told.count("\n") == 1
     assert ".part" not in told
-    assert Path("full").is_symlink(), "a device is no file that can be replaced"
+    assert Path("full").is_symlink(), "expected the device to stay"
 
 
 OWN = ["c.json", "d.json", "--images", "."]
@@ -166,7 +166,7 @@ def test_untrusted_names_are_one_line_each_and_no_formula(photos, model_option, 
 
 
 class SheetReader(HTMLParser):
-    """The tags and attributes of a contact sheet, and its texts by the tag that holds them."""
+    """A parser that collects the tags and addresses of a contact sheet, and its texts by tag."""
 
     def __init__(self):
         super().__init__()
@@ -252,7 +252,7 @@ def test_harmless_text_is_unchanged():
     assert csv_cell(-0.5) == -0.5
 
 
-def description_of(text):
+def make_description(text):
     """Return a description in which every text is `text`."""
     metric = {"name": text, "type": text, "value": 0.735123, "low": 0.7, "high": 0.8}
     data = {
@@ -267,7 +267,7 @@ def description_of(text):
     return about | {"metrics": [metric], "samples": [{"file": text, "caption": text}], "images": 40}
 
 
-def structure(text):
+def parse_structure(text):
     """Return the elements of Markdown, without their texts."""
     parser = MarkdownIt("commonmark").enable("table").enable("strikethrough")
     return [
@@ -281,13 +281,13 @@ def structure(text):
 
 @pytest.mark.parametrize("text", MARKUP)
 def test_a_model_card_shows_untrusted_texts_literally(text):
-    _, front, body = model_card(description_of(text)).split("---\n", 2)
+    _, front, body = model_card(make_description(text)).split("---\n", 2)
     plain = one_line(text)
     said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
-    assert sorted(said) == sorted(yaml.safe_load(model_card(description_of("x")).split("---\n")[1]))
+    assert sorted(said) == sorted(yaml.safe_load(model_card(make_description("x")).split("---\n")[1]))
     assert (said["license"], said["license_name"], said["datasets"]) == ("other", plain, [plain])
     assert result["metrics"] == [{"type": plain, "name": plain, "value": 0.7351}]
-    assert structure(body) == structure(model_card(description_of("x")).split("---\n", 2)[2])
+    assert parse_structure(body) == parse_structure(model_card(make_description("x")).split("---\n", 2)[2])
 
 
 @pytest.mark.parametrize("text", MARKUP)

@@ -30,16 +30,16 @@ def test_copies_of_an_image_are_no_distractors_of_it():
 
 
 @pytest.fixture
-def sure(model):
-    """The model, with a speaker that depends on the image."""
+def sharp_model(model):
+    """Return the model with larger weights, so that captions depend on the image."""
     with torch.no_grad():
         model.speaker.logit.weight *= 8
         model.speaker.region.weight *= 8
     return model
 
 
-def pragmatic_text(model, features, at, others):
-    """Return the best caption of a beam by the decoder itself, of one photo beside others."""
+def generate_pragmatic(model, features, at, others):
+    """Return the best caption of a beam for the photo `at`, with the photos `others` as distractors."""
     batches = [make_batch(features.select([other])) for other in others]
     distractors = DistractorBatches(batches, torch.ones(1, len(others), dtype=torch.bool))
     speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: distractors)
@@ -49,8 +49,8 @@ def pragmatic_text(model, features, at, others):
     return model.vocabulary.decode(tokens[0].tolist())
 
 
-def listener_text(model, features, at, other):
-    """Return the best caption of a beam by the listener's posterior, of one photo beside another."""
+def generate_by_listener(model, features, at, other):
+    """Return the best caption of a beam by the listener's posterior, with the photo `other` as distractor."""
     images = features.vectors[[at, other]].unsqueeze(0)
 
     def encode(tokens):
@@ -66,25 +66,27 @@ def listener_text(model, features, at, other):
     return model.vocabulary.decode(tokens[0].tolist())
 
 
-def test_pragmatic_captions_use_the_nearest_photos(sure, photos):
+def test_pragmatic_captions_use_the_nearest_photos(sharp_model, photos):
     paths = [str(photos / f"{name}.jpg") for name in "abc"]
-    features = sure.extract_features(paths)
+    features = sharp_model.extract_features(paths)
     scores = (features.vectors @ features.vectors.T).fill_diagonal_(-torch.inf)
-    found = sure.caption(paths, among=paths, pragmatic=ALPHA, distractors=1)
+    found = sharp_model.caption(paths, among=paths, pragmatic=ALPHA, distractors=1)
     nearest = scores.argmax(1).tolist()
-    wanted = [pragmatic_text(sure, features, at, [nearest[at]]) for at in range(3)]
+    wanted = [generate_pragmatic(sharp_model, features, at, [nearest[at]]) for at in range(3)]
     assert [str(each) for each in found] == wanted
-    plain = [str(each) for each in sure.caption(paths)]
-    assert [str(each) for each in sure.caption(paths, among=paths, pragmatic=0.0)] == plain
+    plain = [str(each) for each in sharp_model.caption(paths)]
+    assert [str(each) for each in sharp_model.caption(paths, among=paths, pragmatic=0.0)] == plain
     assert [str(each) for each in found] != plain
-    by_listener = sure.caption(paths, among=paths, pragmatic=ALPHA, distractors=1, posterior="listener")
-    assert [str(each) for each in by_listener] == [listener_text(sure, features, at, nearest[at]) for at in range(3)]
+    by_listener = sharp_model.caption(paths, among=paths, pragmatic=ALPHA, distractors=1, posterior="listener")
+    assert [str(each) for each in by_listener] == [
+        generate_by_listener(sharp_model, features, at, nearest[at]) for at in range(3)
+    ]
     assert [str(each) for each in by_listener] not in (plain, wanted)
-    both = sure.caption(paths[0], among=paths, pragmatic=ALPHA)
-    assert str(both[0]) == pragmatic_text(sure, features, 0, scores[0].argsort(descending=True)[:2].tolist())
+    both = sharp_model.caption(paths[0], among=paths, pragmatic=ALPHA)
+    assert str(both[0]) == generate_pragmatic(sharp_model, features, 0, scores[0].argsort(descending=True)[:2].tolist())
     assert both[0].of == 3
     with pytest.raises(UserError, match="give among"):
-        sure.caption(paths, pragmatic=1.0)
+        sharp_model.caption(paths, pragmatic=1.0)
 
 
 def test_the_command_prints_pragmatic_captions(repository, model, photos):

@@ -56,7 +56,7 @@ def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, 
 
 
 def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
-    host = "127.9.9.9"  # of this machine alone, and no other process uses it
+    host = "127.9.9.9"  # a loopback address that no other process uses
     with bind(host, 0) as taken:
         taken.listen()
         port = str(taken.getsockname()[1])
@@ -89,7 +89,7 @@ def test_a_damaged_sample_photo_is_skipped_with_a_line(tmp_path, capsys):
 
 
 def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repository, tmp_path, capsys):
-    """All models of a folder: those of the present data. A model that is named: an error that says what to do."""
+    """Only models of the present data are loaded from a folder; another model is an error if it is named."""
     data = tmp_path / "data"
     shutil.copytree(repository, data)
     old, own = make_model(data, "old", 2, known=True), data / "models/psst_multinomial"

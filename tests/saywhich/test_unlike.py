@@ -19,8 +19,8 @@ from saywhich.server import make_app
 
 @pytest.fixture(scope="module")
 def trained_model(tmp_path_factory) -> Path:
-    """A model of painted images."""
-    # the twelve images repeatedly, so that enough are held out for the training images' texture
+    """Return the folder of a model that was trained on painted images."""
+    # the twelve images are repeated, so that enough are held out for the training images' texture
     images = CaptionedImages([f"{n % 12}.png" for n in range(260)], 60, WORDS)
     data = make_repository(tmp_path_factory.mktemp("many"), images)
     return data / "models/psst_multinomial"
@@ -28,7 +28,7 @@ def trained_model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def noise(photos, trained_model) -> Path:
-    """In the working folder, a training image, and a photo that is unlike all of them."""
+    """Write a training image and a photo unlike all training images into the working folder; return the latter."""
     for photo in photos.iterdir():
         photo.unlink()
     Image.open(trained_model.parents[1] / "images/3.png").save(photos / "a.png")

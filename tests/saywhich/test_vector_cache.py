@@ -1,4 +1,4 @@
-"""The cache of photos' and captions' vectors: with any damage of it, a search finds the same as without one."""
+"""The cache of photos' and captions' vectors: a search with a damaged cache equals a search without one."""
 
 import os
 import random
@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from damaged import HOW, damage
-from full_disk import small_disk
+from damaged import DAMAGE_KINDS, damage_content
+from full_disk import mount_small_disk
 
 from saywhich import vector_cache
 from saywhich.vector_cache import VectorCache, gallery_vectors
@@ -21,14 +21,14 @@ SIZE, MODEL = 20, "a" * 64
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch) -> Path:
-    """The cache folder of one model."""
+    """Return the cache folder of one model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache/saywhich/photos" / MODEL[:32]
 
 
 @pytest.fixture
 def photos(tmp_path) -> list[Path]:
-    """Sixty files in two folders, of which ten have the content of others."""
+    """Write sixty files in two folders, of which ten have the content of others; return their paths."""
     for number in range(60):
         path = tmp_path / "photos" / str(number % 2) / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,33 +36,33 @@ def photos(tmp_path) -> list[Path]:
     return sorted((tmp_path / "photos").rglob("*.jpg"))
 
 
-def vector(content: str, model: str) -> np.ndarray:
+def make_vector(content: str, model: str) -> np.ndarray:
     return np.random.default_rng([*content.encode(), *model.encode()]).normal(size=SIZE).astype(np.float32)
 
 
 def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
     """Return the number of encoded photos, the names of the photos found, and their vectors."""
 
-    def look(paths):
+    def encode_photos(paths):
         for begin in range(0, len(paths), 16):
             part = paths[begin : begin + 16]
             contents = [Path(path).read_text() for path in part]
-            yield part, contents, np.stack([vector(content, model) for content in contents])
+            yield part, contents, np.stack([make_vector(content, model) for content in contents])
 
-    found = gallery_vectors(photos, model, SIZE, look)
+    found = gallery_vectors(photos, model, SIZE, encode_photos)
     assert len(found.files) == len(photos)
     assert found.contents == tuple(path.read_text() for path in photos)
     return found.encoded, [path.name for path in found.files], found.vectors
 
 
 def check(photos: list[Path], model: str = MODEL) -> int:
-    """Compare a search with what it is without a cache; how many photos were looked at."""
-    looked_at, _, found = search(photos, model)
-    np.testing.assert_array_equal(found, np.stack([vector(path.read_text(), model) for path in photos]))
-    return looked_at
+    """Compare a search with one without a cache, and return the number of encoded photos."""
+    encoded_count, _, found = search(photos, model)
+    np.testing.assert_array_equal(found, np.stack([make_vector(path.read_text(), model) for path in photos]))
+    return encoded_count
 
 
-@pytest.mark.parametrize("how", [*HOW, "zeroed", "removed"])
+@pytest.mark.parametrize("how", [*DAMAGE_KINDS, "zeroed", "removed"])
 def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, how):
     assert check(photos) == 60
     assert check(photos) == 0
@@ -77,10 +77,10 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, how
             if how == "removed":
                 path.unlink()
             else:
-                path.write_bytes(zeroed if how == "zeroed" else damage(how, whole, [other[path.name]], rng))
+                path.write_bytes(zeroed if how == "zeroed" else damage_content(how, whole, [other[path.name]], rng))
             check(photos)
             check(photos)
-            assert check(photos) == 0, f"{path.name}: {how} does not heal"
+            assert check(photos) == 0, f"{path.name}: {how} has not been rebuilt"
 
 
 @pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
@@ -98,32 +98,32 @@ def test_a_database_of_other_columns_is_rebuilt(photos, cache_folder, columns, c
 
 
 def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, cache_folder, monkeypatch, capsys):
-    def lines() -> list[str]:
+    def read_lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 
     assert check(photos[:30]) == 30
-    assert lines() == []
+    assert read_lines() == []
     monkeypatch.setattr(vector_cache, "SECONDS", 0.1)
     with sqlite3.connect(cache_folder / "vectors.sqlite", isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert check(photos) == 60
     other.close()
-    (line,) = lines()
+    (line,) = read_lines()
     assert "locked" in line
     monkeypatch.setattr(vector_cache, "LARGEST", 6 * 4096)
     monkeypatch.setattr(vector_cache, "_make_room", lambda own: None)
     assert check(photos) == 30
-    (line,) = lines()
+    (line,) = read_lines()
     assert "full" in line
     cache_folder.chmod(0o770)
     assert check(photos) == 60
-    (line,) = lines()
+    (line,) = read_lines()
     assert "others can write" in line
 
 
 def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, cache_folder, capsys):
     try:
-        with small_disk(tmp_path / "cache"):
+        with mount_small_disk(tmp_path / "cache"):
             assert check(photos[:30]) == 30
             disk = os.statvfs(tmp_path / "cache")
             used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
@@ -167,13 +167,13 @@ def test_a_modification_time_or_an_inode_of_more_than_63_bits_is_cached(photos, 
     os.utime(photos[0], (10**10, 10**10))  # the year 2286
     own = os.stat
 
-    def stat_of(path, **options):
+    def report_large_inode(path, **options):
         found = own(path, **options)
         if str(path) != str(photos[1]):
             return found
         return SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns, st_ino=2**64 - 5)
 
-    monkeypatch.setattr(vector_cache.os, "stat", stat_of)
+    monkeypatch.setattr(vector_cache.os, "stat", report_large_inode)
     assert check(photos) == 60
     assert check(photos) == 0
     os.utime(photos[0], (10**10 + 1, 10**10 + 1))

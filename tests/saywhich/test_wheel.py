@@ -24,15 +24,15 @@ SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "L
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE = {"torch", "numpy", "numba", "PIL", "safetensors", "pydantic", "annotated_types", "ruamel", "jinja2", "tqdm"}
 # a command in a process that finds neither the packages of any extra nor the clone's own
-ALONE = """
+WITHOUT_EXTRAS = """
 import sys
-class WithoutExtras:
+class ExtrasBlocker:
     def __init__(self, finder):
         self.finder = finder
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in sys.argv[1].split(","):
             return self.finder.find_spec(name, path, target)
-sys.meta_path[:] = map(WithoutExtras, sys.meta_path)
+sys.meta_path[:] = map(ExtrasBlocker, sys.meta_path)
 from saywhich.cli import main
 sys.exit(main(sys.argv[2:]))
 """
@@ -40,7 +40,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel of this working tree, built with the environment's setuptools."""
+    """Build the wheel of this working tree with the environment's setuptools, and return its path."""
     folder = tmp_path_factory.mktemp("build")
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -101,8 +101,8 @@ def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked_wheel):
             assert not [name for name in names if name.split(".")[0] == "pipeline"], f"{path}:{node.lineno}"
 
 
-def imported_packages() -> Iterator[str]:
-    """Yield names of the packages that any module imports."""
+def list_imported_packages() -> Iterator[str]:
+    """Yield the names of the packages that the modules import."""
     for path in (*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "saywhich").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -124,8 +124,8 @@ def test_every_imported_package_is_required_or_of_an_extra():
         "dvc_render",
         "grimp",
         "alembic",
-    }  # by pydantic, Jinja, DVC, MLflow …
-    assert set(imported_packages()) - own - brought - optional == BASE
+    }  # requirements of pydantic, Jinja, DVC, MLflow and others
+    assert set(list_imported_packages()) - own - brought - optional == BASE
 
 
 def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
@@ -149,39 +149,51 @@ def test_a_missing_package_of_an_extra_is_reported_in_one_line():
         raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
 
 
-def alone(unpacked_wheel: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run_without_extras(unpacked_wheel: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     blocked = ",".join(("pipeline", "stages", *(package for packages in EXTRAS.values() for package in packages)))
     environment = os.environ | {"PYTHONPATH": str(unpacked_wheel)}
-    command = [sys.executable, "-c", ALONE, blocked, *map(str, arguments)]
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, blocked, *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, exported, photos):
-    done = alone(unpacked_wheel, "caption", "--model", exported, photos / "a.jpg", "--among", photos, "--samples", 3)
+def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, exported_model, photos):
+    done = run_without_extras(
+        unpacked_wheel, "caption", "--model", exported_model, photos / "a.jpg", "--among", photos, "--samples", 3
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
-    done = alone(unpacked_wheel, "find", "--model", exported, "a dog", photos, "--html", photos / "found.html")
+    done = run_without_extras(
+        unpacked_wheel, "find", "--model", exported_model, "a dog", photos, "--html", photos / "found.html"
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
-    done = alone(unpacked_wheel, "serve", "--model", exported, "--port", "0")
+    done = run_without_extras(unpacked_wheel, "serve", "--model", exported_model, "--port", "0")
     assert (done.returncode, done.stderr) == (2, "uvicorn is not installed: pip install 'saywhich[serve]'\n")
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported, photos, tmp_path):
-    run = fresh_environment(wheel, "", tmp_path / "fresh")
-    done = run("saywhich", "caption", "--model", exported, photos / "a.jpg")
+def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported_model, photos, tmp_path):
+    run = make_environment(wheel, "", tmp_path / "fresh")
+    done = run("saywhich", "caption", "--model", exported_model, photos / "a.jpg")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exported, photos, tmp_path):
+def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exported_model, photos, tmp_path):
     """Neither the command nor its installation needs DVC, Snakemake or MLflow."""
-    run = fresh_environment(wheel, "[judge]", tmp_path / "fresh")
+    run = make_environment(wheel, "[judge]", tmp_path / "fresh")
     (tmp_path / "said.json").write_text('{"a": "a dog", "b": "a red boat", "c": "the beach"}')
-    given = (tmp_path / "said.json", "--images", photos, "--judge", exported, "--references", tmp_path / "said.json")
+    given = (
+        tmp_path / "said.json",
+        "--images",
+        photos,
+        "--judge",
+        exported_model,
+        "--references",
+        tmp_path / "said.json",
+    )
     done = run("saywhich", "judge", *given, "--html", tmp_path / "judged.html", "--json", tmp_path / "judged.json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("3 images, 3 captions; 95 % intervals")
@@ -189,10 +201,11 @@ def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exporte
     assert (tmp_path / "judged.html").stat().st_size > 10_000
 
 
-def fresh_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Make an environment with the wheel, and run its programs. Skip the test where no index can be reached.
+def make_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Make an environment with the wheel, and return a function that runs its programs.
 
-    uv resolves the wheel's requirements as `make setup` does: from its index, or a machine's own wheels.
+    The test is skipped where no index can be reached. As in `make setup`, uv resolves the wheel's requirements
+    from its index, or from wheels of the machine.
     """
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
         pytest.skip("uv is not installed")

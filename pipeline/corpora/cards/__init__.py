@@ -54,7 +54,7 @@ class ArchiveSource(CardSource):
         return expected - math.floor(round(expected * self.missing, 6))  # 0.29 × 100 is 28.999999999999996
 
     @model_validator(mode="after")
-    def _checkable(self) -> Self:
+    def _check_archive(self) -> Self:
         if self.url and not (self.bytes and self.sha256):
             raise ValueError("an archive with a url needs bytes and sha256; without them, leave out the url")
         if not self.url and not self.where:

@@ -69,7 +69,7 @@ def _draw_negatives(answers: Tensor, human: Tensor, count: int, numbers: BatchRa
     if not count:
         return answers[:, :0]
     other = answers != human
-    order = numbers.like(other.float()).masked_fill(~other, -1.0)
+    order = numbers.rand_like(other.float()).masked_fill(~other, -1.0)
     return answers.gather(1, order.topk(min(count, answers.shape[1]), 1).indices)
 
 

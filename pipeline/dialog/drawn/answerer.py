@@ -91,7 +91,7 @@ NOTHING_ELSE = TrueAnswers("nothing", ("nothing else", "that's it"), ("that's al
 def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, style: AnswererStyle) -> str:
     """Return a random answer in the given style."""
     if question.kind in GUESSES and rng.random() < 0.4:
-        return _in_style(pick(rng, GUESSES[question.kind]), style)
+        return _apply_style(pick(rng, GUESSES[question.kind]), style)
     if question.kind in GUESSES or rng.random() < style.hedges:
         return pick(rng, HEDGES)
     options = replies(true_answers(scene, question, style.digits, style.grey), style)
@@ -105,7 +105,7 @@ def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
     questions, hedges have HEDGE_RELEVANCE.
     """
     if question.kind in GUESSES:
-        guesses = {_in_style(text, style): GUESS_RELEVANCE for text in GUESSES[question.kind] for style in WORDINGS}
+        guesses = {_apply_style(text, style): GUESS_RELEVANCE for text in GUESSES[question.kind] for style in WORDINGS}
         return guesses | dict.fromkeys(HEDGES, 1.0)
     relevances = dict.fromkeys(HEDGES, HEDGE_RELEVANCE)
     for digits, grey in product((False, True), repeat=2):
@@ -118,13 +118,13 @@ def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
 def replies(answers: TrueAnswers, style: AnswererStyle) -> WeightedTexts:
     """Return all wordings of `answers` in the given style, with weights."""
     short, longer, whole = STYLES[style.length]
-    head = _in_style(answers.short, style)
+    head = _apply_style(answers.short, style)
     after = [f"{head} {text}" if answers.short in ("yes", "no") else text for text in answers.longer]
     wordings = [(head, short)] + [(text, longer / len(after)) for text in after]
     return wordings + [(text, whole / len(answers.whole)) for text in answers.whole]
 
 
-def _in_style(text: str, style: AnswererStyle) -> str:
+def _apply_style(text: str, style: AnswererStyle) -> str:
     """Return the style's word for yes or no, and any other text unchanged."""
     return {"yes": style.yes, "no": style.no}.get(text, text)
 

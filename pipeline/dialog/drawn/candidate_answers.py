@@ -41,7 +41,7 @@ class CandidatePool:
         self._idf = np.log(len(texts) / np.array([frequencies[word] for word in words]))
         vectors = np.stack([self._vector(text) for text in texts])
         self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
-        self.plausible = cache(self._plausible)
+        self.plausible = cache(self._draw_plausible)
 
     def candidates(
         self,
@@ -73,7 +73,7 @@ class CandidatePool:
         options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
         return options, options.index(truth)
 
-    def _plausible(self, question: str) -> list[str]:
+    def _draw_plausible(self, question: str) -> list[str]:
         """Return answers to the most similar questions, with repetitions: at most 2 · SIMILAR."""
         vector, answers = self._vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):

@@ -32,7 +32,7 @@ from pipeline.dialog.drawn.dialog_words import (
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import SceneCaption
-from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, pick, stream
+from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, make_generator, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
@@ -74,7 +74,7 @@ def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) 
 
     The questioner does not ask for facts that `caption` states; `DialogState.ask` names the exceptions.
     """
-    rng = stream(seed, index, STREAM)
+    rng = make_generator(seed, index, STREAM)
     state, style = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
     rounds: list[DialogRound] = []
     while len(rounds) < ROUNDS:

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer
-from pipeline.worlds.scenes.scene_facts import Scene, stream
+from pipeline.worlds.scenes.scene_facts import Scene, make_generator
 
 RIVALS = 30
 ANSWERS = 90  # answers from which rivals are drawn
@@ -37,7 +37,7 @@ class RivalAnswers:
 
     def _draw_answers(self, kind: str, asked: str, category: str, count: int) -> list[str]:
         """Return ANSWERS answers about things of a category and a count (0: any), or about scenes; [] if none fit."""
-        rng = stream(self._seed, zlib.crc32(f"{kind} {asked} {category} {count}".encode()), STREAM)
+        rng = make_generator(self._seed, zlib.crc32(f"{kind} {asked} {category} {count}".encode()), STREAM)
         questions = []
         for scene in self._scenes:
             things = [i for i, thing in enumerate(scene.things) if thing.category == category]

@@ -15,7 +15,7 @@ from pipeline.dialog.drawn.rival_answers import RivalAnswers
 from pipeline.runtime.files import write_atomically
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneCaption, describe_scene
-from pipeline.worlds.scenes.scene_facts import Scene, pick, stream
+from pipeline.worlds.scenes.scene_facts import Scene, make_generator, pick
 
 DIALOGS, RELEVANCE = "dialogs_{}.json", "relevance_{}.json"  # by split
 FILES = tuple(name.format(split) for split in ("train", "val", "test") for name in (DIALOGS, RELEVANCE))
@@ -45,7 +45,7 @@ def write_scene_dialogs(
         for i in numbers:
             scene, described = drawn[i]
             caption, rounds = _dialog_about(seed, i, scene, described)
-            rng, written = stream(seed, i, CHOICE), []
+            rng, written = make_generator(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
                 relevance_of = relevance(scene, question)
                 true = [text for text, value in relevance_of.items() if value == 1.0]
@@ -78,7 +78,7 @@ def _dialog_about(
 ) -> tuple[str, list[DialogRound]]:
     """Return the first caption of a dialog about image `index`, and its rounds."""
     scene = scene or sample_scene(seed, index)
-    caption = pick(stream(seed, index, CAPTION), described or describe_scene(scene, seed, index))
+    caption = pick(make_generator(seed, index, CAPTION), described or describe_scene(scene, seed, index))
     return " ".join(caption.tokens), generate_dialog(scene, caption, seed, index)
 
 

@@ -28,7 +28,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     for first in range(0, len(batch), step):
         rows = torch.arange(first, min(first + step, len(batch)), device=batch.device)
         # each distinct text of a round is scored once, so that equal texts have exactly equal scores
-        pairs, pair_of_option = _distinct_options(rounds.options[rows])
+        pairs, pair_of_option = _find_distinct_options(rounds.options[rows])
         questions = rows[pairs[:, 0]]
         part = replace(batch, images=batch.images[questions], captions=rounds.answers[pairs[:, 1]])
         message = teacher_force(speaker, part, encoded=encoded[questions])
@@ -46,7 +46,7 @@ def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     return (discriminator.encode_question(batch) @ answers.T).gather(1, rounds.options)
 
 
-def _distinct_options(options: Tensor) -> tuple[Tensor, Tensor]:
+def _find_distinct_options(options: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct pairs (M, 2) of a row and an option of `options` (n, O), and each option's pair (n, O)."""
     rows = torch.arange(len(options), device=options.device).unsqueeze(1).expand_as(options)
     pairs, pair_of_option = torch.stack([rows, options], -1).flatten(0, 1).unique(dim=0, return_inverse=True)

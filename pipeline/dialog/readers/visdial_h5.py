@@ -141,9 +141,9 @@ def _read_split(file: h5py.File, name: str, images: list[str], words: int, path:
             like = f"ans_{name}" if key == "opt_list" else f"ques_{name}"
             raise UserError(f"{path}: {key}_{name} has the size {found}, but {like} has {wanted}")
     for first, index in product((0, 1), repeat=2):
-        if _consistent(options - first, truth - index, listed, answers):
+        if _is_consistent(options - first, truth - index, listed, answers):
             return _Split(images, captions, questions, answers, options - first, truth - index, listed)
-    at = _first_wrong(options, truth, listed, answers)
+    at = _find_first_wrong(options, truth, listed, answers)
     in_range = options.min() >= 0 and options.max() <= len(listed) and truth.min() >= 0
     if at is None or not in_range or truth.max() > options.shape[2]:
         raise UserError(
@@ -181,26 +181,26 @@ def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Pat
         raise UserError(f"{path}, {place}: {name} says {lengths[at]} words, and {words[at]} are there{limit}")
 
 
-def _consistent(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> bool:
+def _is_consistent(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> bool:
     """Return whether all indices are in range and every option `truth` is the human answer."""
     if min(options.min(), truth.min()) < 0 or options.max() >= len(listed) or truth.max() >= options.shape[2]:
         return False
-    return not _wrong(options, truth, listed, answers).any()
+    return not _mask_wrong_rounds(options, truth, listed, answers).any()
 
 
-def _wrong(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def _mask_wrong_rounds(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """Return a mask (N, R) of the rounds whose option `truth` is not the human answer."""
     chosen = listed[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
     return (_words_first(chosen) != _words_first(answers)).any(-1)
 
 
-def _first_wrong(
+def _find_first_wrong(
     options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray
 ) -> tuple[int, int] | None:
     """Return the dialog and round of the first wrong answer at the more probable base; None without one."""
     base = int(truth.max() >= options.shape[2] or options.max() >= len(listed))
     options, truth = np.clip(options - base, 0, len(listed) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
-    places = np.argwhere(_wrong(options, truth, listed, answers))
+    places = np.argwhere(_mask_wrong_rounds(options, truth, listed, answers))
     return (int(places[0, 0]), int(places[0, 1])) if len(places) else None
 
 

@@ -46,7 +46,7 @@ class GradientResults:
         """Return the numbers of samples, ascending."""
         return sorted(self.rows["samples"].unique().tolist())
 
-    def of(self, samples: int) -> list[dict[str, Any]]:
+    def select_rows(self, samples: int) -> list[dict[str, Any]]:
         """Return the rows with `samples` samples and the hinge as score."""
         return self.rows.query("samples == @samples and score == @HINGE").to_dict("records")
 
@@ -102,7 +102,7 @@ def _accuracy_table(results: GradientResults) -> Table:
     rows = results.rows[results.rows["score"] == HINGE]
     costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
     samples = results.samples[len(results.samples) // 2]  # a number that every estimator has
-    shown = results.of(samples)
+    shown = results.select_rows(samples)
 
     def cost(k: int) -> TableColumn:
         return TableColumn(f"K={k}", "variance × ms", lambda row: format_number(costs.get((row["words"], k)), 0))
@@ -165,7 +165,7 @@ def plane_panels(results: GradientResults) -> list[PlotPanel]:
     styles, panels = estimator_styles(results.rows["name"]), []
     for samples in (results.samples[0], results.samples[-1]):
         spots: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
-        for row in results.of(samples):
+        for row in results.select_rows(samples):
             x, y = row["bias"], row["variance"] ** 0.5
             words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
             spots[row["name"]].append(PlotPoint(x, y, words))

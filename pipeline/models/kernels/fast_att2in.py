@@ -70,7 +70,7 @@ class FastAtt2in:
         """Run teacher forcing like `plain`, without computation after a caption's EOS."""
         tokens, plain = batch.captions, self.plain
         columns = tokens.shape[1]
-        order, batch_sizes = _longest_first(caption_mask(tokens))
+        order, batch_sizes = _order_by_length(caption_mask(tokens))
         places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
         state = self.select(self.begin(batch, encoded, drop, 1), order)
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[places])
@@ -126,6 +126,6 @@ def _bias(plain: Att2in) -> Tensor:
     return plain.from_word.bias + plain.from_state.bias + F.pad(plain.from_regions.bias, (3 * plain.hidden, 0))
 
 
-def _longest_first(mask: Tensor) -> tuple[Tensor, list[int]]:
+def _order_by_length(mask: Tensor) -> tuple[Tensor, list[int]]:
     """Return the order of captions by length (N,), longest first, and the number of captions with a token per step."""
     return mask.sum(1).argsort(descending=True, stable=True), [rows for rows in mask.sum(0).tolist() if rows]

@@ -17,7 +17,7 @@ class PackedOrder(NamedTuple):
 
 
 def pack_texts(lengths: Tensor, steps: int) -> PackedOrder:
-    """Return the order of the first `lengths` (N,) ≥ 1 inputs of N texts with `steps` inputs each."""
+    """Return the packed order of N texts with `steps` inputs each, of which text n uses the first `lengths[n]` ≥ 1."""
     order = lengths.argsort(descending=True)
     batch_sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1)
     places = torch.cat([order[:rows] * steps + t for t, rows in enumerate(batch_sizes.tolist())])

@@ -95,7 +95,7 @@ class StepTape:
         shares, attended = self.shares(query, images)
         chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
         arrays = _arrays(gates, chosen, c, after, h)
-        _in_parallel(images, lambda rows: loops.lstm_forward(rows, *arrays))
+        _run_in_parallel(images, lambda rows: loops.lstm_forward(rows, *arrays))
         return h, after, shares, attended
 
     def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +103,7 @@ class StepTape:
         n, (_, regions, hidden) = len(query), self.regions.shape
         shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
         arrays = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
-        _in_parallel(images, lambda rows: loops.attention_forward(rows, *arrays))
+        _run_in_parallel(images, lambda rows: loops.attention_forward(rows, *arrays))
         return shares, attended
 
     def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class StepTape:
             loops.attention_backward(rows, *arrays, grad_attention.numpy())
             return grad_attention
 
-        for part in _in_parallel(images, back):
+        for part in _run_in_parallel(images, back):
             self.grad_attention += part
         return grad_query
 
@@ -196,7 +196,7 @@ class _Step(Function):
         steps, weights = ctx.steps, ctx.steps.weights
         grad_gates, grad_c = torch.empty_like(gates), torch.empty_like(c)
         arrays = _arrays(gates, c, after, grad_h.contiguous(), grad_after.contiguous(), grad_gates, grad_c)
-        _in_parallel(images, lambda rows: loops.lstm_backward(rows, *arrays))
+        _run_in_parallel(images, lambda rows: loops.lstm_backward(rows, *arrays))
         grad_attended = grad_gates[:, 3 * h.shape[1] :] @ weights.attended
         grad_query = steps.shares_back(query, images, shares, grad_attended)
         steps.records.append(_StepRecord(images, shares, h, attended, grad_attended, grad_gates, grad_query))
@@ -208,7 +208,7 @@ def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
     return tuple(tensor.detach().numpy() for tensor in tensors)
 
 
-def _in_parallel(images: Tensor, call: Callable[[tuple[int, int]], Result]) -> list[Result]:
+def _run_in_parallel(images: Tensor, call: Callable[[tuple[int, int]], Result]) -> list[Result]:
     """Return the results of `call` on parts of the n captions, one part per thread of torch; `images` is (n,)."""
     threads, n = min(torch.get_num_threads(), len(images)), len(images)
     if threads == 1:

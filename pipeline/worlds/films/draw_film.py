@@ -13,7 +13,7 @@ from PIL import Image
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import actor_state, box_of, times
 from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, put, rain
-from pipeline.worlds.scenes.scene_facts import atmosphere, stream
+from pipeline.worlds.scenes.scene_facts import atmosphere, make_generator
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 SHADOW_HEIGHT = 0.02  # largest height above the ground at which an actor has a shadow, as a fraction of the image
@@ -27,7 +27,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
     """
     scene, side = film.scene, size * SUPERSAMPLING
     number, air = scene.neighbourhood, atmosphere(scene)
-    backdrop = draw_backdrop(replace(scene, things=()), side, stream(seed, number, 11))
+    backdrop = draw_backdrop(replace(scene, things=()), side, make_generator(seed, number, 11))
     layer = lru_cache(partial(_layer, film, seed, side))
     drawn = []
     for frame, time in enumerate(times(frames)):
@@ -42,7 +42,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
                 thing = replace(scene.things[i], place="air") if in_the_air else scene.things[i]
                 put(picture, layer(i, state.pose, state.facing), thing, box, air)
         if air == "rainy":
-            rain(picture, stream(seed, number * 1000 + frame, 13))
+            rain(picture, make_generator(seed, number * 1000 + frame, 13))
         drawn.append(picture.reduce(SUPERSAMPLING))
     return drawn
 
@@ -52,7 +52,7 @@ def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> 
     thing, track = film.scene.things[i], film.tracks[i]
     posed = replace(thing, pose=pose, facing=facing)
     height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
-    rng = stream(seed, film.scene.neighbourhood * 10 + i, 12)
+    rng = make_generator(seed, film.scene.neighbourhood * 10 + i, 12)
     return draw_object(posed, height, atmosphere(film.scene), rng)
 
 

@@ -24,7 +24,7 @@ from pipeline.worlds.scenes.scene_captions import (
     sentence,
     sky_phrase,
 )
-from pipeline.worlds.scenes.scene_facts import pick, stream
+from pipeline.worlds.scenes.scene_facts import make_generator, pick
 from pipeline.worlds.scenes.scene_words import IT_IS, WEATHER
 
 SHORTEST, LONGEST = 4, 18  # words of a caption
@@ -80,7 +80,7 @@ def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[
 
     Raises RuntimeError if 1,000 attempts yield too few.
     """
-    rng = stream(seed, index, 14)
+    rng = make_generator(seed, index, 14)
     written: list[SceneCaption] = []
     for _ in range(1000):
         caption = _write(film, rng)

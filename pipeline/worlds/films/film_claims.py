@@ -73,9 +73,11 @@ class FilmClaims:
         self._categories, self._category = _encode(categories)
         self._kinds, self._kind = _encode(kinds)
 
-    def of(self, caption: str) -> dict[Fact, np.ndarray]:
+    def check(self, caption: str) -> dict[Fact, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in each film."""
-        claims = {claim: truth for claim, truth in self._scene_claims.of(caption).items() if claim[0] not in SCENE_ONLY}
+        claims = {
+            claim: truth for claim, truth in self._scene_claims.check(caption).items() if claim[0] not in SCENE_ONLY
+        }
         parsed = parse_film_caption(caption)
         for mention in parsed.events:
             claims["event", mention.meanings, mention.categories] = np.isfinite(self._starts_of(mention)[0])

@@ -84,7 +84,7 @@ def _film_record(record: dict[str, Any]) -> FilmRecord:
     objects = record["objects"]
     tracks = tuple(Track(**thing.pop("track")) for thing in objects)
     events = tuple(tuple(Event(**event) for event in thing.pop("events")) for thing in objects)
-    film = Film(Scene.of(record), record["story"], record["order"], tracks, events)
+    film = Film(Scene.from_record(record), record["story"], record["order"], tracks, events)
     views = (
         ActorView(box["frame"], box["actor"], box["pose"], box["facing"], tuple(box["box"])) for box in record["boxes"]
     )

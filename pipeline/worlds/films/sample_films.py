@@ -28,7 +28,7 @@ from pipeline.worlds.films.film_world import (
     rest,
 )
 from pipeline.worlds.scenes.sample_scenes import VariedFact, combinations, horizon_and_shore, scenery
-from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, pick, stream
+from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, make_generator, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
 STORIES = {"solo": 0.5, "both": 0.27, "joint": 0.23}  # shares of neighbourhoods; joint: one of JOINT
@@ -75,7 +75,7 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
 
     Any two of them differ in one or two facts.
     """
-    rng = stream(seed, number, 10)
+    rng = make_generator(seed, number, 10)
     setting = pick(rng, tuple(SETTINGS))
     weather, light = pick(rng, tuple(CONDITIONS), tuple(CONDITIONS.values()))
     kind = pick(rng, tuple(STORIES), tuple(STORIES.values()))

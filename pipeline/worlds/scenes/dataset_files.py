@@ -22,7 +22,7 @@ from pipeline.runtime import signals
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.folders import atomic_folder
-from pipeline.runtime.locks import exclusive
+from pipeline.runtime.locks import hold_lock
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
@@ -90,7 +90,7 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
     ):
         raise UserError(f"{root}: holds files other than a drawn data set's and would be replaced; move it away first")
     place = root.resolve()  # "." has no name
-    with exclusive(place.with_name(f".{place.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
+    with hold_lock(place.with_name(f".{place.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
         (part / "images").mkdir()
         yield part
         write_checksums(part)

@@ -100,7 +100,7 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
     things = scene.things
-    fitting = [_best_matches(mention, scene) for mention in parsed.mentions]
+    fitting = [_find_best_matches(mention, scene) for mention in parsed.mentions]
     for mention, fits in zip(parsed.mentions, fitting, strict=True):
         for claim in mention.claims:
             key: Fact = (*claim, mention.categories)
@@ -161,7 +161,7 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
         yield from ((kind, value) for value in scene_values(scene, kind))
 
 
-def _best_matches(mention: Mention, scene: Scene) -> list[int]:
+def _find_best_matches(mention: Mention, scene: Scene) -> list[int]:
     """Return the things that a noun may name: those for which most of its claims are true."""
     fits = {
         i: sum(_is_true_of(claim, mention, thing, scene) for claim in mention.claims)

@@ -187,7 +187,7 @@ class _Parser:
     def _noun(self, entry: LexiconEntry) -> None:
         here = len(self.mentions)
         self.mentions.append((entry.values, {}))
-        number = frozenset("1") if not entry.plural else _at_least(2)
+        number = frozenset("1") if not entry.plural else _list_from(2)
         implied = [(ParsedClaim("size", frozenset((entry.size,))), self.span)] if entry.size else []
         if not any(claim.kind == "count" for claim, _ in self.waiting):
             implied.append((ParsedClaim("count", number), self.article or self.span))
@@ -279,7 +279,7 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
         yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
     for text, kind, number, _ in (word for words in w.COUNTS.values() for word in words):
         if text != "a":
-            numbers = _at_least(number) if kind == "at_least" else [str(number)]
+            numbers = _list_from(number) if kind == "at_least" else [str(number)]
             yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
     for key, texts in w.VERBS.items():
         for words in map(str.split, texts):
@@ -287,13 +287,13 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
             yield "verb", words[:1], key.split(":")[-1]
     for setting, places in w.PLACES.items():
         for text, _, landmark in places:
-            yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
-    yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
+            yield ("scenery", _strip_glue(text), landmark) if landmark else ("setting", _strip_glue(text), setting)
+    yield from (("setting", _strip_glue(text), setting) for setting, texts in w.SCENES.items() for text in texts)
     # every farm has grass, although annotators mention it only where an animal eats it
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
     for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
         value = weather if light == "day" else light
-        for words in map(_bare, texts):
+        for words in map(_strip_glue, texts):
             yield "weather", words, value
             yield "weather", [word for word in words if word != "is"], value  # the sun setting
             if words[-1] == "sky":
@@ -314,7 +314,7 @@ def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
     return entries
 
 
-def _bare(text: str) -> list[str]:
+def _strip_glue(text: str) -> list[str]:
     """Return the words of a phrase without the glue at both ends: in front of some trees → trees."""
     words = text.split()
     while words[0] in GLUE:
@@ -324,7 +324,7 @@ def _bare(text: str) -> list[str]:
     return words
 
 
-def _at_least(number: int) -> frozenset[str]:
+def _list_from(number: int) -> frozenset[str]:
     return frozenset(str(n) for n in range(number, MAX_OBJECTS + 1))
 
 

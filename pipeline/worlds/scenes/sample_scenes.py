@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.worlds.scenes.layout import place
-from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, overlap, pick, stream
+from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, make_generator, overlap, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
 THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
@@ -57,7 +57,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     Any two of them differ in one or two of the varied facts. Positions, facing, and the facts that depend on positions
     differ at random.
     """
-    rng = stream(seed, number, 0)
+    rng = make_generator(seed, number, 0)
     setting = pick(rng, tuple(SETTINGS))
     weather, light = pick(rng, tuple(CONDITIONS), tuple(CONDITIONS.values()))
     wanted = pick(rng, tuple(THINGS), tuple(THINGS.values()))
@@ -117,7 +117,7 @@ def _arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
 
 def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
     """Draw two facts in which the neighbourhood's scenes differ; [] if the drawn facts do not have enough values."""
-    possible = list(_possible(things))
+    possible = list(_list_possible_facts(things))
     weights = [WEIGHTS[fact.name] * (LESS_SALIENT if fact.thing == 1 else 1.0) for fact in possible]
     first, second = pick(rng, possible, weights), pick(rng, possible, weights)
     same = (first.name, first.thing) == (second.name, second.thing)
@@ -130,7 +130,7 @@ def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> lis
     return [fact.some(rng, number) for fact, number in chosen]
 
 
-def _possible(things: Sequence[Thing]) -> Iterator[VariedFact]:
+def _list_possible_facts(things: Sequence[Thing]) -> Iterator[VariedFact]:
     """Yield every fact of the first two things in which scenes can differ, with all its values."""
     for i, thing in enumerate(things[:2]):
         category = CATEGORIES[thing.category]

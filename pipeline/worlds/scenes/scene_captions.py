@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.worlds.scenes import scene_words as w
-from pipeline.worlds.scenes.scene_facts import Scene, pick, relation_holds, stream
+from pipeline.worlds.scenes.scene_facts import Scene, make_generator, pick, relation_holds
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
@@ -95,7 +95,7 @@ class CaptionPlan:
 
 def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> list[SceneCaption]:
     """Return `captions` distinct captions of `scene`, which is image `index`; they depend on the arguments alone."""
-    rng = stream(seed, index, 2)
+    rng = make_generator(seed, index, 2)
     written: list[SceneCaption] = []
     for _ in range(1000):
         plan = _plan(scene, rng)

@@ -32,7 +32,7 @@ class SceneClaims:
         self._scene = cache(self._judge_scene)
         self._loose = cache(self._judge_loose)
 
-    def of(self, caption: str) -> dict[Fact, np.ndarray]:
+    def check(self, caption: str) -> dict[Fact, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in the scenes, as `check_claims` does for one."""
         parsed = parse_scene_caption(caption)
         claims: dict[Fact, np.ndarray] = {}

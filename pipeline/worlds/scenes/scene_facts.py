@@ -57,7 +57,7 @@ class Scene:
         return facts
 
     @classmethod
-    def of(cls, record: dict[str, Any]) -> Scene:
+    def from_record(cls, record: dict[str, Any]) -> Scene:
         """Return the scene of a `record`.
 
         Other keys of the record are ignored. A missing key, or another key of a thing, raises KeyError or TypeError.
@@ -76,7 +76,7 @@ def read_facts(path: Path) -> dict[str, Scene]:
     Raises UserError if the file cannot be read, a line lacks facts, or an image id occurs twice. Types and ranges of
     the values are not checked.
     """
-    return read_drawn(path, "scene", Scene.of)
+    return read_drawn(path, "scene", Scene.from_record)
 
 
 def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
@@ -109,7 +109,7 @@ def atmosphere(scene: Scene) -> str:
     return scene.weather if scene.light == "day" else scene.light
 
 
-def stream(seed: int, index: int, purpose: int) -> np.random.Generator:
+def make_generator(seed: int, index: int, purpose: int) -> np.random.Generator:
     """Return the random generator for one purpose, such as captions, of the image or neighbourhood `index`.
 
     Its random numbers depend on the three arguments alone.

@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.bootstrap import _resampled_metrics, bleu_from_counts, draw_resamples, interval, resample
+from pipeline.analysis.bootstrap import _resample_metrics, bleu_from_counts, draw_resamples, interval, resample
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.errors import UserError
@@ -13,11 +13,11 @@ from pipeline.errors import UserError
 COUNTS = np.array([[4, 5, 4, 3, 2, 1, 3, 1, 1, 0], [6, 5, 6, 5, 4, 3, 6, 4, 3, 2]])
 
 
-def read(world):
+def read_world(world):
     return read_results(world.sweep, world.evaluations, first=("mle",))
 
 
-def run_of(results, method, **settings):
+def find_run(results, method, **settings):
     (found,) = [
         run for run in results.runs
         if run.method == method and all(run.settings.get(key) == value for key, value in settings.items())
@@ -55,39 +55,39 @@ def test_bleu_by_hand():
     assert bleu_from_counts(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
     # 4 words of 5: penalty e^(1 − 5/4)
     assert bleu_from_counts(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
-    # 6 words of 5: longer than the reference is no gain
+    # 6 words of 5: a caption longer than the reference has no penalty
     assert bleu_from_counts(COUNTS[1])[0] == pytest.approx(1.0)
     assert bleu_from_counts(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
 
 
 def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
-    results = read(full_world)
+    results = read_world(full_world)
     samples = resample(results, resamples=50, seed=1)
-    run = run_of(results, "luo", **{"lambda": 0.8, "seed": 2})
+    run = find_run(results, "luo", **{"lambda": 0.8, "seed": 2})
     rows = [row for row in pq.read_table(run.captions).to_pylist()
             if (row["method"], row["cell"], row["split"]) == ("luo", run.cell, "test")]  # fmt: skip
     chosen = draw_resamples(len(rows), 50, seed=1)[7].astype(int)
     picked = [row for row, times in zip(rows, chosen, strict=True) for _ in range(times)]
     assert len(picked) == len(rows)
     expected = np.mean([row["CIDEr"] for row in picked])
-    assert samples.of(run, "language", "CIDEr")[7] == pytest.approx(expected)
+    assert samples.get_values(run, "language", "CIDEr")[7] == pytest.approx(expected)
     expected = 100 * np.mean([row["rank_judge"] <= 5 for row in picked])
-    assert samples.of(run, *recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
+    assert samples.get_values(run, *recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
     expected = bleu_from_counts(np.sum([row["bleu"] for row in picked], axis=0))[3]
-    assert samples.of(run, "language", "BLEU-4")[7] == pytest.approx(expected)
+    assert samples.get_values(run, "language", "BLEU-4")[7] == pytest.approx(expected)
 
 
 def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
     from pipeline.analysis import bootstrap
 
     monkeypatch.setattr(bootstrap, "draw_resamples", lambda images, resamples, seed: np.ones((resamples, images)))
-    results = with_frozen_speakers(read(full_world), ("luo",))
+    results = with_frozen_speakers(read_world(full_world), ("luo",))
     samples = resample(results, 1)
     for run in results.runs:
         expected = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
         expected += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
         for keys in expected:
-            assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
+            assert samples.get_values(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
             found = samples.numbers[run.captions_key]
             if keys[0] == "language":
                 assert found[keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
@@ -100,9 +100,9 @@ def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell)
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     twin = entry | {"method": "zwilling", "captions": entry["captions"][::-1]}  # rows in another order
     full_world.write([twin], [entry])
-    results = read(full_world)
+    results = read_world(full_world)
     samples = resample(results, resamples=20)
-    one, other = (samples.of(run_of(results, name), "language", "CIDEr") for name in ("mle", "zwilling"))
+    one, other = (samples.get_values(find_run(results, name), "language", "CIDEr") for name in ("mle", "zwilling"))
     assert one == pytest.approx(other)
     assert one.std() > 0
 
@@ -110,27 +110,29 @@ def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell)
 def test_a_corpus_value_that_is_not_the_mean_shifts_all_resamples(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     full_world.write([], [entry])
-    before = resample(read(full_world), 20).of(read(full_world).runs[0], "language", "METEOR")
+    before = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
     entry["test"]["language"]["METEOR"] += 0.1
     full_world.write([], [entry])
-    after = resample(read(full_world), 20).of(read(full_world).runs[0], "language", "METEOR")
+    after = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
     assert after - before == pytest.approx(np.full(20, 0.1))
 
 
 def test_a_frozen_speaker_has_the_adapted_listener_in_every_resample(full_world):
-    results = with_frozen_speakers(read(full_world), ("mle",))
+    results = with_frozen_speakers(read_world(full_world), ("mle",))
     samples = resample(results, 20)
-    frozen, mle = run_of(results, "frozen_mle"), run_of(results, "mle")
-    own = samples.of(frozen, *recall_keys("own"))
-    assert own == pytest.approx(samples.of(mle, *recall_keys("adapted")))
-    assert (own != samples.of(mle, *recall_keys("own"))).any()
-    assert samples.of(frozen, "language", "CIDEr") == pytest.approx(samples.of(mle, "language", "CIDEr"))
+    frozen, mle = find_run(results, "frozen_mle"), find_run(results, "mle")
+    own = samples.get_values(frozen, *recall_keys("own"))
+    assert own == pytest.approx(samples.get_values(mle, *recall_keys("adapted")))
+    assert (own != samples.get_values(mle, *recall_keys("own"))).any()
+    assert samples.get_values(frozen, "language", "CIDEr") == pytest.approx(
+        samples.get_values(mle, "language", "CIDEr")
+    )
 
 
 def test_captions_without_scores_have_no_intervals_and_a_note(world):
-    results = read(world)
+    results = read_world(world)
     samples = resample(results, 10)
-    assert all(samples.of(run, "language", "CIDEr") is None for run in results.runs)
+    assert all(samples.get_values(run, "language", "CIDEr") is None for run in results.runs)
     (note,) = samples.notes
     methods = "mle, psst_multinomial, st_multinomial, luo"
     assert note.startswith(f"No intervals for {methods}: captions.parquet has no scores")
@@ -139,10 +141,10 @@ def test_captions_without_scores_have_no_intervals_and_a_note(world):
 def test_other_test_images_are_left_out(full_world, make_full_cell):
     small = make_full_cell("luo", 0.9, 0.5, images=(8, 16), seed=1)
     full_world.write([small, make_full_cell("st", 0.9, 0.5, seed=1)], [make_full_cell("mle", 0.96, 0.5, seed=1)])
-    results = read(full_world)
+    results = read_world(full_world)
     samples = resample(results, 10)
-    assert samples.of(run_of(results, "luo"), "language", "CIDEr") is None
-    assert samples.of(run_of(results, "st"), "language", "CIDEr") is not None
+    assert samples.get_values(find_run(results, "luo"), "language", "CIDEr") is None
+    assert samples.get_values(find_run(results, "st"), "language", "CIDEr") is not None
     assert samples.notes == ("No intervals for luo: captions of other test images than the first run's, or none.",)
 
 
@@ -150,11 +152,11 @@ def test_ranks_that_are_missing_have_no_resamples(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["captions"][20]["rank_judge"] = None
     full_world.write([], [entry])
-    results = read(full_world)
+    results = read_world(full_world)
     samples = resample(results, 10)
-    assert samples.of(results.runs[0], *recall_keys("judge")) is None
-    assert samples.of(results.runs[0], *recall_keys("own")) is not None
-    assert samples.of(results.runs[0], "language", "SPICE") is None
+    assert samples.get_values(results.runs[0], *recall_keys("judge")) is None
+    assert samples.get_values(results.runs[0], *recall_keys("own")) is not None
+    assert samples.get_values(results.runs[0], "language", "SPICE") is None
 
 
 def test_the_interval_is_the_middle_95_percent():
@@ -162,7 +164,7 @@ def test_the_interval_is_the_middle_95_percent():
 
 
 def test_missing_and_broken_files_are_named(full_world, make_full_cell):
-    results = read(full_world)
+    results = read_world(full_world)
     (full_world.sweep / "captions.parquet").write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"captions\.parquet: cannot be read"):
         resample(results, 10)
@@ -174,7 +176,7 @@ def test_missing_and_broken_files_are_named(full_world, make_full_cell):
         row["bleu"] = row["bleu"][:3]
     full_world.write([], [entry])
     with pytest.raises(UserError, match="ten counts"):
-        resample(read(full_world), 10)
+        resample(read_world(full_world), 10)
 
 
 def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
@@ -182,27 +184,27 @@ def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
     entry["captions"][20]["bleu"] = None
     full_world.write([], [entry])
     with pytest.raises(UserError, match="ten counts"):
-        resample(read(full_world), 10)
+        resample(read_world(full_world), 10)
 
 
 def test_an_image_that_is_alone_in_its_hard_gallery_does_not_count():
     frame = pd.DataFrame({"neighbourhood_own": pd.array([1, 2, 0, 1], dtype="int64[pyarrow]")})
     drawn = np.array([[0.0, 1, 3, 0], [1, 1, 1, 1]])
-    ((again, measured),) = _resampled_metrics(Path(), frame, drawn).values()
+    ((again, measured),) = _resample_metrics(Path(), frame, drawn).values()
     assert measured == pytest.approx(200 / 3)
     assert again == pytest.approx([0, 200 / 3])
 
 
 def test_an_evaluation_without_test_captions_has_no_intervals_and_leaves_those_of_others(full_world):
     """The first run was evaluated on the validation split only."""
-    results = read(full_world)
+    results = read_world(full_world)
     first = results.runs[0]
     assert first.cell is None
     rows = [row for row in pq.read_table(first.captions).to_pylist() if row["split"] == "val"]
     pd.DataFrame(rows).to_parquet(first.captions)
     samples = resample(results, 10)
-    assert samples.of(first, "language", "CIDEr") is None
-    assert samples.of(run_of(results, "luo", **{"lambda": 0.8, "seed": 2}), "language", "CIDEr") is not None
+    assert samples.get_values(first, "language", "CIDEr") is None
+    assert samples.get_values(find_run(results, "luo", **{"lambda": 0.8, "seed": 2}), "language", "CIDEr") is not None
     assert samples.notes == (
         f"No intervals for {first.method}: captions of other test images than the first run's, or none.",
     )

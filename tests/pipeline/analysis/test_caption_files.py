@@ -10,11 +10,12 @@ from pipeline.errors import UserError
 
 
 def test_captions_are_found_by_method_and_cell(world):
-    found = fifth_captions(read_results(world.sweep, []).runs)
+    found = read_fifth_captions(read_results(world.sweep, []).runs)
+    assert found
     assert all(f"lambda {lam} " in caption for (_, lam, _), caption in found.items())
 
 
-def fifth_captions(runs):
+def read_fifth_captions(runs):
     keys = [(run.method, run.settings["lambda"], run.settings["seed"]) for run in runs]
     found = {key: rows[5]["caption"] for key, rows in zip(keys, read_captions(runs, [5], ["caption"]), strict=True)}
     assert len(found) == len(runs)

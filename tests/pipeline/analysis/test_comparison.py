@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.comparison import _resampled_level, compare_methods, holm_adjust, read_curve, two_sided
+from pipeline.analysis.comparison import _resample_level, compare_methods, holm_adjust, read_curve, two_sided
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import CIDER, Point, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
@@ -17,16 +17,16 @@ TEN = recall_keys("own")
 NONE = Resamples(0)
 
 
-def results_of(world, *frozen):
+def read_world_results(world, *frozen):
     return with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), frozen)
 
 
-def reading_of(slice_, label):
+def find_reading(slice_, label):
     (found,) = [reading for reading in slice_.readings if reading.curve.label == label]
     return found
 
 
-def two_seeds(make_cell):
+def make_two_seeds(make_cell):
     """Return two settings and two seeds: CIDEr 1.0 → .8, R@10 70 → 90; seed 2 has .04 CIDEr and 4 % more."""
     return [
         make_cell("psst", cider - 0.01 + d / 100, ten - 1 + d, **{"lambda": lam, "seed": seed})
@@ -35,7 +35,7 @@ def two_seeds(make_cell):
 
 
 def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
-    world.write(two_seeds(make_cell), [])
+    world.write(make_two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
     reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, recall_keys("judge")], NONE)
     # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 % less
@@ -50,27 +50,27 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
 
 
 def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
-    world.write(two_seeds(make_cell), [])
+    world.write(make_two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
     at = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
     assert (at.value, at.spread, at.seeds) == (pytest.approx(91.0), None, 1)
 
 
 def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
-    world.write(two_seeds(make_cell), [])
+    world.write(make_two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
     beyond = read_curve(curve, CIDER, TEN, 1.03, [TEN], NONE)
     assert beyond.nearest is None
     assert beyond.estimates == {}
     assert beyond.span == (pytest.approx(0.82), pytest.approx(1.02))
-    below = read_curve(curve, CIDER, TEN, 0.79, [TEN], NONE)  # at .82 it has 92, and no setting was measured below
+    below = read_curve(curve, CIDER, TEN, 0.79, [TEN], NONE)  # the curve has 92 at .82, and no setting lies below
     assert (below.nearest is not None, below.above, below.estimates[TEN].value) == (True, True, pytest.approx(92.0))
-    assert below.estimates[TEN].spread == pytest.approx(math.sqrt(8.0))  # 90 and 94, both seeds' ends
+    assert below.estimates[TEN].spread == pytest.approx(math.sqrt(8.0))  # the ends of both seeds are 90 and 94
     assert not read_curve(curve, CIDER, TEN, 0.82, [TEN], NONE).above
 
 
 def test_language_at_a_fixed_recall(world, make_cell):
-    world.write(two_seeds(make_cell), [])
+    world.write(make_two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
     reading = read_curve(curve, TEN, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
     assert reading.estimates[CIDER].value == pytest.approx(0.97)
@@ -79,7 +79,7 @@ def test_language_at_a_fixed_recall(world, make_cell):
 
 
 def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make_cell):
-    cells = two_seeds(make_cell)
+    cells = make_two_seeds(make_cell)
     del cells[0]["test"]["judges"]["judge"]
     world.write(cells, [])
     (curve,) = curves(read_results(world.sweep, []))
@@ -89,16 +89,16 @@ def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make
 
 
 def test_intervals_come_from_the_curve_of_every_resample(full_world):
-    results = results_of(full_world)
+    results = read_world_results(full_world)
     curve = next(curve for curve in curves(results) if curve.label == "st_multinomial")
     samples = resample(results, 40, seed=5)
     reading = read_curve(curve, CIDER, recall_keys("own"), 0.9, [TEN], samples)
     n = 11
-    places = []  # of the settings in resample n: mean over the seeds of each
+    places = []  # CIDEr and recall of each setting in resample n, averaged over its seeds
     for point in curve.points:
-        places.append([np.mean([samples.of(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
+        places.append([np.mean([samples.get_values(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
     x, y = np.array(sorted(places)).T
-    assert (np.diff(y) <= 0).all()  # nothing to pool, so that linear interpolation is all
+    assert (np.diff(y) <= 0).all()  # no values to pool, so that the curve is the linear interpolation
     assert reading.resampled[TEN][n] == pytest.approx(np.interp(0.9, x, y))
     low, high = np.percentile(reading.resampled[TEN], (2.5, 97.5))
     assert reading.estimates[TEN].interval == (pytest.approx(low), pytest.approx(high))
@@ -106,38 +106,38 @@ def test_intervals_come_from_the_curve_of_every_resample(full_world):
 
 
 def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(full_world):
-    results = results_of(full_world)
+    results = read_world_results(full_world)
     (curve,) = [curve for curve in curves(results) if curve.label == "mle"]
     samples = resample(results, 200)
     cider = curve.points[0].mean("test", *CIDER)
     reading = read_curve(curve, CIDER, TEN, cider, [TEN], samples)
     assert reading.nearest is not None
-    assert 0.3 < reading.short < 0.7  # of a single setting's resamples about half are below it
-    moving = samples.of(curve.points[0].runs[0], *CIDER)
+    assert 0.3 < reading.short < 0.7  # about half of a single setting's resamples are below it
+    moving = samples.get_values(curve.points[0].runs[0], *CIDER)
     assert read_curve(curve, CIDER, TEN, cider, [TEN], samples, moving).short == 0
 
 
 def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
-    comparison = compare_methods(results_of(full_world, "mle"), ReportSettings())
+    comparison = compare_methods(read_world_results(full_world, "mle"), ReportSettings())
     slice_ = comparison.at_cider[0]
     assert slice_.level == pytest.approx(0.96)
     assert comparison.control == "mle"
     for label in ("mle", "frozen_mle"):
-        reading = reading_of(slice_, label)
+        reading = find_reading(slice_, label)
         run = reading.curve.points[0].runs[0]
         assert reading.estimates[TEN].value == pytest.approx(run.value("test", *TEN))
         assert reading.short == 0
         assert reading.estimates[TEN].interval is not None
-    assert reading_of(comparison.at_cider[1], "mle").above
+    assert find_reading(comparison.at_cider[1], "mle").above
 
 
 def test_differences_are_paired_and_holm_adjusted(full_world):
-    comparison = compare_methods(results_of(full_world, "luo"), ReportSettings())
+    comparison = compare_methods(read_world_results(full_world, "luo"), ReportSettings())
     slice_ = comparison.at_cider[1]
     base = next(reading for reading in slice_.readings if reading.curve is slice_.reference)
     assert base.curve.method == "psst_multinomial"
     assert base.curve.label not in slice_.differences
-    luo = reading_of(slice_, "luo")
+    luo = find_reading(slice_, "luo")
     found = slice_.differences["luo"]["own"]
     assert found.value == pytest.approx(luo.estimates[TEN].value - base.estimates[TEN].value)
     drawn = luo.resampled[TEN] - base.resampled[TEN]
@@ -155,8 +155,8 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
     assert min(raw) < min(flat)
 
 
-def at_one_cider(full_world, make_full_cell, ends):
-    """Return the bounds of the methods' differences (own) at CIDEr .9; settings are (CIDEr, recall)."""
+def compare_at_one_cider(full_world, make_full_cell, ends):
+    """Return the comparison at CIDEr .9 and the bounds of its differences (own); settings are (CIDEr, recall)."""
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
         for method, settings in ends.items() for cider, share in settings
@@ -169,27 +169,28 @@ def at_one_cider(full_world, make_full_cell, ends):
 HIGHER, LOWER = (
     ((0.95, 0.9), (1.05, 0.8)),
     ((0.95, 0.3), (1.05, 0.2)),
-)  # their curves lie above .9, found often or seldom
-THROUGH = ((0.85, 0.65), (0.95, 0.55))  # its curve passes .9
+)  # curves above .9, with a high and with a low recall
+THROUGH = ((0.85, 0.65), (0.95, 0.55))  # a curve through .9
 
 
 def test_the_difference_of_a_bound_and_a_number_is_kept_only_if_it_decides_the_order(full_world, make_full_cell):
     ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
-    slice_, bounds = at_one_cider(full_world, make_full_cell, ends)
+    slice_, bounds = compare_at_one_cider(full_world, make_full_cell, ends)
     assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
-    assert bounds == {"more": "≥", "through": ""}  # at least 90 is above 60; at least 30 may be, too
+    # a recall of at least 90 is above 60; one of at least 30 may be above or below it
+    assert bounds == {"more": "≥", "through": ""}
 
 
 def test_two_bounds_are_not_subtracted_and_only_smaller_numbers_are_subtracted_from_a_bound(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "more": ((0.95, 0.95), (1.05, 0.9)), "less": LOWER, "through": THROUGH}
-    assert at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
-    assert at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
+    assert compare_at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
+    assert compare_at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
 
 
 def test_differences_that_are_not_printed_do_not_count_in_holms_correction(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "through": THROUGH}
-    alone, _ = at_one_cider(full_world, make_full_cell, ends)
-    beside, _ = at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
+    alone, _ = compare_at_one_cider(full_world, make_full_cell, ends)
+    beside, _ = compare_at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
     assert beside.differences == alone.differences != {}
 
 
@@ -197,22 +198,22 @@ def test_the_difference_of_equal_captions_is_zero(full_world, make_full_cell):
     cells = [make_full_cell("psst_multinomial", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
     twins = [entry | {"method": "twin", "captions": list(entry["captions"])} for entry in cells]
     full_world.write([*cells, *twins], [make_full_cell("mle", 0.96, 0.5, seed=1)])
-    slice_ = compare_methods(results_of(full_world), ReportSettings()).at_cider[0]
+    slice_ = compare_methods(read_world_results(full_world), ReportSettings()).at_cider[0]
     assert slice_.differences["twin"]["own"].value == 0
     assert slice_.differences["twin"]["own"].p == 1
     assert not slice_.differences["twin"]["own"].clear
 
 
 def test_the_reference_is_psst_at_the_rho_chosen_on_validation_else_the_first_other_method(full_world, make_full_cell):
-    results = results_of(full_world, "mle")
-    for point in results.of("psst_multinomial"):
+    results = read_world_results(full_world, "mle")
+    for point in results.get_points("psst_multinomial"):
         better = point.settings["rho"] == 0.75 and point.settings["lambda"] == 0.005
         for run in point.runs:
             run.numbers["val", *TEN] = 90.0 if better else 10.0
     assert compare_methods(results, ReportSettings()).at_cider[0].reference.label == "psst_multinomial ρ 0.75"
     cells = [make_full_cell("luo", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
     full_world.write(cells, [make_full_cell("mle", 0.96, 0.5, seed=1)])
-    assert compare_methods(results_of(full_world, "mle"), ReportSettings()).at_cider[0].reference.label == "luo"
+    assert compare_methods(read_world_results(full_world, "mle"), ReportSettings()).at_cider[0].reference.label == "luo"
 
 
 def test_holm_by_hand():
@@ -222,7 +223,7 @@ def test_holm_by_hand():
 
 
 def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
-    comparison = compare_methods(results_of(full_world), ReportSettings())
+    comparison = compare_methods(read_world_results(full_world), ReportSettings())
     (series,) = comparison.along_rho
     assert {reading.curve.method for reading in series.readings} == {"psst_multinomial"}
     assert [reading.curve.settings["rho"] for reading in series.readings] == [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -240,30 +241,32 @@ def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(wo
         for rho, some in ends.items() for cider in some
     ]  # fmt: skip
     world.write(cells, [])
-    (series,) = compare_methods(results_of(world), ReportSettings()).along_rho
+    (series,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
     assert series.level == pytest.approx(0.6)
     assert [reading.above for reading in series.readings] == [False, True, True]
     assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
-    table = rho_table(compare_methods(results_of(world), ReportSettings()), series)
+    table = rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
 
 def test_configured_levels_are_used_and_frozen_speakers_have_curves(full_world):
     settings = replace(ReportSettings(), cider_levels=(0.9,), score_levels=(70.0,), frozen_speakers=("luo",))
-    comparison = compare_methods(replace(results_of(full_world, *settings.frozen_speakers), wanted="R@5"), settings)
+    comparison = compare_methods(
+        replace(read_world_results(full_world, *settings.frozen_speakers), wanted="R@5"), settings
+    )
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]
-    frozen, luo = (reading_of(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
+    frozen, luo = (find_reading(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
     assert frozen.estimates[TEN].value != luo.estimates[TEN].value
     assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[recall_keys("adapted")].value)
-    fixed = reading_of(comparison.at_score[0], "st_multinomial")
+    fixed = find_reading(comparison.at_score[0], "st_multinomial")
     values = [point.mean("test", *recall_keys("own", "R@5")) for point in fixed.curve.points]
     assert fixed.span == (min(values), max(values))
 
 
 def test_captions_without_scores_are_compared_without_intervals(world):
-    comparison = compare_methods(results_of(world, "mle"), ReportSettings())
+    comparison = compare_methods(read_world_results(world, "mle"), ReportSettings())
     assert comparison.notes[0].startswith("No intervals")
     readings = [reading for slice_ in comparison.at_cider for reading in slice_.readings if reading.nearest]
     assert readings
@@ -274,13 +277,13 @@ def test_captions_without_scores_are_compared_without_intervals(world):
 
 
 def test_equal_inputs_give_equal_numbers(full_world):
-    results = results_of(full_world)
+    results = read_world_results(full_world)
     one, two = (compare_methods(results, ReportSettings()) for _ in range(2))
     assert one.at_cider == two.at_cider
 
 
 def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cell):
-    cells = two_seeds(make_cell)
+    cells = make_two_seeds(make_cell)
     without = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
     del without["test"]["language"]
     world.write([*cells, without], [])
@@ -304,7 +307,7 @@ def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample(
     ]
     drawn = {0.8: np.array([0.5, 0.6]), 1.0: np.array([1.2, 0.9])}
     samples = Resamples(2, {run.captions_key: {CIDER: (drawn[run.settings["lambda"]], 1.0)} for run in runs})
-    found = _resampled_level(0.9, [Point((run,)) for run in runs], samples)
+    found = _resample_level(0.9, [Point((run,)) for run in runs], samples)
     assert found.tolist() == pytest.approx([1.08, 0.81])
 
 

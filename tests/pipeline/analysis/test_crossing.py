@@ -20,11 +20,11 @@ from pipeline.vocabulary import Vocabulary
 CPU = torch.device("cpu")
 IMAGES, FIRST = 50, 20  # the last 30 are the test split
 WORDS = tuple("abcdefghi")
-SEEDS = {"psst": (1, 2), "luo": (3, 2, 1)}  # in the order of their runs
+SEEDS = {"psst": (1, 2), "luo": (3, 2, 1)}  # seeds in the order of the runs
 POOLED = np.random.default_rng(0).normal(size=(IMAGES, 5)).astype(np.float32)
 
 
-class Prepared:
+class FakePreparedData:
     vocabulary, max_words = Vocabulary((*WORDS, "UNK")), 3
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Prepared:
 
 @pytest.fixture
 def root(tmp_path):
-    """Different listeners of all methods and seeds, a listener adapted to each speaker, and captions."""
+    """Write a listener of each method and seed, one adapted to each speaker, and captions; return the folder."""
     (tmp_path / "features/main").mkdir(parents=True)
     with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
         store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
@@ -59,15 +59,15 @@ def root(tmp_path):
     return tmp_path
 
 
-def chosen(root) -> dict[str, Point]:
-    def run(method: str, seed: int) -> Run:
+def make_points(root) -> dict[str, Point]:
+    def make_run(method: str, seed: int) -> Run:
         return Run(method, {"seed": seed}, "", {}, {}, root / "captions.parquet", cell=f"seed={seed}")
 
-    return {method: Point(tuple(run(method, seed) for seed in seeds)) for method, seeds in SEEDS.items()}
+    return {method: Point(tuple(make_run(method, seed) for seed in seeds)) for method, seeds in SEEDS.items()}
 
 
-def recall(root, method: str, seed: int, listener: str) -> float:
-    """Return R@10 of a run's test captions by the listener in a folder, ranks counted one by one."""
+def compute_recall(root, method: str, seed: int, listener: str) -> float:
+    """Return R@10 of a run's test captions by the listener in a folder, with ranks counted one by one."""
     rows = pq.read_table(root / "captions.parquet").to_pylist()
     key = (method, f"seed={seed}", "test")
     captions = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
@@ -83,13 +83,14 @@ def recall(root, method: str, seed: int, listener: str) -> float:
 
 
 def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
-    judges = {"pretrained": "listener", "mine": "own", "used to it": "adapted"}
-    found = measure_cross_play(chosen(root), judges, JUDGES, Prepared(), root, CPU)
-    assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["pretrained", "psst", "luo", "used to it"])
+    judges = {"pretrained": "listener", "own listener": "own", "adapted listener": "adapted"}
+    found = measure_cross_play(make_points(root), judges, JUDGES, FakePreparedData(), root, CPU)
+    assert found["captions"] == ["psst", "luo"]
+    assert found["listeners"] == ["pretrained", "psst", "luo", "adapted listener"]
     assert (found["split"], found["recall"], found["seeds"]) == ("test", "R@10", [1, 2])
     expected = [
         [
-            [recall(root, method, seed, place.format(method=method, seed=seed)) for seed in (1, 2)]
+            [compute_recall(root, method, seed, place.format(method=method, seed=seed)) for seed in (1, 2)]
             for place in (
                 "pretrained/listener",
                 "cells/psst/seed={seed}",
@@ -100,14 +101,14 @@ def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
         for method in SEEDS
     ]
     assert np.array(found["matrix"]) == pytest.approx(np.array(expected))
-    assert len(np.unique(np.array(expected))) > 6, "the listeners are told apart"
+    assert len(np.unique(np.array(expected))) > 6, "different listeners have different recalls"
 
 
 def test_without_a_seed_in_common_the_first_run_of_each_method_counts(root):
-    points = {method: Point(point.runs[:1]) for method, point in chosen(root).items()}  # seeds 1 and 3
-    found = measure_cross_play(points, {"pretrained": "listener"}, JUDGES, Prepared(), root, CPU)
+    points = {method: Point(point.runs[:1]) for method, point in make_points(root).items()}  # seeds 1 and 3
+    found = measure_cross_play(points, {"pretrained": "listener"}, JUDGES, FakePreparedData(), root, CPU)
     assert found["seeds"] == []
     listeners = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
     captions = (("psst", 1), ("luo", 3))
-    expected = [[[recall(root, method, seed, listener)] for listener in listeners] for method, seed in captions]
+    expected = [[[compute_recall(root, method, seed, listener)] for listener in listeners] for method, seed in captions]
     assert np.array(found["matrix"]) == pytest.approx(np.array(expected))

@@ -1,4 +1,4 @@
-"""Baselines as points of their own, and whether a method finds more images than the template, by hand."""
+"""Baselines as separate points, and comparisons of methods with the template by hand."""
 
 import copy
 import json
@@ -18,9 +18,11 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 @pytest.fixture
 def measured_world(full_world, make_full_cell):
-    """32 test images, two seeds. Template and mle retrieve the first 16 images by every judge. Luo retrieves the first
-    30 by its own listener, and the last 16 by the pretrained one. It retrieves 17 by the adapted listener and 22 by the
-    judge."""
+    """Return a world with 32 test images and two seeds.
+
+    Template and mle retrieve the first 16 images by every judge. By its own listener Luo retrieves the first 30, by the
+    pretrained one the last 16. By the adapted listener it retrieves the first 17, and by the judge the first 22.
+    """
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
     found["luo"] = {"own": range(30), "pretrained": range(16, 32), "adapted": range(17), "judge": range(22)}
     cells = []
@@ -28,7 +30,7 @@ def measured_world(full_world, make_full_cell):
         for seed in (1, 2):
             entry = make_full_cell(method, 0.96, 0.5, seed=seed)
             for row in entry["captions"]:
-                n = row["image"] - 8  # the test split's begin there
+                n = row["image"] - 8  # the test split begins at image 8
                 for judge in JUDGES:
                     row[f"neighbourhood_{judge}"] = 1 if n in found[method][judge] else 2
                     if method == "mle":
@@ -48,12 +50,12 @@ def measured_world(full_world, make_full_cell):
     return full_world
 
 
-def read(world):
+def read_with_frozen_speakers(world):
     return with_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
 
 
 def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world):
-    found = {baseline.name: baseline for baseline in measured_baselines(read(measured_world))}
+    found = {baseline.name: baseline for baseline in measured_baselines(read_with_frozen_speakers(measured_world))}
     assert list(found) == ["human", "template", "random"]
     template = found["template"].point
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
@@ -70,14 +72,14 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world
 
 
 def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above_0(measured_world):
-    results = read(measured_world)
+    results = read_with_frozen_speakers(measured_world)
     (template,) = [b for b in measured_baselines(results) if b.name == "template"]
-    points = [results.of(method)[0] for method in ("mle", "luo", "frozen_luo")]
+    points = [results.get_points(method)[0] for method in ("mle", "luo", "frozen_luo")]
     assert not_above_template(results, points, template, resample(results)) == {
-        "own": ["mle", "frozen_luo"],  # 30 of 32 against 16 is clear; the frozen speaker's own listener is the adapted
-        "adapted": ["mle", "luo", "frozen_luo"],  # one image more is not
-        "pretrained": ["mle", "luo", "frozen_luo"],  # as many, but others
-        "judge": ["mle"],  # six more and the same 16 are clear, though both intervals overlap
+        "own": ["mle", "frozen_luo"],  # 30 against 16 is clear; frozen_luo has the adapted listener
+        "adapted": ["mle", "luo", "frozen_luo"],  # 17 against 16 is not clear
+        "pretrained": ["mle", "luo", "frozen_luo"],  # luo retrieves as many images, but others
+        "judge": ["mle"],  # 22 against 16 of these 22 is clear, though both intervals overlap
     }
 
 
@@ -86,20 +88,20 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     path = measured_world.sweep / "captions.parquet"
     rows = pq.read_table(path).to_pylist()
     for row in rows:
-        if row["method"] == "luo" and row["image"] >= 36:  # of 8 … 39: the last four are alone
+        if row["method"] == "luo" and row["image"] >= 36:  # the last four of the images 8 … 39 have no neighbours
             row["neighbourhood_own"] = 0
     pq.write_table(pa.Table.from_pylist(rows), path)
     for entry in cells:
         if entry["method"] == "luo":
-            entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are found
+            entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are retrieved
     (measured_world.sweep / "cells.json").write_text(json.dumps(cells))
-    results = read(measured_world)
+    results = read_with_frozen_speakers(measured_world)
     samples, keys = resample(results, resamples=20), recall_keys("own", HARD_RECALL)
-    assert samples.mean(results.of("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
+    assert samples.mean(results.get_points("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
     (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]
     expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32
     assert samples.mean([template], *keys)[:, 0] == pytest.approx(expected)
-    assert samples.mean([template], "language", "CIDEr") is None  # the method alone has these scores
+    assert samples.mean([template], "language", "CIDEr") is None  # only the method's captions have scores
 
 
 def test_human_captions_are_listed_beside_the_first_method_without_other_baselines(full_world):

@@ -1,4 +1,4 @@
-"""Claims against results made by hand: at the chosen λ and at equal CIDEr."""
+"""Claims about results made by hand, at the chosen λ and at equal CIDEr."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate, compare_methods
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.method_claims import ClaimResult, MethodClaim, _at_level, check_claim
+from pipeline.analysis.method_claims import ClaimResult, MethodClaim, _check_level, check_claim
 from pipeline.analysis.results import Point, Results, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
 from pipeline.analysis.tradeoff import Curve
@@ -15,36 +15,36 @@ from pipeline.analysis.tradeoff import Curve
 SETTINGS = ReportSettings()
 
 
-def claim(more, than, **changed):
+def make_claim(more, than, **changed):
     return MethodClaim(
         **{"says": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | changed
     )
 
 
-def claim_results(world, *claims):
+def check_claims(world, *claims):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations), ("mle", "luo"))
     comparison, choices = compare_methods(results, SETTINGS), choose_all(results, SETTINGS)
     return comparison, [check_claim(each, comparison, choices) for each in claims]
 
 
 def test_a_verdict_needs_an_interval_and_two_seeds_on_one_side():
-    def verdict(interval, seeds, bound=""):
-        return ClaimResult(claim("a", "b"), "", 1.0, interval, dict(enumerate(seeds)), bound).verdict
+    def find_verdict(interval, seeds, bound=""):
+        return ClaimResult(make_claim("a", "b"), "", 1.0, interval, dict(enumerate(seeds)), bound).verdict
 
-    assert verdict((0.1, 3.0), (2.0, 0.5)) == "holds"
-    assert verdict((0.1, 3.0), (2.0,)) == "open"  # one seed
-    assert verdict((0.1, 3.0), (2.0, -0.1)) == "open"  # a seed on the other side
-    assert verdict((-0.1, 3.0), (2.0, 0.5)) == "open"
-    assert verdict((-3.0, -0.1), (-2.0, -0.5)) == "fails"
-    assert verdict((0.1, 3.0), (2.0, 0.5), "≥") == "holds"
-    assert verdict((0.1, 3.0), (2.0, 0.5), "≤") == "open"
-    assert verdict((-3.0, -0.1), (-2.0, -0.5), "≥") == "open"
-    assert verdict(None, (1.0, 2.0)) == "open"
+    assert find_verdict((0.1, 3.0), (2.0, 0.5)) == "holds"
+    assert find_verdict((0.1, 3.0), (2.0,)) == "open"  # one seed
+    assert find_verdict((0.1, 3.0), (2.0, -0.1)) == "open"  # a seed on the other side
+    assert find_verdict((-0.1, 3.0), (2.0, 0.5)) == "open"
+    assert find_verdict((-3.0, -0.1), (-2.0, -0.5)) == "fails"
+    assert find_verdict((0.1, 3.0), (2.0, 0.5), "≥") == "holds"
+    assert find_verdict((0.1, 3.0), (2.0, 0.5), "≤") == "open"
+    assert find_verdict((-3.0, -0.1), (-2.0, -0.5), "≥") == "open"
+    assert find_verdict(None, (1.0, 2.0)) == "open"
 
 
 def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full_world):
-    comparison, (first, reverse, same) = claim_results(
-        full_world, claim("luo", "mle"), claim("mle", "luo"), claim("luo", "frozen_luo", judge="judge")
+    comparison, (first, reverse, same) = check_claims(
+        full_world, make_claim("luo", "mle"), make_claim("mle", "luo"), make_claim("luo", "frozen_luo", judge="judge")
     )
     results = comparison.results
     chosen = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}
@@ -62,7 +62,7 @@ def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full
 
 
 def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
-    comparison, (luo,) = claim_results(full_world, claim("psst_multinomial", "luo", at="equal CIDEr"))
+    comparison, (luo,) = check_claims(full_world, make_claim("psst_multinomial", "luo", at="equal CIDEr"))
     slice_ = comparison.at_cider[0]
     assert luo.at == f"CIDEr {slice_.level:.3f}"
     keys = ("judges", "own", "text_to_image", "R@10")
@@ -72,30 +72,34 @@ def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
 
 
 def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
-    missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
-    _, (one, two, three) = claim_results(full_world, *missing)
+    missing = [
+        make_claim("luo", "nobody"),
+        make_claim("luo", "nobody", at="equal CIDEr"),
+        make_claim("luo", "mle", judge="owl"),
+    ]
+    _, (one, two, three) = check_claims(full_world, *missing)
     assert (one.reason, two.reason) == ("nobody was not measured", f"nobody has no result at {two.at}")
     assert three.reason == "no R@10 by owl"
     assert {each.verdict for each in (one, two, three)} == {"open"}
 
 
 def test_a_seed_whose_curve_misses_the_level_is_paired_with_no_other_seed():
-    """One method has three seeds, of which the first one's curve alone reaches the level: one difference is known."""
+    """Three seeds of one method reach the level and one seed of the other, so one difference is known."""
     keys = recall_keys("own")
 
-    def of_seeds(method: str, by_seed: dict[object, float]) -> CurveReading:
+    def make_seed_reading(method: str, by_seed: dict[object, float]) -> CurveReading:
         point = Point(tuple(Run(method, {"lambda": 0.5, "seed": seed}, "", {}, {}, Path()) for seed in (1, 2, 3)))
         estimates = {keys: Estimate(0.6, by_seed=by_seed)}
         return CurveReading(Curve("", method, {}, (point,)), (0.5, 1.0), point, estimates)
 
-    one, other = of_seeds("a", {1: 0.7}), of_seeds("b", {1: 0.6, 2: 0.5, 3: 0.5})
-    assert _at_level(claim("a", "b"), "", one, other, keys).by_seed == {1: pytest.approx(0.1)}
-    assert _at_level(claim("b", "a"), "", other, one, keys).by_seed == {1: pytest.approx(-0.1)}
+    one, other = make_seed_reading("a", {1: 0.7}), make_seed_reading("b", {1: 0.6, 2: 0.5, 3: 0.5})
+    assert _check_level(make_claim("a", "b"), "", one, other, keys).by_seed == {1: pytest.approx(0.1)}
+    assert _check_level(make_claim("b", "a"), "", other, one, keys).by_seed == {1: pytest.approx(-0.1)}
 
 
 def test_a_claim_without_a_judge_compares_cider(full_world):
-    comparison, (chosen, lacking) = claim_results(
-        full_world, claim("mle", "luo", judge=None), claim("mle", "luo", judge=None, at="equal recall")
+    comparison, (chosen, lacking) = check_claims(
+        full_world, make_claim("mle", "luo", judge=None), make_claim("mle", "luo", judge=None, at="equal recall")
     )
     choices = choose_all(comparison.results, SETTINGS)
     points = {choice.method: choice.point for choice in choices}
@@ -109,31 +113,31 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
         if reading.estimates:
             there.setdefault(reading.curve.method, []).append(reading.estimates["language", "CIDEr"].value)
     one, other = list(there)[:2]
-    equal = check_claim(claim(one, other, judge=None, at="equal recall"), comparison, choices)
+    equal = check_claim(make_claim(one, other, judge=None, at="equal recall"), comparison, choices)
     assert any(equal.value == pytest.approx(mine - theirs) for mine in there[one] for theirs in there[other])
 
 
-def reading(point: Point, value: float, above: bool = False) -> CurveReading:
+def make_reading(point: Point, value: float, above: bool = False) -> CurveReading:
     """Return a curve of one setting, with R@10 of `value` and R@1 of half of it."""
     estimates = {recall_keys("own"): Estimate(value), recall_keys("own", "R@1"): Estimate(value / 2)}
     return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
 
 
 def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by_its_score():
-    """The method a has three curves, of which validation chose the second."""
+    """Method a has three curves, and validation chose the second."""
     numbers = {("test", *recall_keys("own")): 1.0}
     points = [
         Point((Run(method, {"seed": 1, "rho": rho}, "", numbers, {}, Path()),))
         for method, rho in (("a", 0.1), ("a", 0.2), ("a", 0.3), ("b", 0.1))
     ]
     levels = [
-        ComparisonSlice("CIDEr", level, tuple(reading(p, v) for p, v in zip(points, values, strict=True)))
+        ComparisonSlice("CIDEr", level, tuple(make_reading(p, v) for p, v in zip(points, values, strict=True)))
         for level, values in ((0.9, (50.0, 60.0, 70.0, 40.0)), (0.8, (51.0, 62.0, 71.0, 40.0)))
     ]
     comparison = Comparison(Results(tuple(points)), tuple(levels), (), (), None, Resamples(0))
     choices = [Choice(points[n].method, points[n], SelectionBasis.MET) for n in (1, 3)]
     found = [
-        check_claim(claim("a", "b", at="equal CIDEr", score=score), comparison, choices) for score in (None, "R@1")
+        check_claim(make_claim("a", "b", at="equal CIDEr", score=score), comparison, choices) for score in (None, "R@1")
     ]
     assert [(each.at, each.value) for each in found] == [("CIDEr 0.900", 20.0), ("CIDEr 0.900", 10.0)]
 
@@ -144,21 +148,21 @@ def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by
 )
 def test_a_lower_bound_of_one_method_bounds_the_difference(above, than_above, value, bound):
     points = [Point((Run(method, {"seed": 1}, "", {}, {}, Path()),)) for method in "ab"]
-    readings = reading(points[0], 60.0, above), reading(points[1], 40.0, than_above)
+    readings = make_reading(points[0], 60.0, above), make_reading(points[1], 40.0, than_above)
     level = ComparisonSlice("CIDEr", 0.9, readings)
     comparison = Comparison(Results(tuple(points)), (level,), (), (), None, Resamples(0))
-    found = check_claim(claim("a", "b", at="equal CIDEr"), comparison, [])
+    found = check_claim(make_claim("a", "b", at="equal CIDEr"), comparison, [])
     assert (found.value, found.bound, found.verdict) == (value, bound, "open")
     assert found.reason == ("" if value else "a lower bound does not show which number is higher")
 
 
 @pytest.mark.parametrize(("judge", "at"), [("own", "equal recall"), (None, "equal CIDEr")])
 def test_a_level_compares_the_other_quantity_only(judge, at):
-    """Both methods have a recall by the judge and a CIDEr, but no estimate of the quantity that is equal."""
+    """The claim is about the quantity that its level holds equal."""
     points = [Point((Run(method, {"seed": 1}, "", {}, {}, Path()),)) for method in "ab"]
     levels = [ComparisonSlice("", 0.9, tuple(CurveReading(Curve("", p.method, {}, (p,)), None, p) for p in points))]
     comparison = Comparison(Results(tuple(points)), tuple(levels), tuple(levels), (), None, Resamples(0))
-    found = check_claim(claim("a", "b", judge=judge, at=at), comparison, [])
+    found = check_claim(make_claim("a", "b", judge=judge, at=at), comparison, [])
     assert (found.verdict, found.at) == ("open", at)
     assert found.reason.startswith("recalls are compared at equal CIDEr, and CIDEr at equal recall")
 
@@ -171,21 +175,22 @@ def test_a_score_that_a_judge_lacks_is_named():
     choices = [Choice(point.method, point, SelectionBasis.MET) for point in points]
     comparison = Comparison(Results(tuple(points)), (), (), (), None, Resamples(0))
     reasons = [
-        check_claim(claim("a", "b", score=score), comparison, choices).reason for score in ("R@1 (hard)", "R@5", "R@10")
+        check_claim(make_claim("a", "b", score=score), comparison, choices).reason
+        for score in ("R@1 (hard)", "R@5", "R@10")
     ]
     assert reasons == ["no R@1 (hard) by own", "no R@5 by own", ""]
 
 
 def test_a_claim_about_a_template_takes_that_of_its_own_method():
-    """Templates were evaluated beside both methods, with a recall of 10 and 90."""
+    """Templates were evaluated with both methods; their recalls are 10 and 90."""
 
-    def evaluated(method: str, recall: float) -> Point:
+    def make_evaluated_point(method: str, recall: float) -> Point:
         own = recall_keys("own")
         numbers = {("test", *own): 50.0, ("test", "baselines", "template", *own): recall}
         return Point((Run(method, {"seed": 1}, "", numbers, {}, Path()),))
 
-    points = evaluated("a", 10.0), evaluated("b", 90.0)
+    points = make_evaluated_point("a", 10.0), make_evaluated_point("b", 90.0)
     choices = [Choice(point.method, point, SelectionBasis.MET) for point in points]
     comparison = Comparison(Results(points), (), (), (), None, Resamples(0))
-    claims = claim("a", "template"), claim("template", "a"), claim("b", "template")
+    claims = make_claim("a", "template"), make_claim("template", "a"), make_claim("b", "template")
     assert [check_claim(each, comparison, choices).value for each in claims] == [40.0, -40.0, -40.0]

@@ -43,17 +43,17 @@ def test_methods_keep_the_given_order_then_that_of_the_files_and_settings_ascend
     world.write(cells[::-1], [control])
     results = read_results(world.sweep, world.evaluations, first=("pretrained", "mle"))
     assert results.methods == ["mle", "luo", "st_multinomial", "psst_multinomial"]
-    assert [point.settings["lambda"] for point in results.of("psst_multinomial")] == [0.001, 0.005, 0.02]
+    assert [point.settings["lambda"] for point in results.get_points("psst_multinomial")] == [0.001, 0.005, 0.02]
 
 
-def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided, control):
-    single = json.loads(json.dumps(next(entry for entry in guided if entry["settings"].get("gamma") == 1)))
+def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guidance_cells, control):
+    single = json.loads(json.dumps(next(entry for entry in guidance_cells if entry["settings"].get("gamma") == 1)))
     del single["settings"]["gamma"]  # an evaluation does not record a gamma of 1
-    world.write([*guided, control], [single])
+    world.write([*guidance_cells, control], [single])
     results = read_results(world.sweep, [world.root / "evaluation" / "guidance"], first=("mle",))
-    assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]
-    assert {point.settings["gamma"] for point in results.of("luo")} == {1, 1.5}
-    assert "gamma" not in results.of("mle")[0].settings
+    assert [point.settings["gamma"] for point in results.get_points("guidance")] == [1, 1.5, 2]
+    assert {point.settings["gamma"] for point in results.get_points("luo")} == {1, 1.5}
+    assert "gamma" not in results.get_points("mle")[0].settings
     assert {method: results.curve_setting(method) for method in results.methods} == {
         "mle": "lambda", "guidance": "gamma", "luo": "lambda"
     }  # fmt: skip
@@ -70,12 +70,12 @@ def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_c
     single = json.loads(json.dumps(cells[0]))
     world.write([*cells, control], [single])
     results = read_results(world.sweep, [world.root / "evaluation" / "mle_rerank"])
-    assert [point.settings["rerank"] for point in results.of("mle_rerank")] == [1, 5, 20]
+    assert [point.settings["rerank"] for point in results.get_points("mle_rerank")] == [1, 5, 20]
     assert (results.curve_setting("mle_rerank"), results.curve_setting("mle")) == ("rerank", "lambda")
     assert results.varying_settings("mle_rerank") == []
-    assert named_setting(results.of("mle_rerank")[2], "rerank") == "n 20"
-    assert named_setting(results.of("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
-    assert named_setting(results.of("mle_rerank")[2], "rerank_score") == "score similarity"
+    assert named_setting(results.get_points("mle_rerank")[2], "rerank") == "n 20"
+    assert named_setting(results.get_points("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
+    assert named_setting(results.get_points("mle_rerank")[2], "rerank_score") == "score similarity"
     assert len({run.protocol for run in results.runs}) == 1
 
 
@@ -119,10 +119,12 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
     assert frozen.methods[:2] == ["mle", "frozen_mle"]
     assert frozen.methods[-2:] == ["luo", "frozen_luo"]
     assert frozen.notes == ()
-    assert [point.settings for point in frozen.of("frozen_luo")] == [point.settings for point in results.of("luo")]
+    assert [point.settings for point in frozen.get_points("frozen_luo")] == [
+        point.settings for point in results.get_points("luo")
+    ]
     own, adapted = ("judges", "own"), ("judges", "adapted")
     for split in ("val", "test"):
-        run, source = frozen.of("frozen_luo")[0].runs[1], results.of("luo")[0].runs[1]
+        run, source = frozen.get_points("frozen_luo")[0].runs[1], results.get_points("luo")[0].runs[1]
         for keys in (("text_to_image", "R@10"), ("image_to_text", "R@1")):
             assert run.value(split, *own, *keys) == source.value(split, *adapted, *keys)
             assert run.value(split, *own, "human", *keys) == source.value(split, *adapted, "human", *keys)
@@ -135,7 +137,7 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
     assert (run.column("rank", "own"), run.column("rank", "judge")) == ("rank_adapted", "rank_judge")
     assert (run.column("retrieved", "own"), source.column("retrieved", "own")) == ("retrieved_adapted", "retrieved_own")
     assert (source.column("rank", "own"), source.speaker) == ("rank_own", "luo")
-    assert results.of("luo")[0].runs[1].value("test", *recall_keys("own")) is not None
+    assert results.get_points("luo")[0].runs[1].value("test", *recall_keys("own")) is not None
 
 
 def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
@@ -153,7 +155,7 @@ def test_a_cell_represents_the_own_run_with_its_settings_and_another_own_run_is_
 ):
     swept = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1}) | {"cell": "a cell"}
     world.write([swept], [make_cell("luo", 0.8, 60.0, **{"lambda": own, "seed": 1})])
-    points = read_results(world.sweep, world.evaluations).of("luo")
+    points = read_results(world.sweep, world.evaluations).get_points("luo")
     assert [run.cell for point in points for run in point.runs] == cells
 
 
@@ -197,7 +199,7 @@ def test_the_protocol_leaves_out_what_a_method_sets():
 
 
 def test_a_curve_runs_along_the_first_setting_that_varies(world, make_cell):
-    """The methods have λ 0 and α .5 throughout; one of them varies the number of reranked samples."""
+    """Both methods have λ 0 and α .5, and one of them varies the number of reranked samples."""
     cells = [
         make_cell(method, 0.9, 60.0, **{"lambda": 0.0, "alpha": 0.5, "rerank": samples, "seed": 1})
         for method, several in (("several", (1, 5)), ("one", (5,))) for samples in several
@@ -210,7 +212,7 @@ def test_a_curve_runs_along_the_first_setting_that_varies(world, make_cell):
 
 
 def test_whole_numbers_and_equal_floats_are_one_value_of_a_setting(world, make_cell):
-    """A grid in params.yaml may have the ρ 1; an evaluation of the method's own settings has 1.0."""
+    """A grid in params.yaml may give ρ as 1, and an evaluation of the method's own settings gives 1.0."""
     swept = [make_cell("psst", 0.9, 60.0, **{"lambda": 0.1, "rho": 1, "seed": 1})]
     world.write(swept, [make_cell("psst", 0.8, 70.0, **{"lambda": 0.2, "rho": 1.0, "seed": 1})])
     results = read_results(world.sweep, [world.root / "evaluation" / "psst"])

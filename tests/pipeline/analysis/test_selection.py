@@ -13,7 +13,7 @@ from pipeline.analysis.selection import (
 SETTINGS = ReportSettings(min_cider_share=0.95)
 
 
-def pick(world, cells, evaluations=()):
+def choose_settings(world, cells, evaluations=()):
     world.write(cells, list(evaluations))
     folders = [world.root / "evaluation" / entry["method"] for entry in evaluations]
     results = read_results(world.sweep, folders)
@@ -21,10 +21,10 @@ def pick(world, cells, evaluations=()):
 
 
 def test_highest_recall_among_the_natural_enough(world, make_cell, control):
-    # the control has .96, so the floor is .912: .02 says most but too unnaturally, .005 is next
+    # The control has CIDEr .96, so the floor is .912. λ .02 has the highest recall but too low a CIDEr. λ .005 is next.
     cells = [make_cell("luo", c, r, **{"lambda": lam, "seed": 1})
              for lam, c, r in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0))]  # fmt: skip
-    results, choices = pick(world, cells, [control])
+    results, choices = choose_settings(world, cells, [control])
     assert naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
     assert choices["luo"].point.settings["lambda"] == 0.005
     assert choices["luo"].basis is SelectionBasis.MET
@@ -35,13 +35,13 @@ def test_highest_recall_among_the_natural_enough(world, make_cell, control):
 def test_the_test_split_does_not_influence_the_selection(world, make_cell, control):
     cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
     cells[0]["test"]["judges"]["own"]["text_to_image"]["R@10"] = 99.0
-    _, choices = pick(world, cells, [control])
+    _, choices = choose_settings(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 80.0
 
 
 def test_the_most_natural_setting_is_taken_and_marked_if_none_reaches_the_floor(world, make_cell, control):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.7, 90.0), (0.8, 80.0))]
-    _, choices = pick(world, cells, [control])
+    _, choices = choose_settings(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 0.8
     assert choices["luo"].basis is SelectionBasis.BELOW
 
@@ -51,7 +51,7 @@ def test_the_most_natural_setting_is_taken_and_marked_if_none_reaches_the_floor(
 def test_the_other_metric_decides_between_equals(world, make_cell, control, ciders, recalls, order):
     """Two natural settings have equal recall, or two unnatural ones equal CIDEr."""
     settings = list(zip((0.1, 0.2)[::order], ciders, recalls, strict=True))
-    _, choices = pick(
+    _, choices = choose_settings(
         world, [make_cell("luo", c, r, **{"lambda": lam, "seed": 1}) for lam, c, r in settings], [control]
     )
     assert choices["luo"].point.settings["lambda"] == settings[1][0]
@@ -59,19 +59,19 @@ def test_the_other_metric_decides_between_equals(world, make_cell, control, cide
 
 def test_exactly_the_floor_is_enough(world, make_cell):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.95, 90.0), (0.96, 80.0))]
-    _, choices = pick(world, cells, [make_cell("mle", 1.0, 60.0, seed=1)])
+    _, choices = choose_settings(world, cells, [make_cell("mle", 1.0, 60.0, seed=1)])
     assert choices["luo"].point.settings["lambda"] == 0.95
 
 
 def test_a_control_with_several_settings_counts_with_its_best(world, make_cell):
     control = [make_cell("mle", cider, 60.0, **{"lambda": cider, "seed": 1}) for cider in (0.8, 1.0, 0.9)]
-    results, _ = pick(world, control)
+    results, _ = choose_settings(world, control)
     assert naturalness_floor(results, SETTINGS) == pytest.approx(0.95)
 
 
 def test_recall_alone_decides_without_a_control_and_the_rule_states_it(world, make_cell):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.3, 90.0), (0.9, 80.0))]
-    results, choices = pick(world, cells)
+    results, choices = choose_settings(world, cells)
     assert choices["luo"].point.settings["lambda"] == 0.3
     assert choices["luo"].basis is SelectionBasis.NO_CONTROL
     assert "no validation CIDEr of the control mle" in describe_rule(results, SETTINGS)
@@ -80,17 +80,17 @@ def test_recall_alone_decides_without_a_control_and_the_rule_states_it(world, ma
 def test_only_a_single_setting_is_selected_without_validation_numbers(world, make_cell, control):
     cells = [make_cell("luo", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     cells += [make_cell("st", 0.95, None, **{"lambda": 0.1, "seed": 1})]
-    _, choices = pick(world, cells, [control])
+    _, choices = choose_settings(world, cells, [control])
     assert choices["luo"].point is None
     assert choices["st"].point.settings["lambda"] == 0.1
     assert choices["luo"].basis is choices["st"].basis is SelectionBasis.UNMEASURED
 
 
 def test_seeds_are_averaged_before_choosing(world, make_cell, control):
-    # one lucky seed of .1 has the highest recall, but the mean of .2 is higher
+    # One seed of λ .1 has the highest recall, but λ .2 has the higher mean.
     values = {(0.1, 1): 90.0, (0.1, 2): 60.0, (0.2, 1): 80.0, (0.2, 2): 82.0}
     cells = [make_cell("luo", 0.95, r, **{"lambda": lam, "seed": seed}) for (lam, seed), r in values.items()]
-    _, choices = pick(world, cells, [control])
+    _, choices = choose_settings(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 0.2
     assert len(choices["luo"].point.runs) == 2
 
@@ -99,26 +99,26 @@ def test_seeds_are_averaged_before_choosing(world, make_cell, control):
 def test_a_chosen_lambda_at_an_end_of_its_grid(world, make_cell, control, best, end):
     cells = [make_cell("luo", 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": seed})
              for lam in (0.1, 0.2, 0.3) for seed in (1, 2)]  # fmt: skip
-    results, choices = pick(world, cells, [control])
+    results, choices = choose_settings(world, cells, [control])
     assert at_grid_end(results, choices["luo"]) == end
-    assert at_grid_end(results, choices["mle"]) == "", "a single setting was not chosen"
+    assert at_grid_end(results, choices["mle"]) == "", "a single setting is at no end of a grid"
 
 
 def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
-    # λ .2 is the highest of ρ .5, not of ρ .25
+    # The highest λ of ρ .5 is .2, and that of ρ .25 is .3.
     found = {(0.1, 0.25): 70.0, (0.2, 0.25): 70.0, (0.3, 0.25): 70.0, (0.1, 0.5): 70.0, (0.2, 0.5): 90.0}
     cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in found.items()]
-    results, choices = pick(world, cells, [control])
+    results, choices = choose_settings(world, cells, [control])
     assert choices["psst"].point.settings["rho"] == 0.5
     assert at_grid_end(results, choices["psst"]) == "highest of 2"
 
 
 def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
     cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
-    for entry, near in ((cells[0], 30.0), (cells[1], 20.0), (control, 10.0)):
+    for entry, hard_recall in ((cells[0], 30.0), (cells[1], 20.0), (control, 10.0)):
         for part in ("val", "test"):
-            entry[part]["judges"]["own"]["galleries"] = {"neighbourhood": {"R@1": near}}
-    results, choices = pick(world, cells, [control])
+            entry[part]["judges"]["own"]["galleries"] = {"neighbourhood": {"R@1": hard_recall}}
+    results, choices = choose_settings(world, cells, [control])
     assert results.score == "R@1 (hard)"
     assert results.scores == ["R@1 (hard)", "R@10"]
     assert choices["luo"].point.settings["lambda"] == 70.0
@@ -131,6 +131,6 @@ def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_
 def test_a_point_without_the_curves_setting_is_no_end_of_its_grid(world, make_cell, control):
     """The grid of rerank is null, 5 and 20 samples."""
     cells = [make_cell("luo", 0.95, 60.0 + n, **{"lambda": 0.5, "rerank": n or None, "seed": 1}) for n in (0, 5, 20)]
-    results, choices = pick(world, cells, [control])
+    results, choices = choose_settings(world, cells, [control])
     assert (results.curve_setting("luo"), choices["luo"].of) == ("rerank", 3)
     assert at_grid_end(results, choices["luo"]) == "highest of 2"

@@ -9,13 +9,13 @@ from pipeline.analysis.results import read_results
 from pipeline.analysis.tradeoff import curves, mixture
 
 
-def at(x, y, value):
+def interpolate(x, y, value):
     weights, reached = mixture(np.array(x), np.array(y), value)
     return float(weights @ np.array(y)), bool(reached)
 
 
-def isotonic(y):
-    """Return the falling least-squares sequence, by trying every division of y into blocks of one mean."""
+def fit_isotonic(y):
+    """Return the falling least-squares sequence: try every division of y into blocks, and replace each by its mean."""
     best = None
     for cuts in itertools.product((False, True), repeat=len(y) - 1):
         blocks = np.split(np.array(y, dtype=float), [n + 1 for n, cut in enumerate(cuts) if cut])
@@ -28,54 +28,54 @@ def isotonic(y):
 
 
 def test_between_two_settings_the_curve_is_linear():
-    assert at([0.8, 1.0], [90.0, 70.0], 0.95) == (pytest.approx(75.0), True)
+    assert interpolate([0.8, 1.0], [90.0, 70.0], 0.95) == (pytest.approx(75.0), True)
     weights, _ = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), 0.95)
     assert weights == pytest.approx([0.25, 0.75])
 
 
 def test_a_setting_has_its_own_number_in_any_order():
-    assert at([1.0, 0.8, 0.9], [70.0, 90.0, 85.0], 0.9) == (pytest.approx(85.0), True)
-    assert at([0.9, 1.0, 0.8], [85.0, 70.0, 90.0], 0.95) == (pytest.approx(77.5), True)
+    assert interpolate([1.0, 0.8, 0.9], [70.0, 90.0, 85.0], 0.9) == (pytest.approx(85.0), True)
+    assert interpolate([0.9, 1.0, 0.8], [85.0, 70.0, 90.0], 0.95) == (pytest.approx(77.5), True)
 
 
 def test_settings_that_contradict_the_trade_off_are_pooled():
-    # .85 has less of both than .9: together 80 at either, so 85 halfway to .8, not 80 or 75
+    # The setting .85 has less of both than .9. Pooled, both have 80, so the curve has 85 halfway to .8, not 80 or 75.
     x, y = [0.8, 0.85, 0.9, 1.0], [90.0, 75.0, 85.0, 60.0]
-    assert at(x, y, 0.85) == (pytest.approx(80.0), True)
-    assert at(x, y, 0.875) == (pytest.approx(80.0), True)
-    assert at(x, y, 0.825) == (pytest.approx(85.0), True)
-    assert at(x, y, 0.95) == (pytest.approx(70.0), True)
+    assert interpolate(x, y, 0.85) == (pytest.approx(80.0), True)
+    assert interpolate(x, y, 0.875) == (pytest.approx(80.0), True)
+    assert interpolate(x, y, 0.825) == (pytest.approx(85.0), True)
+    assert interpolate(x, y, 0.95) == (pytest.approx(70.0), True)
     weights, _ = mixture(np.array(x), np.array(y), 0.85)
     assert weights == pytest.approx([0, 0.5, 0.5, 0])
 
 
 def test_beyond_the_measured_settings_the_end_has_all_weight_and_values_above_are_not_reached():
-    for value, end, comes in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
+    for value, end, expected in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
         weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
-        assert reached == comes
+        assert reached == expected
         assert weights.tolist() == end
     for value in (0.8, 1.0):
-        assert at([0.8, 1.0], [90.0, 70.0], value)[1]
+        assert interpolate([0.8, 1.0], [90.0, 70.0], value)[1]
 
 
 def test_one_setting_is_a_curve_of_one_value():
-    assert at([0.9], [70.0], 0.9) == (70.0, True)
-    assert at([0.9], [70.0], 0.9 * (1 + 1e-12)) == (70.0, True)
-    assert at([0.9], [70.0], 0.91) == (70.0, False)
+    assert interpolate([0.9], [70.0], 0.9) == (70.0, True)
+    assert interpolate([0.9], [70.0], 0.9 * (1 + 1e-12)) == (70.0, True)
+    assert interpolate([0.9], [70.0], 0.91) == (70.0, False)
 
 
 def test_equal_values_are_one_place():
-    assert at([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.9) == (pytest.approx(75.0), True)
-    assert at([0.9, 0.9], [70.0, 80.0], 0.9) == (pytest.approx(75.0), True)
-    assert at([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.95) == (pytest.approx(67.5), True)
+    assert interpolate([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.9) == (pytest.approx(75.0), True)
+    assert interpolate([0.9, 0.9], [70.0, 80.0], 0.9) == (pytest.approx(75.0), True)
+    assert interpolate([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.95) == (pytest.approx(67.5), True)
 
 
 @settings(max_examples=150)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=7))
 def test_the_values_at_the_settings_are_those_of_isotonic_regression(y):
     x = np.arange(len(y), dtype=float)
-    found = [at(x, np.array(y, dtype=float), value)[0] for value in x]
-    assert found == pytest.approx(isotonic(y))
+    found = [interpolate(x, np.array(y, dtype=float), value)[0] for value in x]
+    assert found == pytest.approx(fit_isotonic(y))
 
 
 def test_many_curves_at_once_equal_each_curve_alone():
@@ -104,8 +104,8 @@ def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
     assert [len(point.runs) for point in found[0].points] == [2, 2]
 
 
-def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guided):
-    world.write(guided, [])
+def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guidance_cells):
+    world.write(guidance_cells, [])
     lines = {curve.label: [point.settings for point in curve.points] for curve in curves(read_results(world.sweep, []))}
     assert [settings["gamma"] for settings in lines.pop("guidance")] == [1, 1.5, 2]
     assert {label: [settings["lambda"] for settings in points] for label, points in lines.items()} == {
@@ -114,7 +114,7 @@ def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gam
 
 
 def test_reached_values_depend_on_the_curves_own_values_alone():
-    """Values within a billionth of the largest are the same; the curve beside it is a thousand times as large."""
+    """Values up to a billionth above the largest are reached; the second curve is a thousand times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
     for above, expected in ((1e-9, [True, True]), (1e-7, [False, True])):
         assert mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected

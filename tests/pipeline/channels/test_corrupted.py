@@ -1,4 +1,4 @@
-"""Every corruption of a human caption by hand, and the random numbers of each caption."""
+"""Every corruption of a human caption by hand, and the random draws of each caption."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_s
     last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, of=8)
     part = CorruptedCaptions().captions(last, torch.Generator().manual_seed(3))
     assert torch.equal(part[1:], whole[5:])  # the first caption of a part gets inserted words from another caption
-    seeds = [StepRollouts(None, batch, seed).of(CorruptedCaptions()).tokens for seed in (1, 1, 2)]
+    seeds = [StepRollouts(None, batch, seed).get_message(CorruptedCaptions()).tokens for seed in (1, 1, 2)]
     assert torch.equal(seeds[0], seeds[1])
     assert not torch.equal(seeds[0], seeds[2])
-    message = StepRollouts(None, batch, 1).of(CorruptedCaptions())
+    message = StepRollouts(None, batch, 1).get_message(CorruptedCaptions())
     assert (message.samples, message.images.tolist()) == (1, list(range(8)))
     step = CorruptedCaptions().open(batch, 12, torch.Generator().manual_seed(3))
     words = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)

@@ -23,13 +23,13 @@ from pipeline.random import BatchRandom
 from pipeline.types import Batch, Message, RelaxedTokens, caption_mask
 
 
-def rng(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def test_tokens_have_the_frequencies_of_their_probabilities():
     probabilities = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0])
-    drawn = sample_tokens(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=rng()))
+    drawn = sample_tokens(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=make_generator()))
     share = torch.bincount(drawn, minlength=5) / 40_000
     assert share[0] == share[4] == 0
     # four standard errors
@@ -44,8 +44,8 @@ def test_sampling_stays_within_the_vocabulary_at_both_ends():
 
 @pytest.mark.parametrize("words", [5, 64, 65, 1000])
 def test_sampling_inverts_the_cumulative_distribution(words):
-    logits = torch.randn(200, words, dtype=torch.float64, generator=rng())
-    uniform = torch.rand(200, 1, dtype=torch.float64, generator=rng(1))
+    logits = torch.randn(200, words, dtype=torch.float64, generator=make_generator())
+    uniform = torch.rand(200, 1, dtype=torch.float64, generator=make_generator(1))
     below = (logits.softmax(-1).cumsum(-1) <= uniform).sum(-1)
     assert torch.equal(sample_tokens(logits, uniform), below)
 
@@ -53,7 +53,7 @@ def test_sampling_inverts_the_cumulative_distribution(words):
 @pytest.mark.parametrize("words", [5, 64, 65, 1000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_top_k_are_the_most_probable_tokens(words, dtype):
-    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits = torch.randn(50, words, dtype=dtype, generator=make_generator())
     logits[7] = torch.arange(words)
     logits[8] = -torch.arange(words)
     values, ids = top_k(logits, 5)
@@ -65,9 +65,9 @@ def test_top_k_are_the_most_probable_tokens(words, dtype):
 @pytest.mark.parametrize("words", [5, 64, 65, 130])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_masked_tokens_come_last_and_each_once(words, dtype):
-    logits = torch.randn(50, words, dtype=dtype, generator=rng())
+    logits = torch.randn(50, words, dtype=dtype, generator=make_generator())
     logits[:, -1] = logits[:10, 0] = -torch.inf
-    logits[7, 1:] = logits[8, 4:] = -torch.inf  # fewer than are asked for
+    logits[7, 1:] = logits[8, 4:] = -torch.inf  # fewer tokens than are requested
     logits[7, 0] = 1
     values, ids = top_k(logits, words)
     torch.testing.assert_close(values, logits.log_softmax(-1).sort(-1, descending=True).values)
@@ -77,8 +77,8 @@ def test_masked_tokens_come_last_and_each_once(words, dtype):
 
 @pytest.mark.parametrize("words", [40, 64, 120])
 def test_the_last_token_is_not_sampled_where_it_is_masked(words):
-    """The sum of shares is rounded: at its very end something may be left."""
-    logits = torch.randn(5000, words, generator=rng())
+    """Rounding may leave a remainder at the end of the cumulative sum."""
+    logits = torch.randn(5000, words, generator=make_generator())
     logits[:, -1] = -torch.inf
     drawn = sample_tokens(logits, torch.full((5000, 1), 1 - 2**-24))
     assert drawn.max() < words - 1
@@ -103,8 +103,8 @@ OWN_DRAWS = [
 def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, channel):
     rows, batch, t = 8 * channel.width, replace(toy.batch(), epoch=9), int(isinstance(channel, PrefixRollouts))
     logits, some = torch.randn(rows, 13), torch.arange(rows)[[3, 4, -2, -1]]
-    every = channel.open(batch, 12, rng())(t, logits, torch.arange(rows))
-    few = channel.open(batch, 12, rng())(t, logits[some], some)
+    every = channel.open(batch, 12, make_generator())(t, logits, torch.arange(rows))
+    few = channel.open(batch, 12, make_generator())(t, logits[some], some)
     assert torch.equal(few.index, every.index[some])
     if few.next_input is not None:
         assert torch.equal(few.next_input, every.next_input[some])
@@ -115,20 +115,20 @@ def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, ch
         assert torch.equal(few.full, every.full[some])
 
 
-def _open(channel, toy, logits):
-    return channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(len(logits)))
+def choose_first_tokens(channel, toy, logits):
+    return channel.open(toy.batch(), 12, make_generator())(0, logits, torch.arange(len(logits)))
 
 
 @pytest.mark.parametrize("rho", [0.25, 0.75])
 def test_a_share_rho_of_captions_passes_as_distributions(toy, rho):
-    step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
+    step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, make_generator())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(first.float().mean() - rho) < 0.03
-    assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
+    assert torch.equal(first, second), "a caption passes as distributions in all steps or in none"
 
 
 def test_a_share_rho_of_tokens_passes_as_distributions(toy):
-    step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
+    step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, make_generator())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(first.float().mean() - 0.5) < 0.04
     assert abs((first & second).float().mean() - 0.25) < 0.04
@@ -136,11 +136,11 @@ def test_a_share_rho_of_tokens_passes_as_distributions(toy):
 
 def test_the_next_input_is_the_distribution_or_with_feed_sample_the_token(toy):
     logits = torch.randn(8, 13)
-    symbol = _open(PartialSampling(rho=0.5), toy, logits)
-    assert symbol.feeds_relaxed
-    assert 0 < symbol.full.sum() < 8
-    assert symbol.next_input is None
-    assert not _open(PartialSampling(rho=0.5, feed="sample"), toy, logits).feeds_relaxed
+    choice = choose_first_tokens(PartialSampling(rho=0.5), toy, logits)
+    assert choice.feeds_relaxed
+    assert 0 < choice.full.sum() < 8
+    assert choice.next_input is None
+    assert not choose_first_tokens(PartialSampling(rho=0.5, feed="sample"), toy, logits).feeds_relaxed
 
 
 @pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=1.0)])
@@ -148,21 +148,21 @@ def test_eos_passes_no_gradient_unless_eos_gradient_is_soft(toy, channel):
     logits = torch.zeros(8, 13)
     logits[::2, 0] = 30.0
     logits[1::2, 0] = -30.0
-    symbol = _open(channel, toy, logits)
-    assert symbol.straight_through.tolist() == [False, True] * 4
+    choice = choose_first_tokens(channel, toy, logits)
+    assert choice.straight_through.tolist() == [False, True] * 4
     soft = StraightThrough(eos_gradient="soft")
     channel = soft if isinstance(channel, StraightThrough) else PartialSampling(soft, rho=1.0)
-    assert _open(channel, toy, logits).straight_through.all()
+    assert choose_first_tokens(channel, toy, logits).straight_through.all()
 
 
 def test_greedy_takes_the_most_probable_token(toy):
     logits = torch.randn(8, 13)
-    assert torch.equal(_open(Greedy(), toy, logits).index, logits.argmax(-1))
+    assert torch.equal(choose_first_tokens(Greedy(), toy, logits).index, logits.argmax(-1))
 
 
 def test_forced_emits_the_given_tokens(toy):
     batch = toy.batch()
-    step = TeacherForcing().open(batch, 12, rng())
+    step = TeacherForcing().open(batch, 12, make_generator())
     for t in range(batch.captions.shape[1]):
         assert torch.equal(step(t, torch.randn(8, 13), torch.arange(8)).index, batch.captions[:, t])
 
@@ -179,14 +179,14 @@ def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
     fed = torch.stack(
         [
             TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5))
-            .open(batch, 12, rng(s))(0, logits, torch.arange(8))
+            .open(batch, 12, make_generator(s))(0, logits, torch.arange(8))
             .next_input
             for s in range(200)
         ]
     )
     own = (fed == 7).float().mean()
-    told = (batch.captions[:, 0] == 7).float().mean()
-    assert abs(float(own) - (0.5 + 0.5 * float(told))) < 0.06
+    forced = (batch.captions[:, 0] == 7).float().mean()
+    assert abs(float(own) - (0.5 + 0.5 * float(forced))) < 0.06
     assert ((fed == 7) | (fed == batch.captions[:, 0])).all()
 
 
@@ -195,7 +195,9 @@ def test_which_inputs_are_sampled_does_not_determine_their_tokens(toy):
     logits = torch.zeros(8, 13)
     logits[:, 12] = -torch.inf  # the human captions' token is never sampled
     channel = TeacherForcing(ScheduledSampling(0, 1, 0.25, 0.25))
-    fed = torch.cat([channel.open(batch, 12, rng(s))(0, logits, torch.arange(8)).next_input for s in range(300)])
+    fed = torch.cat(
+        [channel.open(batch, 12, make_generator(s))(0, logits, torch.arange(8)).next_input for s in range(300)]
+    )
     shares = fed[fed != 12].bincount(minlength=12) / (fed != 12).sum()
     torch.testing.assert_close(shares, torch.full((12,), 1 / 12), atol=0.05, rtol=0)  # 600 tokens: ± .011
 
@@ -230,7 +232,7 @@ def test_gumbel_tokens_have_the_frequencies_of_their_probabilities_at_any_temper
     logits = probabilities.log().expand(40_000, 4) + 1
     for temperature in (0.3, 1.0, 5.0):
         channel, nothing = Gumbel(temperature=temperature), torch.zeros(40_000, 1)
-        numbers = BatchRandom(Batch(torch.arange(40_000), nothing, nothing, nothing, nothing), rng(3))
+        numbers = BatchRandom(Batch(torch.arange(40_000), nothing, nothing, nothing, nothing), make_generator(3))
         index, noise = channel.sample(logits, numbers, torch.arange(40_000))
         shares = index.bincount(minlength=4) / len(index)
         torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
@@ -247,14 +249,14 @@ def test_the_number_of_forced_tokens_falls_from_epoch_to_epoch():
 def test_a_forced_prefix_is_followed_by_sampled_tokens(toy):
     batch = toy.batch()
     speaker = toy.agents().speaker
-    message = generate(speaker, batch, ForcedPrefix(PrefixSchedule(start=2)), rng())
+    message = generate(speaker, batch, ForcedPrefix(PrefixSchedule(start=2)), make_generator())
     assert message.forced == 2
     assert torch.equal(message.tokens[:, :2], batch.captions[:, :2])
     assert not torch.equal(message.tokens[:, 2:], batch.captions[:, 2 : message.tokens.shape[1]])
-    told, drawn = message.token_mask("forced"), message.token_mask("drawn")
-    assert torch.equal(told | drawn, message.mask)
-    assert not (told & drawn).any()
-    assert not told[:, 2:].any()
+    forced, drawn = message.token_mask("forced"), message.token_mask("drawn")
+    assert torch.equal(forced | drawn, message.mask)
+    assert not (forced & drawn).any()
+    assert not forced[:, 2:].any()
     assert not drawn[:, :2].any()
     assert ForcedPrefix(PrefixSchedule(start=2)).samples == 1
 
@@ -262,7 +264,8 @@ def test_a_forced_prefix_is_followed_by_sampled_tokens(toy):
 def test_an_empty_prefix_gives_an_ordinary_sample(toy):
     speaker = toy.agents().speaker
     none, ordinary = (
-        generate(speaker, toy.batch(), channel, rng()) for channel in (ForcedPrefix(PrefixSchedule(0)), Multinomial())
+        generate(speaker, toy.batch(), channel, make_generator())
+        for channel in (ForcedPrefix(PrefixSchedule(0)), Multinomial())
     )
     assert torch.equal(none.tokens, ordinary.tokens)
     assert none.forced == ordinary.forced == 0
@@ -273,7 +276,7 @@ def test_an_empty_prefix_gives_an_ordinary_sample(toy):
 def test_an_ended_caption_is_not_continued(toy):
     batch = toy.batch()
     batch.captions[0, 1:] = 0
-    message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, places=3), rng())
+    message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, places=3), make_generator())
     first = message.tokens.view(len(batch), 3, 2, -1)[0]
     assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
     assert not first[1:].any()
@@ -299,13 +302,13 @@ DROPOUT = [
 
 @pytest.mark.parametrize(("channel", "kept"), DROPOUT, ids=[repr(channel) for channel, _ in DROPOUT])
 def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, channel, kept):
-    """The weights of a speaker with dropout .9 are all that a caption without dropout depends on."""
+    """Without dropout, speakers of equal weights generate equal captions, whatever their dropout rate."""
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()
         with torch.no_grad():
             speaker.logit.weight.mul_(4)
-        found.append(StepRollouts(speaker, replace(toy.batch(), epoch=5), 1).of(channel))
+        found.append(StepRollouts(speaker, replace(toy.batch(), epoch=5), 1).get_message(channel))
         assert speaker.training
     plain, with_dropout = found
     same = torch.equal(plain.tokens, with_dropout.tokens)
@@ -315,11 +318,13 @@ def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, chan
 
 
 def test_continuations_are_generated_with_dropout(toy):
-    """They estimate what the speaker itself would generate, dropout included (Liu et al. 2017)."""
+    """Continuations estimate the captions that the speaker generates in training, with dropout (Liu et al. 2017)."""
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()
         rollouts = StepRollouts(speaker, toy.batch(), 1)
-        rollouts._messages[Multinomial()] = generate(toy.agents().speaker.eval(), toy.batch(), Multinomial(), rng())
+        rollouts._messages[Multinomial()] = generate(
+            toy.agents().speaker.eval(), toy.batch(), Multinomial(), make_generator()
+        )
         found.append(rollouts.continue_prefixes(Multinomial(), 20).tokens)
     assert not torch.equal(*found)

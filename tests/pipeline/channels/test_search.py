@@ -12,7 +12,7 @@ from pipeline.models.unroll import generate
 RNG = torch.Generator()
 
 
-def tokens_of(toy, channel, decoder="att2in"):
+def generate_tokens(toy, channel, decoder="att2in"):
     speaker = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[0] -= 3  # long captions
@@ -20,8 +20,8 @@ def tokens_of(toy, channel, decoder="att2in"):
     return generate(speaker, toy.batch(), channel, RNG.manual_seed(0)).tokens.tolist()
 
 
-def again(tokens: list[int], n: int) -> bool:
-    """Return whether a caption has the same n words twice."""
+def has_repeated_ngram(tokens: list[int], n: int) -> bool:
+    """Return whether a caption has an n-gram twice."""
     words = [word for word in tokens if word]
     spans = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
     return len(set(spans)) < len(spans)
@@ -30,28 +30,28 @@ def again(tokens: list[int], n: int) -> bool:
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4, requires_grad=False)])
 def test_no_n_gram_is_repeated(toy, decoder, channel, n):
-    assert any(again(tokens, n) for tokens in tokens_of(toy, channel, decoder))
-    assert not any(again(tokens, n) for tokens in tokens_of(toy, NoRepeatNgram(channel, n), decoder))
+    assert any(has_repeated_ngram(tokens, n) for tokens in generate_tokens(toy, channel, decoder))
+    assert not any(has_repeated_ngram(tokens, n) for tokens in generate_tokens(toy, NoRepeatNgram(channel, n), decoder))
 
 
 def test_a_caption_without_repetition_is_unchanged(toy):
-    free = tokens_of(toy, Greedy())
-    kept = tokens_of(toy, NoRepeatNgram(Greedy(), 2))
-    untouched = [tokens for tokens in free if not again(tokens, 2)]
+    free = generate_tokens(toy, Greedy())
+    kept = generate_tokens(toy, NoRepeatNgram(Greedy(), 2))
+    untouched = [tokens for tokens in free if not has_repeated_ngram(tokens, 2)]
     assert all(tokens in kept for tokens in untouched)
-    assert tokens_of(toy, NoRepeatNgram(Greedy(), 9)) == free
+    assert generate_tokens(toy, NoRepeatNgram(Greedy(), 9)) == free
 
 
 def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):
     agents, search = toy.agents(dropout=0.5), NoRepeatNgram(Beam(3), 2)
     rollouts = StepRollouts(agents.speaker.train(), toy.batch(), seed=1)
-    message = rollouts.of(SearchTrajectory(search))
-    assert message.tokens is rollouts.of(search).tokens
-    assert rollouts.of(search).log_probs is None
+    message = rollouts.get_message(SearchTrajectory(search))
+    assert message.tokens is rollouts.get_message(search).tokens
+    assert rollouts.get_message(search).log_probs is None
     message.log_probs.sum().backward()
     assert agents.speaker.word.weight.grad.abs().sum() > 0
-    other = StepRollouts(agents.speaker.eval(), toy.batch(), seed=2).of(SearchTrajectory(search))
-    torch.testing.assert_close(other.log_probs, message.log_probs)  # neither searches nor reads with dropout
+    other = StepRollouts(agents.speaker.eval(), toy.batch(), seed=2).get_message(SearchTrajectory(search))
+    torch.testing.assert_close(other.log_probs, message.log_probs)  # search and teacher forcing use no dropout
 
 
 def test_every_kind_of_corruption_occurs(toy):

@@ -33,8 +33,8 @@ CHANNELS = [
 ]
 
 
-def with_one_more_option(channel):
-    """Return the channel as a class of the same name with one more option, which has a default."""
+def add_option(channel):
+    """Return the channel as a class of the same name that has one more option with a default."""
     kind = type(channel)
     field = ("extra", int, dataclasses.field(default=1))
     more = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True)
@@ -43,10 +43,10 @@ def with_one_more_option(channel):
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: type(channel).__name__)
 def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
-    more = with_one_more_option(channel)
+    more = add_option(channel)
     assert repr(more) != repr(channel)
     speaker = toy.agents(dropout=0.3).speaker.train()
-    generated = [StepRollouts(speaker, toy.batch(), 1).of(each).tokens for each in (channel, more)]
+    generated = [StepRollouts(speaker, toy.batch(), 1).get_message(each).tokens for each in (channel, more)]
     assert torch.equal(*generated)
 
 
@@ -57,7 +57,7 @@ def test_channels_with_other_draws_have_their_own_streams():
 
 
 def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
-    """Another key draws other numbers, so that recorded results could not be repeated."""
+    """With another key, a channel draws other numbers, and recorded results cannot be repeated."""
     keys = {
         PartialSampling(StraightThrough(), 0.25): (
             "PartialSampling(inner=StraightThrough(samples=1, ending='constant'), rho=0.25, mix='caption', "

@@ -14,11 +14,13 @@ from pipeline.readers import read_karpathy
 @pytest.mark.parametrize("captions", ["one", "all"])
 @pytest.mark.parametrize("batch", [6, 64])
 def test_the_warm_up_lasts_whole_epochs_also_where_no_split_fills_a_batch(karpathy, tmp_path, captions, batch):
-    def repeat(data):  # every image has its first caption three times
+    def repeat_first_caption(data):  # each image gets its first caption three times
         for image in data["images"]:
             image["sentences"] = [{**image["sentences"][0], "sentid": 3 * image["imgid"] + k} for k in range(3)]
 
-    write_prepared(read_karpathy(karpathy(40, repeat)[0]), tmp_path / "prepared", min_count=0, max_words=16)
+    write_prepared(
+        read_karpathy(karpathy(40, repeat_first_caption)[0]), tmp_path / "prepared", min_count=0, max_words=16
+    )
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as features:
         features.write(np.arange(40), np.ones((40, 2)), np.ones((40, 3, 2)))
     prepared, store = PreparedData.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import reward_models
+from conftest import make_reward_models
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import TeacherForcing
@@ -25,15 +25,15 @@ A, B, C = (frozenset({role}) for role in "abc")
 
 
 def test_alternation_begins_after_the_warm_up_steps():
-    turns = UpdateSchedule((A, B | C), warmup=C, warmup_steps=3)
-    assert [turns.learners(step) for step in range(7)] == [C, C, C, A, B | C, A, B | C]
-    assert turns.all_roles == A | B | C
+    schedule = UpdateSchedule((A, B | C), warmup=C, warmup_steps=3)
+    assert [schedule.learners(step) for step in range(7)] == [C, C, C, A, B | C, A, B | C]
+    assert schedule.all_roles == A | B | C
     assert [UpdateSchedule((A, B)).learners(step) for step in range(4)] == [A, B, A, B]
 
 
 def test_early_roles_are_updated_before_the_others():
-    turns = UpdateSchedule((A | B, B, C), early=B)
-    assert [turns.rounds(step) for step in range(3)] == [(B, A), (B,), (C,)]
+    schedule = UpdateSchedule((A | B, B, C), early=B)
+    assert [schedule.rounds(step) for step in range(3)] == [(B, A), (B,), (C,)]
     assert UpdateSchedule((A | B,)).rounds(0) == (A | B,)
 
 
@@ -44,28 +44,28 @@ def test_the_update_schedules_of_methods():
     ]  # fmt: skip
 
 
-def counting(toy, **teaches) -> Method:
-    """Return a method with a term per role, of weights 1, 2, …, and a term that updates all roles."""
+def make_weighted_method(toy, **roles_by_term) -> Method:
+    """Return a method with one term per keyword: the value gives its roles, and its weights are 1, 2, …"""
     agents = toy.agents()
     terms = [
         Term(name, float(n), HumanCaption(), ScoreFunction(TeacherForcing()), roles)
-        for n, (name, roles) in enumerate(teaches.items(), start=1)
+        for n, (name, roles) in enumerate(roles_by_term.items(), start=1)
     ]
     return Method(agents.roles, tuple(terms), ALTERNATE)
 
 
 def test_a_term_is_in_the_steps_of_its_roles_with_its_weight(toy):
     speaker, listener = frozenset({"speaker"}), frozenset({"listener"})
-    method = counting(toy, said=speaker, heard=listener, both=speaker | listener, all=None)
-    assert method.weights == {"said": 1, "heard": 2, "both": 3, "all": 4}
+    method = make_weighted_method(toy, naturalness=speaker, matching=listener, both=speaker | listener, all=None)
+    assert method.weights == {"naturalness": 1, "matching": 2, "both": 3, "all": 4}
     plain = None
-    for step, names in ((0, ["said", "both", "all"]), (1, ["heard", "both", "all"])):
+    for step, names in ((0, ["naturalness", "both", "all"]), (1, ["matching", "both", "all"])):
         losses, report = method.step(toy.batch(step), seed=1)
         assert list(losses) == names
         plain = report[f"{names[0]}/loss"]
         for name in names:
             torch.testing.assert_close(losses[name].detach(), method.weights[name] * plain)
-            torch.testing.assert_close(report[f"{name}/loss"], plain)  # as it is, without the weight
+            torch.testing.assert_close(report[f"{name}/loss"], plain)  # without the weight
     assert {name.partition("/")[2] for name in report} == {"loss", "score", "words", "advantage", "log_prob"}
 
 
@@ -126,22 +126,22 @@ def test_the_entropy_has_no_control_and_a_sets_distance_has(toy):
 
 
 def test_the_state_of_a_score_is_saved_with_the_agents(toy):
-    class Counting(torch.nn.Module):
+    class ModuleScore(torch.nn.Module):
         differentiable = False
 
-    method = counting(toy, said=None)
-    score = Counting()
+    method = make_weighted_method(toy, naturalness=None)
+    score = ModuleScore()
     from dataclasses import replace
 
-    counted = replace(method, terms=(Term("said", 1.0, score, ScoreFunction(TeacherForcing())),))
-    assert counted.modules() == {**method.agents, "score.said": score}
-    plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
+    counted = replace(method, terms=(Term("naturalness", 1.0, score, ScoreFunction(TeacherForcing())),))
+    assert counted.modules() == {**method.agents, "score.naturalness": score}
+    plain = Term("naturalness", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
 
 
 @pytest.mark.parametrize("scaling", ["group", "batch"])
 def test_a_control_variate_is_refused_where_advantages_are_scaled(toy, scaling):
-    """A scaled term has no control, so that the run would be another method under RELAX's name."""
+    """A scaled term has no control, so the run would be another method under the name RELAX."""
     objective = Objective(samples=2, baseline="group", control_variate="relax", advantage_scaling=scaling)
     with pytest.raises(UserError, match=f"control_variate = relax: expected advantage_scaling none, got {scaling}"):
         compose(luo, toy.agents(), objective, {"lam": 0.3})
@@ -154,13 +154,17 @@ def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):
     assert estimators == {"discriminability": RelaxEstimator, "naturalness": RelaxEstimator, "kl": ScoreFunction}
     assert method.terms[-1].estimator == ScoreFunction(Multinomial(2), LeaveOneOut(), "words")
     assert list(method.agents["critic"]) == ["discriminability", "naturalness"]
-    means = {"baseline.discriminability", "baseline.naturalness"}  # within the controls
+    means = {"baseline.discriminability", "baseline.naturalness"}  # baselines of the estimators within the controls
     assert set(method.modules()) == {"speaker", "listener", "critic", *means}
 
 
 def test_gradients_are_normalised_in_every_method_that_asks_for_it(toy):
     for normalise in (False, True):
         objective = Objective(normalise_gradients=normalise)
-        for composition, arguments, rewards in ((luo, {"lam": 0.3}, None), (mle, {}, None), (wtf, {}, reward_models())):
+        for composition, arguments, rewards in (
+            (luo, {"lam": 0.3}, None),
+            (mle, {}, None),
+            (wtf, {}, make_reward_models()),
+        ):
             method = compose(composition, toy.agents(), objective, arguments, rewards)
             assert method.normalise_gradients is normalise

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, losses_of
+from by_hand import assert_same_gradients, compute_losses
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
@@ -17,7 +17,7 @@ from pipeline.scores.discriminability import Hinge
 def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder):
     agents, batch = toy.agents(decoder=decoder), toy.batch()
     method = teacher_forcing(agents.roles)
-    losses, message = losses_of(method, batch), teacher_force(agents.speaker, batch)
+    losses, message = compute_losses(method, batch), teacher_force(agents.speaker, batch)
     assert set(losses) == {"likelihood"}
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
     assert [method.schedule.learners(step) for step in range(3)] == [{"speaker"}] * 3
@@ -29,11 +29,11 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     agents, batch = toy.agents(), replace(toy.batch(), epoch=9)
     schedule = ScheduledSampling(start=0, every=1, increment=0.5, max_share=0.5)
     method = teacher_forcing(agents.roles, schedule, 0.2)
-    message = StepRollouts(agents.speaker.train(), batch, seed=1).of(TeacherForcing(schedule))
-    losses = losses_of(method, batch)
+    message = StepRollouts(agents.speaker.train(), batch, seed=1).get_message(TeacherForcing(schedule))
+    losses = compute_losses(method, batch)
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
     plain = teacher_force(agents.speaker, batch).log_probs[:, : message.tokens.shape[1]]
-    assert not torch.allclose(plain, message.log_probs), "scheduled sampling would go unnoticed here"
+    assert not torch.allclose(plain, message.log_probs), "the test needs sampled inputs that change the likelihoods"
     assert method.image_dropout == 0.2
     assert agents.speaker.null is not None
 
@@ -42,7 +42,7 @@ def test_listener_pretraining_matches_human_captions(toy):
     agents, batch = toy.agents(), toy.batch()
     method = listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}
-    losses = losses_of(method, batch)
+    losses = compute_losses(method, batch)
     expected = -Hinge(agents.listener)(human_message(batch), batch).mean()
     assert_same_gradients(losses["matching"], expected, agents.listener)
     assert [method.schedule.learners(step) for step in range(3)] == [{"listener"}] * 3
@@ -53,10 +53,10 @@ def test_a_frozen_speaker_generates_without_dropout_and_without_a_gradient(toy, 
     agents, batch = toy.agents(dropout=0.5, decoder=decoder), toy.batch(step)
     method = listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener))
     assert method.schedule.all_roles == {"listener"}
-    losses = losses_of(method, batch)
+    losses = compute_losses(method, batch)
     assert [p.requires_grad for p in agents.speaker.parameters()] == [False] * len(list(agents.speaker.parameters()))
     assert not agents.speaker.training
-    message = StepRollouts(agents.speaker.eval(), batch, seed=1).of(Multinomial())
+    message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Multinomial())
     expected = -Hinge(agents.listener)(message, batch).mean()
     assert_same_gradients(losses["matching"], expected, agents.listener)
     assert not torch.equal(message.tokens, human_message(batch).tokens[:, : message.tokens.shape[1]])

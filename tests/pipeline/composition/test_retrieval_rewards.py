@@ -1,4 +1,4 @@
-"""Methods rewarded by a retriever: the captions that they compare, and the steps of the discriminator."""
+"""Methods with a retriever's rewards: the captions that they compare, and the updates of the discriminator."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, losses_of
-from conftest import reward_models
+from by_hand import assert_same_gradients, compute_losses
+from conftest import make_reward_models
 from torch.nn.functional import softplus
 from toy_batches import ToyBatches
 
@@ -27,37 +27,39 @@ from pipeline.training.optimisation import Optimisation
 
 @pytest.fixture
 def rewards():
-    return reward_models()
+    return make_reward_models()
 
 
-def cross_entropy_of(network, odds, human, other) -> torch.Tensor:
+def compute_cross_entropy(log_odds, human, other) -> torch.Tensor:
     """Return the mean cross-entropy of human captions and of other captions."""
-    return (softplus(-odds(human)).mean() + softplus(odds(other)).mean()) / 2
+    return (softplus(-log_odds(human)).mean() + softplus(log_odds(other)).mean()) / 2
 
 
-def odds_of(rewards, head: str):
-    """Return the log-odds of the captions of a message: the second output minus the first."""
+def make_log_odds(rewards, head: str):
+    """Return a function that computes the log-odds of a message's captions: the second output minus the first."""
     network = getattr(rewards, head)
 
-    def odds(message) -> torch.Tensor:
+    def compute_log_odds(message) -> torch.Tensor:
         text_vectors, image_vectors = rewards.retriever.encode_text(message), rewards.retriever.vectors[message.images]
         two = network.layers(torch.cat([image_vectors, text_vectors], 1) if network.with_images else text_vectors)
         return two[:, 1] - two[:, 0]
 
-    return odds
+    return compute_log_odds
 
 
 def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_corrupted_ones(toy, rewards):
     agents, batch = toy.agents(), toy.batch()
     method = pretrain_heads(rewards, agents.speaker)
-    losses, generated = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
-    human = generated.of(TeacherForcing(requires_grad=False))
+    losses, generated = compute_losses(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
+    human = generated.get_message(TeacherForcing(requires_grad=False))
     for name, channel in (("discriminator", rewards.search), ("grammar", CorruptedCaptions())):
-        network, other = getattr(rewards, name), generated.of(channel)
-        expected = cross_entropy_of(network, odds_of(rewards, name), human, other)
+        network, other = getattr(rewards, name), generated.get_message(channel)
+        expected = compute_cross_entropy(make_log_odds(rewards, name), human, other)
         assert_same_gradients(losses[name], expected, network)
-    searched, greedy = (generated.of(channel).tokens for channel in (rewards.search, Greedy()))
-    assert searched.shape != greedy.shape or not torch.equal(searched, greedy), "greedy ones would go unnoticed here"
+    searched, greedy = (generated.get_message(channel).tokens for channel in (rewards.search, Greedy()))
+    assert searched.shape != greedy.shape or not torch.equal(searched, greedy), (
+        "the test needs searched captions that differ from greedy ones"
+    )
     assert set(losses) == {"discriminator", "grammar"}
     assert [method.schedule.rounds(step) for step in (0, 1)] == [(frozenset({"discriminator", "grammar"}),)] * 2
     assert dict(method.rates) == {}
@@ -67,9 +69,9 @@ def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on
 def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, make):
     agents, batch = toy.agents(), toy.batch()
     method = make(agents, Objective(), rewards)
-    losses, generated = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
-    human, other = generated.of(TeacherForcing(requires_grad=False)), generated.of(rewards.search)
-    expected = cross_entropy_of(rewards.discriminator, odds_of(rewards, "discriminator"), human, other)
+    losses, generated = compute_losses(method, batch), StepRollouts(agents.speaker, batch, seed=1)
+    human, other = generated.get_message(TeacherForcing(requires_grad=False)), generated.get_message(rewards.search)
+    expected = compute_cross_entropy(make_log_odds(rewards, "discriminator"), human, other)
     assert_same_gradients(losses["discriminator"], expected, rewards.discriminator)
     assert method.rates == {"discriminator": 0.02}
     assert method.agents["discriminator"] is rewards.discriminator
@@ -78,12 +80,12 @@ def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, mak
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
 def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make):
-    rewards, logged = replace(reward_models(), rate=0.3), []
+    rewards, logged = replace(make_reward_models(), rate=0.3), []
     agents = toy.agents()
     method = make(agents, Objective(), rewards, alpha=0.5)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = TeacherForcing(requires_grad=False) if make is wtf else rewards.search
-    generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
+    generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).get_message(channel)
     before = float(rewards.human_probability(generated, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
@@ -98,11 +100,14 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
 def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
     term = Term("naturalness", 1.0, rewards.human_probability, ScoreFunction(Multinomial()), frozenset({"speaker"}))
     roles = toy.agents().roles
-    turns = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
-    method = with_discriminator(Method(roles, (term,), turns, rates={"listener": 0.5}), rewards, Multinomial())
+    schedule = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
+    method = with_discriminator(Method(roles, (term,), schedule, rates={"listener": 0.5}), rewards, Multinomial())
     found = [method.schedule.rounds(step) for step in range(4)]
-    told = frozenset({"discriminator"})
-    assert found == [(frozenset({"listener"}),)] * 2 + [(told, frozenset({"speaker"})), (told, frozenset({"listener"}))]
+    discriminator = frozenset({"discriminator"})
+    assert found == [(frozenset({"listener"}),)] * 2 + [
+        (discriminator, frozenset({"speaker"})),
+        (discriminator, frozenset({"listener"})),
+    ]
     assert method.rates == {"listener": 0.5, "discriminator": 0.02}
     assert [t.name for t in method.terms] == ["discriminator", "naturalness"]
     assert method.terms[0].estimator.channel == Multinomial()
@@ -118,7 +123,7 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
     assert made.captions == (rewards.search, Greedy(), TeacherForcing(requires_grad=False))
     assert (made.retriever, made.temperature) == (rewards.retriever, rewards.retriever.temperature)
     assert (made.directions, made.combine, made.clamp) == ("both", "mean", 3.0)
-    other = reward_models(6).retriever
+    other = make_reward_models(6).retriever
     assert rewards.contrastive("both", "sum", None, other).retriever is other
     assert rewards.search_trajectory == SearchTrajectory(rewards.search)
     judged = replace(rewards, judge=other)

@@ -1,4 +1,4 @@
-"""Profiles are composed with their comments, and params.yaml is written without losing anybody's work."""
+"""Profiles are composed with their comments, and writing params.yaml keeps a copy of edits by hand."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.utils.serialize import modify_yaml
-from whole_profiles import FOLDER, NAMES, PROFILES, profile_text
+from whole_profiles import FOLDER, NAMES, PROFILES, read_profile_text
 
 from pipeline.config import overlays
 from pipeline.config.overlays import Composition, Profiles, main
@@ -161,7 +161,7 @@ methods: # in the order of the table
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """A folder of profiles in the working folder."""
+    """Write a folder of profiles into the working folder, and return its path."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profiles").mkdir()
     for name, text in {"base": BASE, "large": LARGE, "larger": LARGER, "plain": "# Plain.\n"}.items():
@@ -169,8 +169,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path / "profiles"
 
 
-def parameters_of(*names: str) -> dict:
-    """Return the parameters of data, methods and grid."""
+def compose_parameters(*names: str) -> dict:
+    """Return the parameters that are composed of data, methods and grid."""
     return yaml.safe_load(Profiles().compose(Composition(*names)))
 
 
@@ -193,22 +193,24 @@ def test_the_method_set_of_a_data_file_overrides_that_of_all_data(folder):
     assert BOTH in text, "repeated values are written out"
     assert yaml.safe_load(text)["train"]["epochs"] == 7
     assert "  rate: 0.5 # on large data\n" in text
-    assert yaml.safe_load(text)["sweep"]["grid"] == {"mle": {}}, "the grid is named like the methods"
-    assert parameters_of("larger", "both")["train"]["rate"] == 0.5, "a file that extends large has its set"
-    assert parameters_of("plain", "both")["train"]["rate"] == 0.1
+    assert yaml.safe_load(text)["sweep"]["grid"] == {"mle": {}}, "the grid has the name of the method set"
+    assert compose_parameters("larger", "both")["train"]["rate"] == 0.5, (
+        "a file that extends large has the method set of large"
+    )
+    assert compose_parameters("plain", "both")["train"]["rate"] == 0.1
 
 
 def test_data_methods_and_grid_are_chosen_apart(folder):
-    large = parameters_of("large")
-    assert parameters_of("large", "psst") == large
-    assert parameters_of("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
-    assert parameters_of("plain", "both", "none")["sweep"]["grid"] == {}
+    large = compose_parameters("large")
+    assert compose_parameters("large", "psst") == large
+    assert compose_parameters("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
+    assert compose_parameters("plain", "both", "none")["sweep"]["grid"] == {}
 
 
 def test_a_variant_overrides_its_file_and_may_extend_another(folder):
     large = yaml.safe_load(overlays.profile_text("large", folder))
-    assert parameters_of("large_short") == large | {"train": large["train"] | {"epochs": 2}}
-    assert parameters_of("large_other") == parameters_of("large_short") | {"seed": 2}
+    assert compose_parameters("large_short") == large | {"train": large["train"] | {"epochs": 2}}
+    assert compose_parameters("large_other") == compose_parameters("large_short") | {"seed": 2}
     assert overlays.profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
     named = overlays.profile_text("large_other", folder)
     assert named.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
@@ -230,7 +232,7 @@ def test_no_comment_of_a_file_is_lost(path):
         return
     sets = sorted(PROFILES.files[path.stem].groups["method_sets"]) if path.stem in PROFILES.data else []
     chosen = [PROFILES.compose(Composition(path.stem, methods)) for methods in sets]  # each with its own grid
-    written = "\n".join([*map(profile_text, NAMES), *chosen])
+    written = "\n".join([*map(read_profile_text, NAMES), *chosen])
     sections, *layers = re.split(r"^(?:variants|method_sets|grids|profiles):.*\n", path.read_text("utf-8"), flags=re.M)
     lines = re.sub(r"^(  \w+:).*#.*$", r"\1", "\n".join(layers), flags=re.M).splitlines()  # a layer's own remark
     _, _, rest = sections.partition("\nseed:")
@@ -286,7 +288,7 @@ def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, message):
 
 def test_a_named_composition_may_take_two_lines_and_be_a_number(folder):
     (folder / "new.yaml").write_text("profiles:\n  1: {methods: both,\n      grid: none}\n")
-    assert yaml.safe_load(overlays.profile_text("1", folder)) == parameters_of("plain", "both", "none")
+    assert yaml.safe_load(overlays.profile_text("1", folder)) == compose_parameters("plain", "both", "none")
 
 
 def test_a_comment_that_is_indented_less_than_its_value_stays_a_comment(folder):
@@ -303,7 +305,7 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     assert main(["plain"]) == 0
     assert params.read_text() == overlays.profile_text("plain", folder)
     assert main(["--data", "large", "--methods", "both", "--grid", "none"]) == 0
-    assert yaml.safe_load(params.read_text()) == parameters_of("large", "both", "none")
+    assert yaml.safe_load(params.read_text()) == compose_parameters("large", "both", "none")
     assert capsys.readouterr().out.endswith("params.yaml is now composed of large, both, none\n")
     assert main(["plain"]) == 0
     assert not list(folder.parent.glob("params.yaml.*"))

@@ -1,4 +1,4 @@
-"""YAML as DVC reads it, and its mistakes with their places."""
+"""YAML is read as DVC reads it, and errors name their line and column."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +11,8 @@ from pipeline.config.reading import describe_error, parse_yaml
 from pipeline.errors import UserError
 from pipeline.section import Section
 
-ROOT = Path(__file__).parents[1]
 
-
-def error_of(path: Path) -> str:
+def get_load_error(path: Path) -> str:
     with pytest.raises(UserError) as caught:
         load(path)
     return str(caught.value)
@@ -36,15 +34,15 @@ def error_of(path: Path) -> str:
 def test_yaml_errors_name_their_place(tmp_path, text, message):
     path = tmp_path / "params.yaml"
     path.write_text(text)
-    line = error_of(path)
+    line = get_load_error(path)
     assert line.startswith(str(path))
     assert message in line
 
 
 def test_a_missing_or_binary_file_is_reported(tmp_path):
-    assert "no such file" in error_of(tmp_path / "params.yaml")
+    assert "no such file" in get_load_error(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
-    assert "cannot be read" in error_of(tmp_path / "params.yaml")
+    assert "cannot be read" in get_load_error(tmp_path / "params.yaml")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_a_file_may_state_its_version_of_yaml(version, value):
     assert parse_yaml(text, "here") == parse_as_dvc(text, "here") == {"a": value}
 
 
-class Seeded(Section):
+class SeedSection(Section):
     """A section with the bounds of a seed."""
 
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -91,5 +89,5 @@ class Seeded(Section):
 )
 def test_a_wrong_value_or_key_is_described_with_what_is_allowed(content, line):
     with pytest.raises(ValidationError) as caught:
-        Seeded.model_validate(content)
-    assert describe_error(caught.value, Seeded)[1] == line
+        SeedSection.model_validate(content)
+    assert describe_error(caught.value, SeedSection)[1] == line

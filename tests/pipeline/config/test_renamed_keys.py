@@ -1,4 +1,4 @@
-"""A former key of params.yaml or of a profile gives one line that names its present name."""
+"""A former key of params.yaml or of a profile is reported in one line with its present name."""
 
 import json
 import re
@@ -16,8 +16,8 @@ from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
-OF_PROFILES = ("over", "instead")
-# a block of each kind: the discriminator and the methods whose options have former names
+PROFILE_KEYS = ("over", "instead")
+# Blocks by pattern: the discriminator and the methods whose options have former names.
 BLOCKS = {
     "pretrain.*": {
         "speaker": ("attention", "scheduled_sampling.by", "scheduled_sampling.most"),
@@ -29,7 +29,7 @@ BLOCKS = {
 DIALOG = {"places", "order", "hears_end", "options", "others", "norms"}
 
 
-def place(former: str) -> str:
+def expand_pattern(former: str) -> str:
     """Return a path of params.yaml that the pattern `former` matches."""
     for pattern, blocks in BLOCKS.items():
         rest = former.removeprefix(f"{pattern}.")
@@ -40,13 +40,13 @@ def place(former: str) -> str:
 
 
 @cache
-def values_of(profile: str) -> dict[str, Any]:
+def load_profile_values(profile: str) -> dict[str, Any]:
     return YAML(typ="safe").load(profile_text(profile, ROOT / "profiles"))
 
 
-def params_with(former: str, folder: Path) -> Path:
-    path = place(former)
-    tree = deepcopy(values_of("dialog" if path.rpartition(".")[2] in DIALOG else "scenes"))
+def write_params(former: str, folder: Path) -> Path:
+    path = expand_pattern(former)
+    tree = deepcopy(load_profile_values("dialog" if path.rpartition(".")[2] in DIALOG else "scenes"))
     tree["methods"]["mixer"] = {"from": "mixer", "speaker": "speaker"}
     tree["methods"]["pg_spider"] = {"from": "spider", "speaker": "speaker"}
     section = tree
@@ -57,19 +57,19 @@ def params_with(former: str, folder: Path) -> Path:
     section[key] = 3
     if "imported" in above:
         tree["features"]["main"] = {"network": "imported", "imported": section}
-    (folder / "params.yaml").write_text(json.dumps(tree))  # YAML, too, and faster to write
+    (folder / "params.yaml").write_text(json.dumps(tree))  # JSON is YAML, and faster to write
     return folder / "params.yaml"
 
 
-@pytest.mark.parametrize("former", [key for key in RENAMED if key not in OF_PROFILES])
+@pytest.mark.parametrize("former", [key for key in RENAMED if key not in PROFILE_KEYS])
 def test_a_former_key_is_reported_in_one_line_with_the_present_one(former, tmp_path):
-    params, path = params_with(former, tmp_path), place(former)
+    params, path = write_params(former, tmp_path), expand_pattern(former)
     with pytest.raises(UserError) as error:
         load(params)
     assert str(error.value) == f"{params}: {path} = 3: this key is now {RENAMED[former]}; rename it"
 
 
-@pytest.mark.parametrize("former", OF_PROFILES)
+@pytest.mark.parametrize("former", PROFILE_KEYS)
 def test_a_former_key_of_a_profile_is_reported_in_one_line_with_the_present_one(former, tmp_path):
     (tmp_path / "base.yaml").write_text("seed: 1\n")
     (tmp_path / "new.yaml").write_text(f"{former}: base\nseed: 2\n")

@@ -1,4 +1,4 @@
-"""A stage gets what dvc.yaml lists for it, and no more."""
+"""A stage reads the parameters that dvc.yaml lists for it, and no others."""
 
 from copy import copy
 from pathlib import Path
@@ -47,7 +47,7 @@ stages:
 
 
 @pytest.fixture
-def hand_out(params, tmp_path):
+def make_view(params, tmp_path):
     path = tmp_path / "dvc.yaml"
     path.write_text(DVC)
     network = ["features.main.network=resnet18", "features.main.weights=hub"]  # a network that takes options
@@ -56,8 +56,8 @@ def hand_out(params, tmp_path):
     return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
 
 
-def test_a_stage_reads_listed_parameters_and_reads_are_recorded(hand_out):
-    view = hand_out("one")
+def test_a_stage_reads_listed_parameters_and_reads_are_recorded(make_view):
+    view = make_view("one")
     settings = view.settings
     assert settings.seed == 1
     assert settings.train.objective.margin == 0.2
@@ -68,8 +68,8 @@ def test_a_stage_reads_listed_parameters_and_reads_are_recorded(hand_out):
     assert view.read == {"seed", "train.objective.margin", "evaluate", "features.main.options"}
 
 
-def test_a_stage_cannot_read_unlisted_parameters(hand_out):
-    view = hand_out("one")
+def test_a_stage_cannot_read_unlisted_parameters(make_view):
+    view = make_view("one")
     settings = view.settings
     for read, key in [
         (lambda: settings.report, "report"),
@@ -77,22 +77,22 @@ def test_a_stage_cannot_read_unlisted_parameters(hand_out):
         (lambda: settings.train.objective.cross_entropy_weight, "train.objective.cross_entropy_weight"),
         (lambda: settings.features["main"].network, "features.main.network"),
         (lambda: settings.features["judge"], "features.judge"),
-        (lambda: hand_out("each", "luo").settings.methods["mle"], "methods.mle"),
-        (lambda: hand_out("role", "speaker").settings.pretrain["listener"], "pretrain.listener"),
+        (lambda: make_view("each", "luo").settings.methods["mle"], "methods.mle"),
+        (lambda: make_view("role", "speaker").settings.pretrain["listener"], "pretrain.listener"),
     ]:
         with pytest.raises(UserError, match=rf"may not read {key}: list it under params of \w+ in dvc.yaml"):
             read()
     assert view.read == set()
 
 
-def test_settings_that_are_listed_in_part_have_no_private_names_and_can_be_copied(hand_out):
-    train = hand_out("one").settings.train
+def test_settings_that_are_listed_in_part_have_no_private_names_and_can_be_copied(make_view):
+    train = make_view("one").settings.train
     assert not hasattr(train, "_private")
     assert copy(train).objective.margin == 0.2
 
 
-def test_records_and_digests_hold_all_listed_parameters_without_counting_as_reads(hand_out):
-    view = hand_out("one")
+def test_records_and_digests_hold_all_listed_parameters_without_counting_as_reads(make_view):
+    view = make_view("one")
     flat = view.flat()
     assert set(flat) == {
         "seed",
@@ -113,9 +113,9 @@ def test_records_and_digests_hold_all_listed_parameters_without_counting_as_read
     assert view.read == set()
 
 
-def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
+def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(make_view):
     with pytest.raises(UserError, match=r"one: no parameter train.objective.margn; did you mean margin\?"):
-        _ = hand_out("one").settings.train.objective.margn
+        _ = make_view("one").settings.train.objective.margn
 
 
 @pytest.mark.parametrize(
@@ -132,25 +132,22 @@ def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
         ("number", "luo", r"number: expected foreach to name a mapping or list of params.yaml, got \$\{train"),
     ],
 )
-def test_unknown_stages_and_instances_are_reported(hand_out, stage, instance, message):
+def test_unknown_stages_and_instances_are_reported(make_view, stage, instance, message):
     with pytest.raises(UserError, match=message):
-        hand_out(stage, instance)
+        make_view(stage, instance)
 
 
-def test_a_methods_own_train_values_override_the_train_section(hand_out):
-    luo_ = method_settings(hand_out("each", "luo").settings, "luo")
+def test_a_methods_own_train_values_override_the_train_section(make_view):
+    luo_ = method_settings(make_view("each", "luo").settings, "luo")
     assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.shown == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
-    assert method_settings(hand_out("each", "mle").settings, "mle").objective.margin == 0.2
+    assert method_settings(make_view("each", "mle").settings, "mle").objective.margin == 0.2
 
 
-def test_the_settings_of_a_method_read_every_listed_parameter(hand_out):
-    view = hand_out("each", "luo")
+def test_the_settings_of_a_method_read_every_listed_parameter(make_view):
+    view = make_view("each", "luo")
     method_settings(view.settings, "luo")
     assert view.read == set(view.listed)
-
-
-# The stages' command line

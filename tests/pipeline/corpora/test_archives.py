@@ -24,12 +24,12 @@ Entry = tuple[str, bytes]
 
 
 def pack(path: Path, entries: list[Entry]) -> Path:
-    """Write an archive of these files, with unchanged and possibly repeated names."""
+    """Write an archive of these entries; names are unchanged and may be repeated."""
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in entries:
                 info = zipfile.ZipInfo("x")
-                info.filename = name  # the constructor would mend it
+                info.filename = name  # the constructor would change it
                 info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, content)
     else:
@@ -41,8 +41,8 @@ def pack(path: Path, entries: list[Entry]) -> Path:
     return path
 
 
-def special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> Path:
-    """Write an archive of PHOTOS and of one member that is no plain file."""
+def pack_special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> Path:
+    """Write an archive with a member that is no plain file; a zip archive also holds PHOTOS."""
     pack(path, list(PHOTOS.items()))
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "a") as archive:
@@ -58,7 +58,9 @@ def special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> 
     return path
 
 
-def take(archive: Path, to: Path, files: int = 2, max_bytes: int = 1_000, members: str = "photos/*.jpg") -> None:
+def unpack_photos(
+    archive: Path, to: Path, files: int = 2, max_bytes: int = 1_000, members: str = "photos/*.jpg"
+) -> None:
     unpack(archive, members, to, files=files, max_bytes=max_bytes, source={"sha256": "abc"})
 
 
@@ -68,24 +70,24 @@ def form(request) -> str:
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Callable[..., None]:
-    """A function that checks that an archive is refused with these words and that no file is left, here or outside."""
+def check_refusal(tmp_path: Path) -> Callable[..., None]:
+    """Return a function that checks that an archive is refused with these words and that no file is left."""
 
-    def check(archive: Path, words: str, **options) -> None:
+    def check_archive(archive: Path, words: str, **options) -> None:
         inside = tmp_path / "inside"
         before = set(tmp_path.rglob("*")) - {inside}
         with pytest.raises(UserError, match=words) as error:
-            take(archive, inside / "out", **options)
+            unpack_photos(archive, inside / "out", **options)
         assert "\n" not in str(error.value)
         assert str(archive) in str(error.value)
         assert set(tmp_path.rglob("*")) - {inside} == before
 
-    return check
+    return check_archive
 
 
 def test_only_the_named_files_are_unpacked(tmp_path, form):
     archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
-    take(archive, tmp_path / "out" / "images")
+    unpack_photos(archive, tmp_path / "out" / "images")
     files = {path.name: path.read_bytes() for path in (tmp_path / "out" / "images").iterdir() if path.name != MARKER}
     assert files == {"1.jpg": b"one", "2.jpg": b"two"}
     assert os.listdir(tmp_path / "out") == ["images"]
@@ -93,7 +95,7 @@ def test_only_the_named_files_are_unpacked(tmp_path, form):
 
 def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_path, form):
     archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
-    take(archive, tmp_path / "out")
+    unpack_photos(archive, tmp_path / "out")
     assert read_marker(tmp_path / "out") == {
         "archive": archive.name,
         "members": "photos/*.jpg",
@@ -113,8 +115,10 @@ def test_a_damaged_marker_is_one_line(tmp_path, content):
 
 
 def test_files_at_the_top_and_with_a_dot_before_them_are_taken(tmp_path, form):
-    take(pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt")
-    take(pack(tmp_path / f"b.{form}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)
+    unpack_photos(
+        pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt"
+    )
+    unpack_photos(pack(tmp_path / f"b.{form}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)
     assert (tmp_path / "top" / "1.txt").exists()
     assert (tmp_path / "dot" / "1.jpg").exists()
 
@@ -131,13 +135,13 @@ def test_folders_of_an_archive_are_no_files(tmp_path):
         info = tarfile.TarInfo("photos/1.jpg")
         archive.addfile(info)
     for name in ("zip", "tar"):
-        take(tmp_path / f"a.{name}", tmp_path / f"out {name}", files=1)
+        unpack_photos(tmp_path / f"a.{name}", tmp_path / f"out {name}", files=1)
 
 
 def test_long_names_and_files_of_megabytes_come_whole(tmp_path, form):
     name, content = "p" * 120 + "/" + "n" * 150 + ".jpg", os.urandom(3_000_000)
     archive = pack(tmp_path / f"a.{form}", [("before", bytes(2_500_000)), (name, content), ("after", bytes(1_024))])
-    take(archive, tmp_path / "out", files=1, max_bytes=3_000_000, members="p" * 120 + "/*")
+    unpack_photos(archive, tmp_path / "out", files=1, max_bytes=3_000_000, members="p" * 120 + "/*")
     assert (tmp_path / "out" / Path(name).name).read_bytes() == content
 
 
@@ -147,23 +151,23 @@ def test_long_names_and_files_of_megabytes_come_whole(tmp_path, form):
      "C:evil.jpg", "photos\\..\\evil.jpg", "\\\\host\\evil.jpg", "photos/a\nb.jpg", "photos/a\x1b[1m.jpg", "."],
 )  # fmt: skip
 def test_an_archive_with_a_path_that_leads_outside_is_refused_even_if_the_path_is_not_unpacked(
-    tmp_path, form, refused, name
+    tmp_path, form, check_refusal, name
 ):
-    refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
+    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
 
 
-def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, refused):
-    refused(pack(tmp_path / "a.zip", [*PHOTOS.items(), ("photos/3.jpg\0.exe", b"evil")]), "no name", files=3)
+def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, check_refusal):
+    check_refusal(pack(tmp_path / "a.zip", [*PHOTOS.items(), ("photos/3.jpg\0.exe", b"evil")]), "no name", files=3)
 
 
-@pytest.mark.parametrize("again", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
+@pytest.mark.parametrize("duplicate", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_with_a_repeated_name_is_refused(tmp_path, form, refused, again):
-    refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (again, b"another")]), "twice", files=3)
+def test_an_archive_with_a_repeated_name_is_refused(tmp_path, form, check_refusal, duplicate):
+    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (duplicate, b"another")]), "twice", files=3)
 
 
-def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, refused):
-    refused(pack(tmp_path / f"a.{form}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
+def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, check_refusal):
+    check_refusal(pack(tmp_path / f"a.{form}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
 
 
 @pytest.mark.parametrize(
@@ -177,109 +181,111 @@ def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, refuse
         (b"Z", stat.S_IFSOCK, "no plain file|leads outside|size|file"),
     ],
 )
-def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, refused, kind, mode, words):
-    refused(special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), words)
+def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, check_refusal, kind, mode, words):
+    check_refusal(pack_special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), words)
 
 
-def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, refused):
+def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, check_refusal):
     bomb = pack(tmp_path / f"a.{form}", [("photos/1.jpg", bytes(10_000_000))])
-    refused(bomb, "unpacks to more than 9,999,999 bytes", files=1, max_bytes=9_999_999)
-    take(bomb, tmp_path / "fits", files=1, max_bytes=10_000_000)
+    check_refusal(bomb, "unpacks to more than 9,999,999 bytes", files=1, max_bytes=9_999_999)
+    unpack_photos(bomb, tmp_path / "fits", files=1, max_bytes=10_000_000)
 
 
-def test_the_limit_holds_for_archives_with_wrong_sizes_in_headers(tmp_path, refused):
-    """The cap counts what is written: the header says 10 bytes, and 10 million come."""
+def test_the_limit_holds_for_archives_with_wrong_sizes_in_headers(tmp_path, check_refusal):
+    """The limit counts the bytes that are written: the header states 10 bytes, and 10 million follow."""
     path = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
     content = path.read_bytes()
     assert content.count(struct.pack("<L", 10_000_000)) == 2
     path.write_bytes(content.replace(struct.pack("<L", 10_000_000), struct.pack("<L", 10)))
-    refused(path, "cannot be read|more than", files=1, max_bytes=1_000)
+    check_refusal(path, "cannot be read|more than", files=1, max_bytes=1_000)
 
 
-def test_the_limit_counts_the_bytes_written(tmp_path, refused, monkeypatch):
-    honest = archives._zip_member
+def test_the_limit_counts_the_bytes_written(tmp_path, check_refusal, monkeypatch):
+    read_member = archives._zip_member
 
-    def lying(archive, info):
-        member = honest(archive, info)
+    def understate_size(archive, info):
+        member = read_member(archive, info)
         return archives.ArchiveMember(member.name, 10, member.kind, member.open)
 
-    monkeypatch.setattr(archives, "_zip_member", lying)
+    monkeypatch.setattr(archives, "_zip_member", understate_size)
     bomb = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
-    refused(bomb, "unpacks to more than 1,000 bytes", files=1)
-    refused(
+    check_refusal(bomb, "unpacks to more than 1,000 bytes", files=1)
+    check_refusal(
         pack(tmp_path / "b.zip", [("photos/1.jpg", bytes(100))]), "has 100 bytes, and its header states 10", files=1
     )
 
 
-def test_an_archive_with_too_many_members_is_refused(tmp_path, form, refused, monkeypatch):
+def test_an_archive_with_too_many_members_is_refused(tmp_path, form, check_refusal, monkeypatch):
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
-    refused(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), "more than 3 members")
+    check_refusal(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), "more than 3 members")
 
 
 @pytest.mark.parametrize("files", [1, 3])
-def test_an_archive_with_another_number_of_files_is_refused(tmp_path, form, refused, files):
-    refused(
+def test_an_archive_with_another_number_of_files_is_refused(tmp_path, form, check_refusal, files):
+    check_refusal(
         pack(tmp_path / f"a.{form}", list(PHOTOS.items())), f"2 files match .*, and {files} are expected", files=files
     )
 
 
-def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, form, refused):
-    refused(pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "reserved name", members="photos/*", files=1)
+def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, form, check_refusal):
+    check_refusal(
+        pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "reserved name", members="photos/*", files=1
+    )
 
 
-def test_an_encrypted_archive_is_refused(tmp_path, refused):
+def test_an_encrypted_archive_is_refused(tmp_path, check_refusal):
     path = pack(tmp_path / "a.zip", [("other/1.jpg", b"secret")])
     content = bytearray(path.read_bytes())
     content[6] |= 1  # the flags of the local header
-    content[content.index(b"PK\x01\x02") + 8] |= 1  # and of the directory
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # the flags of the central directory
     path.write_bytes(content)
-    refused(path, "is encrypted")
+    check_refusal(path, "is encrypted")
 
 
-def test_the_checksum_detects_wrong_bytes(tmp_path, refused):
+def test_the_checksum_detects_wrong_bytes(tmp_path, check_refusal):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("photos/1.jpg", b"a photo")
     path.write_bytes(path.read_bytes().replace(b"a photo", b"a phobo"))
-    refused(path, "Bad CRC-32", files=1)
+    check_refusal(path, "Bad CRC-32", files=1)
     pack(tmp_path / "a.tar", [("photos/1.jpg", b"a photo")])
     packed = bytearray(gzip.compress((tmp_path / "a.tar").read_bytes()))
     packed[-8] ^= 1
     (tmp_path / "b.tar.gz").write_bytes(packed)
-    refused(tmp_path / "b.tar.gz", "CRC check failed", files=1)
+    check_refusal(tmp_path / "b.tar.gz", "CRC check failed", files=1)
 
 
-def test_an_archive_whose_header_claims_much_memory_is_refused(tmp_path, refused):
-    """A pax header says itself how long it is, and tarfile would read it whole."""
+def test_an_archive_whose_header_claims_much_memory_is_refused(tmp_path, check_refusal):
+    """A pax header states its own length, and tarfile would read all of it."""
     info = tarfile.TarInfo("header")
     info.type, info.size = tarfile.XHDTYPE, 1 << 40
     (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_240))
-    refused(tmp_path / "a.tar", "header of 1,099,511,627,776 bytes")
+    check_refusal(tmp_path / "a.tar", "header of 1,099,511,627,776 bytes")
 
 
-def test_an_archive_whose_header_leads_backwards_is_refused(tmp_path, refused):
-    """A negative size would make tarfile read the same header for ever."""
+def test_an_archive_whose_header_leads_backwards_is_refused(tmp_path, check_refusal):
+    """With a negative size, tarfile would read the same header forever."""
     info = tarfile.TarInfo("other.jpg")
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
     header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
     before = tarfile.TarInfo("before.jpg").tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "a.tar").write_bytes(before + bytes(header) + bytes(10_240))
-    refused(tmp_path / "a.tar", "leads backwards")
+    check_refusal(tmp_path / "a.tar", "leads backwards")
 
 
 @pytest.mark.parametrize("name", ["a.rar", "a", "a.jpg"])
-def test_only_zip_and_tar_are_unpacked(tmp_path, refused, name):
+def test_only_zip_and_tar_are_unpacked(tmp_path, check_refusal, name):
     (tmp_path / name).write_bytes(b"PK")
-    refused(tmp_path / name, "a name that ends in .zip, .tar, .tar.gz or .tgz")
+    check_refusal(tmp_path / name, "a name that ends in .zip, .tar, .tar.gz or .tgz")
 
 
-def test_a_missing_archive_is_reported(tmp_path, form, refused):
-    refused(tmp_path / f"a.{form}", "No such file")
+def test_a_missing_archive_is_reported(tmp_path, form, check_refusal):
+    check_refusal(tmp_path / f"a.{form}", "No such file")
 
 
-def outcome(act: Callable[[], None]) -> str | None:
-    """Return the message of the error; None without one."""
+def get_error(act: Callable[[], None]) -> str | None:
+    """Return the message of the UserError that `act` raises, or None."""
     try:
         act()
     except UserError as error:
@@ -297,7 +303,7 @@ def test_a_damaged_archive_gives_one_line_or_the_right_files(tmp_path_factory, f
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, min(len(content), 2_048) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-    if line := outcome(lambda: take(path, folder / "out")):
+    if line := get_error(lambda: unpack_photos(path, folder / "out")):
         assert "\n" not in line
         assert os.listdir(folder) == [path.name]
     else:
@@ -320,7 +326,7 @@ def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):
     folder = tmp_path_factory.mktemp("names")
     (folder / "in").mkdir()
     path = pack(folder / "in" / f"a.{form}", [("/".join(parts), b"x") for parts in paths])
-    if line := outcome(lambda: unpack(path, "photos/*", folder / "in" / "out", files=1, max_bytes=10)):
+    if line := get_error(lambda: unpack(path, "photos/*", folder / "in" / "out", files=1, max_bytes=10)):
         assert "\n" not in line
         assert os.listdir(folder / "in") == [path.name]
     else:
@@ -331,33 +337,33 @@ def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):
 def test_an_interrupted_run_leaves_nothing_and_the_next_one_clears_what_a_killed_one_left(tmp_path, monkeypatch):
     archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))
 
-    def interrupted(*arguments):
+    def interrupt(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", interrupted)
+        patch.setattr(os, "replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            take(archive, tmp_path / "out")
+            unpack_photos(archive, tmp_path / "out")
     assert os.listdir(tmp_path) == ["a.zip"]
     (tmp_path / ".out.part").mkdir()
     (tmp_path / ".out.part" / "1.jpg").write_bytes(b"half")
-    take(archive, tmp_path / "out")
+    unpack_photos(archive, tmp_path / "out")
     assert (tmp_path / "out" / "1.jpg").read_bytes() == b"one"
     assert sorted(os.listdir(tmp_path)) == ["a.zip", "out"]
 
 
-def test_an_existing_folder_is_not_overwritten(tmp_path, refused):
+def test_an_existing_folder_is_not_overwritten(tmp_path, check_refusal):
     (tmp_path / "inside" / "out").mkdir(parents=True)
     (tmp_path / "inside" / "out" / "mine.jpg").write_bytes(b"mine")
     archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))
     with pytest.raises(UserError, match=r"cannot be unpacked into .* not empty"):
-        take(archive, tmp_path / "inside" / "out")
+        unpack_photos(archive, tmp_path / "inside" / "out")
     assert os.listdir(tmp_path / "inside" / "out") == ["mine.jpg"]
 
 
 def test_a_link_to_an_empty_folder_elsewhere_is_unpacked_there(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "images").symlink_to(tmp_path / "disk")
-    take(pack(tmp_path / "a.zip", list(PHOTOS.items())), tmp_path / "images")
+    unpack_photos(pack(tmp_path / "a.zip", list(PHOTOS.items())), tmp_path / "images")
     assert json.loads((tmp_path / "disk" / MARKER).read_text())["files"] == 2
     assert (tmp_path / "images").is_symlink()

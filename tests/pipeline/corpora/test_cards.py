@@ -1,5 +1,5 @@
 import pytest
-from whole_profiles import profile
+from whole_profiles import load_profile
 
 from pipeline.corpora import cards
 from pipeline.errors import UserError
@@ -39,7 +39,7 @@ def test_a_card_is_complete_and_its_numbers_agree(name):
 
 @pytest.mark.parametrize("name", cards.card_names())
 def test_a_card_lists_the_files_that_its_profile_reads(name):
-    prepare = profile(name)["prepare"]
+    prepare = load_profile(name)["prepare"]
     card = cards.load_card(name)
     assert prepare["root"] == f"data/external/{name}"
     named = prepare["annotations"]
@@ -47,7 +47,7 @@ def test_a_card_lists_the_files_that_its_profile_reads(name):
     assert files <= {entry.file for entry in card.by_hand if not entry.optional}
     assert all(archive.to.split("/")[0] == prepare["images"] for archive in card.archives if ".jpg" in archive.members)
     for source in (source for source in card.archives if source.profile):
-        files = profile(source.profile)["prepare"]["annotations"].values()
+        files = load_profile(source.profile)["prepare"]["annotations"].values()
         assert {file.split("/")[0] for file in files} == {source.to}
 
 

@@ -17,8 +17,8 @@ DIGEST = hashlib.sha256(BODY).hexdigest()
 
 
 @pytest.fixture
-def fetched(web, tmp_path: Path) -> Callable[..., Path]:
-    """A function that downloads BODY through the given faults, without pauses, and returns its path."""
+def fetch_body(web, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that downloads BODY through the given faults, without pauses, and returns its path."""
     web.files["a.zip"] = BODY
 
     def run(*faults: Callable, url: str | None = None, wait: float = 60.0) -> Path:
@@ -30,214 +30,216 @@ def fetched(web, tmp_path: Path) -> Callable[..., Path]:
     return run
 
 
-def left(to: Path) -> list[str]:
+def list_files(to: Path) -> list[str]:
     return sorted(path.name for path in to.parent.iterdir())
 
 
-def test_a_complete_file_is_not_downloaded_again(web, fetched):
-    to = fetched()
+def test_a_complete_file_is_not_downloaded_again(web, fetch_body):
+    to = fetch_body()
     assert to.read_bytes() == BODY
-    assert left(to) == ["a.zip"]
-    assert fetched() == to
+    assert list_files(to) == ["a.zip"]
+    assert fetch_body() == to
     assert web.ranges() == [None]
 
 
-def test_a_broken_connection_is_resumed_where_it_ended(web, fetched):
-    assert fetched(web.cutting(30_000), web.cutting(20_000)).read_bytes() == BODY
+def test_a_broken_connection_is_resumed_where_it_ended(web, fetch_body):
+    assert fetch_body(web.make_cut(30_000), web.make_cut(20_000)).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", "bytes=50000-"]
-    assert web.asked[1][1]["If-Range"] == web.asked[2][1]["If-Range"]  # the same version of the file
+    assert web.requests[1][1]["If-Range"] == web.requests[2][1]["If-Range"]  # the same version of the file
 
 
-def test_a_later_run_resumes_a_partial_download(web, fetched, tmp_path):
+def test_a_later_run_resumes_a_partial_download(web, fetch_body, tmp_path):
     with pytest.raises(UserError, match="50,000 of 100,000 bytes are kept: run this again to go on"):
-        fetched(web.cutting(50_000), *[web.sending(503, content=b"")] * 3)
-    web.asked.clear()
-    assert fetched().read_bytes() == BODY
+        fetch_body(web.make_cut(50_000), *[web.make_answer(503, content=b"")] * 3)
+    web.requests.clear()
+    assert fetch_body().read_bytes() == BODY
     assert web.ranges() == ["bytes=50000-"]
-    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip"]
+    assert list_files(tmp_path / "downloads" / "a.zip") == ["a.zip"]
 
 
-def test_a_download_restarts_where_the_file_has_changed(web, fetched):
+def test_a_download_restarts_where_the_file_has_changed(web, fetch_body):
     web.files["a.zip"] = bytes(100_000)
     with pytest.raises(UserError, match="kept"):
-        fetched(web.cutting(50_000), *[web.sending(500, content=b"")] * 3)
+        fetch_body(web.make_cut(50_000), *[web.make_answer(500, content=b"")] * 3)
     web.files["a.zip"] = BODY  # another ETag
-    assert fetched().read_bytes() == BODY
-    assert web.asked[-1][1]["Range"] == "bytes=50000-"
+    assert fetch_body().read_bytes() == BODY
+    assert web.requests[-1][1]["Range"] == "bytes=50000-"
 
 
-def test_a_server_that_ignores_ranges_sends_all_again(web, fetched):
-    whole = web.sending(200, {"Content-Length": "100000"})
-    assert fetched(web.sending(200, {"Content-Length": "100000"}, BODY[:40_000]), whole).read_bytes() == BODY
+def test_a_server_that_ignores_ranges_sends_all_again(web, fetch_body):
+    whole = web.make_answer(200, {"Content-Length": "100000"})
+    assert fetch_body(web.make_answer(200, {"Content-Length": "100000"}, BODY[:40_000]), whole).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=40000-"]
 
 
-def test_an_error_page_replaces_no_partial_download(web, fetched):
-    page = web.sending(200, {"Content-Length": "17"}, b"<h1>Log in</h1>..")
-    assert fetched(web.cutting(40_000), page).read_bytes() == BODY
+def test_an_error_page_replaces_no_partial_download(web, fetch_body):
+    page = web.make_answer(200, {"Content-Length": "17"}, b"<h1>Log in</h1>..")
+    assert fetch_body(web.make_cut(40_000), page).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=40000-", "bytes=40000-"]
 
 
-def test_a_server_without_length_or_version_suffices(web, fetched):
-    assert fetched(web.sending(200, content=BODY[:40_000]), web.sending(200)).read_bytes() == BODY
+def test_a_server_without_length_or_version_suffices(web, fetch_body):
+    assert fetch_body(web.make_answer(200, content=BODY[:40_000]), web.make_answer(200)).read_bytes() == BODY
 
 
 @pytest.mark.parametrize(
     "message", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""]
 )
-def test_an_unrequested_range_is_not_used(web, fetched, message):
-    wrong = web.sending(206, {"Content-Range": message}, BODY[30_000:])
-    assert fetched(web.cutting(30_000), wrong).read_bytes() == BODY
+def test_an_unrequested_range_is_not_used(web, fetch_body, message):
+    wrong = web.make_answer(206, {"Content-Range": message}, BODY[30_000:])
+    assert fetch_body(web.make_cut(30_000), wrong).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", None]
 
 
-def test_a_download_restarts_after_a_range_beyond_the_end(web, fetched, tmp_path):
+def test_a_download_restarts_after_a_range_beyond_the_end(web, fetch_body, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY[:70_000])
-    assert fetched(web.sending(416, content=b"")).read_bytes() == BODY
+    assert fetch_body(web.make_answer(416, content=b"")).read_bytes() == BODY
     assert web.ranges() == ["bytes=70000-", None]
 
 
-def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetched, tmp_path):
+def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetch_body, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(bytes(100_001))
-    assert fetched().read_bytes() == BODY
+    assert fetch_body().read_bytes() == BODY
     assert web.ranges() == [None]
 
 
-def test_progress_counts_after_a_partial_file_that_is_too_long(web, fetched, tmp_path, monkeypatch):
+def test_progress_counts_after_a_partial_file_that_is_too_long(web, fetch_body, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MIN_PROGRESS", 5_000)
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(bytes(100_001))
-    assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
+    assert fetch_body(*[web.make_cut(10_000)] * 9).read_bytes() == BODY
 
 
-def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetched, tmp_path):
+def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetch_body, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY)
-    assert fetched().read_bytes() == BODY
-    assert web.asked == []
+    assert fetch_body().read_bytes() == BODY
+    assert web.requests == []
 
 
-def test_wrong_bytes_are_removed_and_reported(web, fetched, tmp_path):
+def test_wrong_bytes_are_removed_and_reported(web, fetch_body, tmp_path):
     web.files["a.zip"] = bytes(100_000)
     found = hashlib.sha256(bytes(100_000)).hexdigest()
     with pytest.raises(
         UserError, match=f"a.zip: SHA-256 {found} received, expected {DIGEST}; the received file is removed"
     ):
-        fetched()
-    assert left(tmp_path / "downloads" / "a.zip") == []
+        fetch_body()
+    assert list_files(tmp_path / "downloads" / "a.zip") == []
 
 
-def test_wrong_bytes_in_one_part_are_detected(web, fetched, tmp_path):
+def test_wrong_bytes_in_one_part_are_detected(web, fetch_body, tmp_path):
     with pytest.raises(UserError, match="the received file is removed"):
-        fetched(web.cutting(30_000), web.sending(206, {"Content-Range": "bytes 30000-99999/100000"}, bytes(70_000)))
-    assert left(tmp_path / "downloads" / "a.zip") == []
+        fetch_body(
+            web.make_cut(30_000), web.make_answer(206, {"Content-Range": "bytes 30000-99999/100000"}, bytes(70_000))
+        )
+    assert list_files(tmp_path / "downloads" / "a.zip") == []
 
 
-def test_another_file_of_that_name_is_reported_and_kept(web, fetched, tmp_path):
+def test_another_file_of_that_name_is_reported_and_kept(web, fetch_body, tmp_path):
     to = tmp_path / "downloads" / "a.zip"
     to.parent.mkdir()
     to.write_bytes(b"somebody's own")
     with pytest.raises(UserError, match="move it away"):
-        fetched()
+        fetch_body()
     assert to.read_bytes() == b"somebody's own"
 
 
 @pytest.mark.parametrize("length", [99_999, 100_001])
-def test_a_wrong_content_length_is_retried_and_then_reported(web, fetched, tmp_path, length):
-    lie = web.sending(200, {"Content-Length": str(length)})
-    assert fetched(lie).read_bytes() == BODY
+def test_a_wrong_content_length_is_retried_and_then_reported(web, fetch_body, tmp_path, length):
+    wrong_length = web.make_answer(200, {"Content-Length": str(length)})
+    assert fetch_body(wrong_length).read_bytes() == BODY
     (tmp_path / "downloads" / "a.zip").unlink()
     with pytest.raises(UserError, match=f"announces {length:,} bytes, and 100,000 are expected; tried 3 times"):
-        fetched(lie, lie, lie)
+        fetch_body(wrong_length, wrong_length, wrong_length)
     assert not (tmp_path / "downloads" / "a.zip").exists()
 
 
-def test_more_bytes_than_announced_are_not_read(web, fetched):
-    assert fetched(web.sending(200, {"Content-Length": "100000"}, BODY + b"more")).read_bytes() == BODY
-    assert fetched(web.sending(200, content=BODY + b"more")).read_bytes() == BODY
+def test_more_bytes_than_announced_are_not_read(web, fetch_body):
+    assert fetch_body(web.make_answer(200, {"Content-Length": "100000"}, BODY + b"more")).read_bytes() == BODY
+    assert fetch_body(web.make_answer(200, content=BODY + b"more")).read_bytes() == BODY
 
 
-def test_a_broken_chunked_response_is_resumed(web, fetched):
+def test_a_broken_chunked_response_is_resumed(web, fetch_body):
     chunked = b"%x\r\n%s\r\n" % (60_000, BODY[:60_000])
-    to = fetched(web.sending(200, {"Transfer-Encoding": "chunked"}, chunked))
+    to = fetch_body(web.make_answer(200, {"Transfer-Encoding": "chunked"}, chunked))
     assert to.read_bytes() == BODY
-    assert len(web.asked) == 2
+    assert len(web.requests) == 2
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_temporary_fault_is_retried_a_few_times(web, fetched, status):
-    fault = web.sending(status, content=b"")
-    assert fetched(fault, fault).read_bytes() == BODY
-    os.remove(fetched())
+def test_a_temporary_fault_is_retried_a_few_times(web, fetch_body, status):
+    fault = web.make_answer(status, content=b"")
+    assert fetch_body(fault, fault).read_bytes() == BODY
+    os.remove(fetch_body())
     with pytest.raises(UserError, match=f"the server answers {status} .*; tried 3 times"):
-        fetched(fault, fault, fault)
+        fetch_body(fault, fault, fault)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
-def test_a_permanent_fault_is_reported_at_once_with_the_path_for_a_copy(web, fetched, tmp_path, status):
+def test_a_permanent_fault_is_reported_at_once_with_the_path_for_a_copy(web, fetch_body, tmp_path, status):
     with pytest.raises(
         UserError, match=f"answers {status} .*copy from elsewhere may be put at .*/downloads/a.zip: its"
     ):
-        fetched(web.sending(status, content=b""))
-    assert len(web.asked) == 1
+        fetch_body(web.make_answer(status, content=b""))
+    assert len(web.requests) == 1
     (tmp_path / "downloads" / "a.zip").write_bytes(BODY)
-    fetched()
-    assert len(web.asked) == 1
+    fetch_body()
+    assert len(web.requests) == 1
 
 
-def test_a_redirection_is_followed_with_its_range(web, fetched):
-    moved = web.sending(302, {"Location": f"{web.address}/b.zip"}, b"")
+def test_a_redirection_is_followed_with_its_range(web, fetch_body):
+    moved = web.make_answer(302, {"Location": f"{web.address}/b.zip"}, b"")
     web.files["b.zip"] = BODY
-    assert fetched(web.cutting(30_000), moved).read_bytes() == BODY
-    assert web.asked[-1][0] == "b.zip"
-    assert web.asked[-1][1]["Range"] == "bytes=30000-"
+    assert fetch_body(web.make_cut(30_000), moved).read_bytes() == BODY
+    assert web.requests[-1][0] == "b.zip"
+    assert web.requests[-1][1]["Range"] == "bytes=30000-"
 
 
 @pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "data:,a"])
-def test_a_redirection_to_anything_but_the_web_is_refused(web, fetched, tmp_path, place):
+def test_a_redirection_to_anything_but_the_web_is_refused(web, fetch_body, tmp_path, place):
     with pytest.raises(UserError, match=r"only http and https|not allowed"):
-        fetched(web.sending(302, {"Location": place}, b""))
-    assert left(tmp_path / "downloads" / "a.zip") == []
+        fetch_body(web.make_answer(302, {"Location": place}, b""))
+    assert list_files(tmp_path / "downloads" / "a.zip") == []
 
 
 @pytest.mark.parametrize("place", ["http://[::1", f"http://{'a' * 80}.example/"])
-def test_a_redirection_to_a_malformed_address_is_reported(web, fetched, place):
+def test_a_redirection_to_a_malformed_address_is_reported(web, fetch_body, place):
     with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
-        fetched(*[web.sending(302, {"Location": place}, b"")] * 3)
+        fetch_body(*[web.make_answer(302, {"Location": place}, b"")] * 3)
 
 
-def test_what_a_server_sends_is_printed_without_control_characters(web, fetched, capsys):
-    assert fetched(web.sending(206, {"Content-Range": "\x1b[31mred"}, b"")).read_bytes() == BODY
+def test_what_a_server_sends_is_printed_without_control_characters(web, fetch_body, capsys):
+    assert fetch_body(web.make_answer(206, {"Content-Range": "\x1b[31mred"}, b"")).read_bytes() == BODY
     assert r"the server sends \x1b[31mred; next attempt" in capsys.readouterr().err
 
 
-def test_a_redirection_in_circles_is_reported(web, fetched):
-    circle = web.sending(302, {"Location": f"{web.address}/a.zip"}, b"")
+def test_a_redirection_in_circles_is_reported(web, fetch_body):
+    circle = web.make_answer(302, {"Location": f"{web.address}/a.zip"}, b"")
     with pytest.raises(UserError, match="infinite loop"):
-        fetched(*[circle] * 20)
+        fetch_body(*[circle] * 20)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "a.zip"])
-def test_an_address_other_than_http_is_refused(fetched, url):
+def test_an_address_other_than_http_is_refused(fetch_body, url):
     with pytest.raises(UserError, match="only http and https"):
-        fetched(url=url)
+        fetch_body(url=url)
 
 
-def test_a_refused_connection_is_reported(fetched):
+def test_a_refused_connection_is_reported(fetch_body):
     with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
-        fetched(url="http://127.0.0.1:1/a.zip")
+        fetch_body(url="http://127.0.0.1:1/a.zip")
 
 
-def test_a_silent_server_fails_the_attempt(web, fetched):
+def test_a_silent_server_fails_the_attempt(web, fetch_body):
     released = threading.Event()
 
-    def silent(request, body):
+    def stall(request, body):
         request.send_response(200)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
@@ -245,52 +247,52 @@ def test_a_silent_server_fails_the_attempt(web, fetched):
         released.wait(60)
 
     try:
-        assert fetched(silent, wait=1.0).read_bytes() == BODY
+        assert fetch_body(stall, wait=1.0).read_bytes() == BODY
     finally:
         released.set()
 
 
-def test_attempts_with_progress_do_not_count_as_failed(web, fetched, monkeypatch):
+def test_attempts_with_progress_do_not_count_as_failed(web, fetch_body, monkeypatch):
     monkeypatch.setattr(module, "MIN_PROGRESS", 5_000)
-    assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
-    os.remove(fetched())
-    web.asked.clear()
-    shorter, longer = (web.sending(200, {"Content-Length": "100000"}, BODY[:size]) for size in (10_000, 20_000))
+    assert fetch_body(*[web.make_cut(10_000)] * 9).read_bytes() == BODY
+    os.remove(fetch_body())
+    web.requests.clear()
+    shorter, longer = (web.make_answer(200, {"Content-Length": "100000"}, BODY[:size]) for size in (10_000, 20_000))
     with pytest.raises(UserError, match="tried 3 times"):
-        fetched(*[shorter, longer] * 20)
-    assert len(web.asked) == 5  # two brought something new, three did not
+        fetch_body(*[shorter, longer] * 20)
+    assert len(web.requests) == 5  # two attempts received new bytes, and three did not
 
 
 def test_pauses_between_attempts_grow(web, tmp_path, monkeypatch):
     waited: list[float] = []
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=waited.append))
-    web.faults["a.zip"] = [web.sending(503, content=b"")] * 7
+    web.faults["a.zip"] = [web.make_answer(503, content=b"")] * 7
     with pytest.raises(UserError):
         download(f"{web.address}/a.zip", tmp_path / "a.zip", 5, DIGEST, attempts=7, pause=2.0)
     assert waited == [4, 8, 16, 32, 60, 60]
 
 
-def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetched, tmp_path):
+def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetch_body, tmp_path):
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
     try:
         with pytest.raises(UserError, match=r"a.zip.part: File too large; make room and run this again to go on"):
-            fetched()
+            fetch_body()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
-    assert fetched().read_bytes() == BODY
+    assert list_files(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
+    assert fetch_body().read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-"]
 
 
-def test_an_interrupted_download_leaves_only_a_partial_file(web, fetched, tmp_path, monkeypatch):
-    def interrupted(response, size):
+def test_an_interrupted_download_leaves_only_a_partial_file(web, fetch_body, tmp_path, monkeypatch):
+    def interrupt(response, size):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_read", interrupted)
+        patch.setattr(module, "_read", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            fetched()
-    assert left(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
-    assert fetched().read_bytes() == BODY
+            fetch_body()
+    assert list_files(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
+    assert fetch_body().read_bytes() == BODY

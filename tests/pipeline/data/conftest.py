@@ -1,3 +1,3 @@
-"""Fixtures shared with other rooms."""
+"""Fixtures shared with tests of other packages."""
 
 from small_corpora import karpathy  # noqa: F401

@@ -15,7 +15,7 @@ from pipeline.readers import read_karpathy
 
 @pytest.fixture
 def world(karpathy, tmp_path):
-    """40 images, of which 20 train; the features of image i are all i."""
+    """Return 40 prepared images, of which 20 train, and a store where all features of image i are i."""
     write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         rows = np.arange(40)
@@ -23,8 +23,8 @@ def world(karpathy, tmp_path):
     return PreparedData.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
-def captions_of(batches, epoch):
-    """Return each image's caption in an epoch."""
+def collect_captions(batches, epoch):
+    """Return a mapping from each image to its caption in an epoch."""
     pairs = [
         (int(i), tuple(c.tolist())) for b in batches.epoch(epoch) for i, c in zip(b.images, b.captions, strict=True)
     ]
@@ -52,14 +52,14 @@ def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
     prepared, store = world
     rows = prepared.rows("train")
 
-    def order(seed, epoch):
+    def list_images(seed, epoch):
         return [i for b in Batches(prepared, store, rows, 5, seed).epoch(epoch) for i in b.images.tolist()]
 
-    assert order(1, 0) == order(1, 0)
-    assert sorted(order(1, 0)) == rows.tolist()
-    assert len({tuple(order(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
+    assert list_images(1, 0) == list_images(1, 0)
+    assert sorted(list_images(1, 0)) == rows.tolist()
+    assert len({tuple(list_images(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
     large = [2**63, 2**63 + 1, 2**64 - 1]  # sums of two seeds
-    assert len({tuple(order(seed, 0)) for seed in large}) == 3
+    assert len({tuple(list_images(seed, 0)) for seed in large}) == 3
 
 
 def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(world):
@@ -67,37 +67,37 @@ def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(wor
     rows = prepared.rows("train")
     groups = np.arange(len(prepared)) % 4
 
-    def order(seed, groups=groups):
+    def list_images(seed, groups=groups):
         batches = Batches(prepared, store, rows, 5, seed, groups=groups)
         return [i for b in batches.epoch(0) for i in b.images.tolist()]
 
-    arranged = groups[order(1)]
-    assert sorted(order(1)) == rows.tolist()
+    arranged = groups[list_images(1)]
+    assert sorted(list_images(1)) == rows.tolist()
     assert (np.diff(arranged) != 0).sum() == len(set(arranged)) - 1
-    assert len({tuple(dict.fromkeys(groups[order(seed)])) for seed in range(6)}) > 1
-    assert order(1, np.arange(len(prepared))) == order(1, None)
+    assert len({tuple(dict.fromkeys(groups[list_images(seed)])) for seed in range(6)}) > 1
+    assert list_images(1, np.arange(len(prepared))) == list_images(1, None)
 
 
 def test_the_caption_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")
-    reference = captions_of(Batches(prepared, store, rows, 20, 3), 4)
-    assert captions_of(Batches(prepared, store, rows, 2, 3), 4) == reference
-    some = captions_of(Batches(prepared, store, rows[5:9], 2, 3), 4)
+    reference = collect_captions(Batches(prepared, store, rows, 20, 3), 4)
+    assert collect_captions(Batches(prepared, store, rows, 2, 3), 4) == reference
+    some = collect_captions(Batches(prepared, store, rows[5:9], 2, 3), 4)
     assert some == {image: reference[image] for image in rows[5:9].tolist()}
-    assert captions_of(Batches(prepared, store, rows, 20, 3), 5) != reference
+    assert collect_captions(Batches(prepared, store, rows, 20, 3), 5) != reference
 
 
 def test_all_captions_of_an_image_are_equally_likely(world):
     prepared, store = world
     image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
     batches = Batches(prepared, store, prepared.rows("train"), 20, 0)
-    seen = Counter(captions_of(batches, epoch)[image] for epoch in range(400))
+    seen = Counter(collect_captions(batches, epoch)[image] for epoch in range(400))
     assert len(seen) == 5
     assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
 
 
-def pairs(batches, epoch, start=0):
+def list_pairs(batches, epoch, start=0):
     """Return the batches of an epoch, each as (image, caption) in order."""
     return [
         [(int(i), tuple(t for t in c.tolist() if t)) for i, c in zip(b.images, b.captions, strict=True)]
@@ -112,17 +112,17 @@ def test_an_epoch_of_all_captions_shows_each_of_them_once_and_no_image_twice_in_
     batches = Batches(prepared, store, rows, 1, 3, captions="all")
     assert len(batches) == sum(count) == 60
     every = sorted((int(row), tuple(caption)) for row in rows for caption in prepared.captions(row))
-    seen = [[pair for (pair,) in pairs(batches, epoch)] for epoch in (0, 1)]
+    seen = [[pair for (pair,) in list_pairs(batches, epoch)] for epoch in (0, 1)]
     assert sorted(seen[0]) == sorted(seen[1]) == every
     assert seen[0] != seen[1]
     sixes = Batches(prepared, store, rows, 6, 3, captions="all")
     assert len(sixes) == sum(sum(one > k for one in count) // 6 for k in range(max(count)))
-    whole = pairs(sixes, 4)
+    whole = list_pairs(sixes, 4)
     assert len(whole) == len(sixes)
     assert all(len(dict(batch)) == 6 for batch in whole)
     assert [batch.step for batch in sixes.epoch(2)] == list(range(2 * len(sixes), 3 * len(sixes)))
-    assert pairs(sixes, 4, start=5) == whole[5:]
-    parts = [pairs(Batches(prepared, store, rows, 6, 3, captions="all", part=(k, 2)), 4) for k in range(2)]
+    assert list_pairs(sixes, 4, start=5) == whole[5:]
+    parts = [list_pairs(Batches(prepared, store, rows, 6, 3, captions="all", part=(k, 2)), 4) for k in range(2)]
     assert [one + other for one, other in zip(*parts, strict=True)] == whole
 
 
@@ -130,22 +130,22 @@ def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")
 
-    def dropped(batch, epoch=4, seed=3, share=0.3, **more):
+    def find_dropped_images(batch, epoch=4, seed=3, share=0.3, **more):
         batches = Batches(prepared, store, rows, batch, seed, image_dropout=share, **more)
         masks = {int(i): m for b in batches.epoch(epoch) for i, m in zip(b.images, b.region_mask, strict=True)}
         assert all(mask.all() or not mask.any() for mask in masks.values())
         return {image for image, mask in masks.items() if not mask.any()}
 
-    reference = dropped(20)
+    reference = find_dropped_images(20)
     assert 0 < len(reference) < 20
-    assert dropped(4) == dropped(2) == reference
-    assert dropped(4, part=(0, 2)) | dropped(4, part=(1, 2)) == reference
-    assert dropped(20, epoch=5) != reference != dropped(20, seed=4)
-    assert dropped(20, share=0.0) == set()
-    shares = [len(dropped(20, epoch)) / 20 for epoch in range(100)]
+    assert find_dropped_images(4) == find_dropped_images(2) == reference
+    assert find_dropped_images(4, part=(0, 2)) | find_dropped_images(4, part=(1, 2)) == reference
+    assert find_dropped_images(20, epoch=5) != reference != find_dropped_images(20, seed=4)
+    assert find_dropped_images(20, share=0.0) == set()
+    shares = [len(find_dropped_images(20, epoch)) / 20 for epoch in range(100)]
     assert 0.26 < np.mean(shares) < 0.34  # .3 ± .01
     plain = Batches(prepared, store, rows, 20, 3)
-    assert captions_of(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == captions_of(plain, 4)
+    assert collect_captions(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == collect_captions(plain, 4)
 
 
 def test_masked_images_have_any_of_their_captions(world):
@@ -164,11 +164,11 @@ def test_masked_images_have_any_of_their_captions(world):
 def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):
     prepared, _ = world
     with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:
-        rows = np.arange(80)  # the features of image i are i, mirrored 40 + i
+        rows = np.arange(80)  # the features of image i are i, and those of its mirror image 40 + i
         writer.write(rows, rows[:, None], rows[:, None, None])
     store, rows = FeatureStore(tmp_path / "both"), prepared.rows("train")
 
-    def turned(batch, epoch=4, seed=3, **more):
+    def list_orientations(batch, epoch=4, seed=3, **more):
         found = []
         for b in Batches(prepared, store, rows, batch, seed, **more).epoch(epoch):
             assert torch.equal(b.pooled[:, 0], b.regions[:, 0, 0])
@@ -176,14 +176,14 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, 
             found += [(int(i), bool(p >= 40)) for i, p in zip(b.images, b.pooled[:, 0], strict=True)]
         return found
 
-    reference = sorted(turned(20))
+    reference = sorted(list_orientations(20))
     assert 3 < sum(side for _, side in reference) < 17
-    assert sorted(turned(4)) == reference
-    assert sorted(turned(4, part=(0, 2)) + turned(4, part=(1, 2))) == reference
-    assert sorted(turned(20, epoch=5)) != reference != sorted(turned(20, seed=4))
-    assert 0.45 < np.mean([side for epoch in range(60) for _, side in turned(20, epoch)]) < 0.55  # .5 ± .014
-    again = turned(1, captions="all")
-    assert len(set(again)) > len(rows), "the showings of an image differ"
+    assert sorted(list_orientations(4)) == reference
+    assert sorted(list_orientations(4, part=(0, 2)) + list_orientations(4, part=(1, 2))) == reference
+    assert sorted(list_orientations(20, epoch=5)) != reference != sorted(list_orientations(20, seed=4))
+    assert 0.45 < np.mean([side for epoch in range(60) for _, side in list_orientations(20, epoch)]) < 0.55  # .5 ± .014
+    again = list_orientations(1, captions="all")
+    assert len(set(again)) > len(rows), "some image must occur in both orientations"
     straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
     assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
     seen = next(sequential_batches(prepared, store, rows, 20))
@@ -205,7 +205,7 @@ def test_an_epoch_resumes_at_any_batch(world):
 def test_a_pinned_batch_is_equal_after_its_transfer(world, monkeypatch):
     prepared, store = world
     empty, pinned = torch.empty, []
-    # without a GPU nothing can be pinned; what is asked for can be seen
+    # Without a GPU no memory can be pinned, so the test records the requests.
     monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: pinned.append(pin_memory) or empty(*a, **k))
     here, there = (
         next(Batches(prepared, store, prepared.rows("train"), 6, 1, pinned=p).epoch(0)) for p in (False, True)
@@ -280,23 +280,24 @@ def test_look_alikes_follow_each_other_in_groups_that_every_epoch_forms_anew(wor
     nearest[rows] = rows[distance.argsort(1, kind="stable")[:, :3]]
     groups = LookAlikeGroups(nearest, 2)
 
-    def order(epoch):
+    def list_images(epoch):
         batches = Batches(prepared, store, rows, 5, seed=1, look_alikes=groups)
         return [i for b in batches.epoch(epoch) for i in b.images.tolist()]
 
-    assert sorted(order(0)) == rows.tolist()
-    assert order(0) == order(0) != order(1)
+    assert sorted(list_images(0)) == rows.tolist()
+    assert list_images(0) == list_images(0) != list_images(1)
     rank = {image: place for place, image in enumerate(rows.tolist())}
-    near = [abs(rank[a] - rank[b]) <= 3 for a, b in zip(order(0), order(0)[1:], strict=False)]
-    assert sum(near) >= 9  # of 10 pairs; 4 at random
+    are_close = [abs(rank[a] - rank[b]) <= 3 for a, b in zip(list_images(0), list_images(0)[1:], strict=False)]
+    assert sum(are_close) >= 9  # an order at random has about 5
 
 
 def test_groups_are_an_image_and_its_nearest_images_that_are_free():
     nearest = np.array([[1, 2], [0, 2], [1, 3], [2, 1], [-1, -1]])
     groups = LookAlikeGroups(nearest, 3)
     assert groups.arrange(np.array([2, 0, 1, 3])).tolist() == [2, 1, 3, 0]
-    assert groups.arrange(np.array([0, 4, 3, 2])).tolist() == [0, 2, 4, 3]  # 1 is not among them
-    assert LookAlikeGroups(nearest, 2).arrange(np.array([3, 1, 0])).tolist() == [3, 1, 0]  # 2 is not here, 1 is next
+    assert groups.arrange(np.array([0, 4, 3, 2])).tolist() == [0, 2, 4, 3]  # image 1 is absent
+    # The nearest image of 3 is 2, which is absent, so 3 is followed by 1.
+    assert LookAlikeGroups(nearest, 2).arrange(np.array([3, 1, 0])).tolist() == [3, 1, 0]
 
 
 def test_take_vectors_replaces_vectors_and_keeps_regions(world, tmp_path):

@@ -15,14 +15,14 @@ from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 
 
-def features(images: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_features(images: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     count = 1 + np.arange(images) % 4
     return rng.standard_normal((images, 6), np.float32), rng.standard_normal((images, 4, 3), np.float32), count
 
 
-def write(folder, order=None, images=10):
-    pooled, regions, count = features(images)
+def write_store(folder, order=None, images=10):
+    pooled, regions, count = make_features(images)
     order = np.arange(images) if order is None else order
     with FeatureWriter(folder, images, 6, (4, 3)) as store:
         store.manifest["network"] = "none"
@@ -32,8 +32,8 @@ def write(folder, order=None, images=10):
 
 
 def test_features_are_read_as_written_in_half_precision(tmp_path):
-    write(tmp_path, np.random.default_rng(1).permutation(10))
-    store, (pooled, regions, count) = FeatureStore(tmp_path), features()
+    write_store(tmp_path, np.random.default_rng(1).permutation(10))
+    store, (pooled, regions, count) = FeatureStore(tmp_path), make_features()
     assert (len(store), store.pooled_size, store.regions_shape) == (10, 6, (4, 3))
     assert store.manifest["network"] == "none"
     rows = np.array([7, 0, 7, 3])
@@ -46,42 +46,42 @@ def test_features_are_read_as_written_in_half_precision(tmp_path):
 
 
 def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypatch):
-    write(tmp_path)
-    store, (pooled, regions, _) = FeatureStore(tmp_path), features()
+    write_store(tmp_path)
+    store, (pooled, regions, _) = FeatureStore(tmp_path), make_features()
     rows = np.array([4, 5, 6, 2, 1, 9, 9, 0])
     sizes, preadv = [], os.preadv
 
-    def slowly(file, buffers, place):
+    def read_20_bytes(file, buffers, place):
         """Read at most 20 bytes, as a disk may."""
         sizes.append(len(buffers[0]))
         return preadv(file, [buffers[0][:20]], place)
 
-    monkeypatch.setattr("os.preadv", slowly)
+    monkeypatch.setattr("os.preadv", read_20_bytes)
     got = np.zeros((8, 6), np.float16), np.zeros((8, 4, 3), np.float16)
     store.read_into(rows, *got)
     np.testing.assert_array_equal(got[0], pooled[rows].astype(np.float16))
     np.testing.assert_array_equal(got[1], regions[rows].astype(np.float16))
-    assert sizes[:2] == [36, 16]  # three rows that follow each other, and what the first look left
+    assert sizes[:2] == [36, 16]  # three consecutive rows, and the bytes that the first read left
     assert [len(values) for values in store.read(rows[:0])] == [0, 0, 0]
     with pytest.raises(IndexError, match="rows 3 to 10 of a store of 10 rows"):
         store.read(np.array([10, 3]))
 
 
 def test_two_threads_may_open_a_store_at_once(tmp_path, monkeypatch):
-    write(tmp_path)
+    write_store(tmp_path)
     store, advise = FeatureStore(tmp_path), os.posix_fadvise
 
-    def meanwhile(*arguments):
-        """Open the file in another thread, which saw no open file either."""
+    def open_file_and_advise(*arguments):
+        """Replace the open file, as another thread does that opens the store at the same time."""
         store._file = io.FileIO(store.path)
         advise(*arguments)
 
-    monkeypatch.setattr("os.posix_fadvise", meanwhile)
-    np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], features()[0][[3, 1]].astype(np.float16))
+    monkeypatch.setattr("os.posix_fadvise", open_file_and_advise)
+    np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], make_features()[0][[3, 1]].astype(np.float16))
 
 
 def test_a_file_truncated_while_open_is_reported(tmp_path):
-    write(tmp_path)
+    write_store(tmp_path)
     store = FeatureStore(tmp_path)
     with open(store.path, "r+b") as file:
         file.truncate(store._offsets["regions"] + 30)
@@ -90,8 +90,8 @@ def test_a_file_truncated_while_open_is_reported(tmp_path):
 
 
 def test_a_repacked_file_is_refused(tmp_path):
-    """Rows of a compressed array have no position in the file; `boxes` that are no array have none either."""
-    pooled, regions, count = features()
+    """Rows of a compressed array have no position in the file; a group `boxes` has none either."""
+    pooled, regions, count = make_features()
     with FeatureWriter(tmp_path, 10, 6, (4, 3), boxes=True) as store:
         store.write(np.arange(10), pooled, regions, count, np.zeros((10, 4, 4)))
     with h5py.File(tmp_path / "features.h5", "r+") as file:
@@ -109,7 +109,7 @@ def test_a_repacked_file_is_refused(tmp_path):
 
 
 def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
-    pooled, regions, count = features()
+    pooled, regions, count = make_features()
     boxes = np.random.default_rng(1).random((10, 4, 4), np.float32)
     with FeatureWriter(tmp_path / "boxes", 10, 6, (4, 3), boxes=True) as store:
         store.write(np.arange(10), pooled, regions, count, boxes)
@@ -123,15 +123,15 @@ def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
         verify(FeatureStore(tmp_path / "boxes"))
     with pytest.raises(UserError, match="row 3: the checksum differs"):
         FeatureStore(tmp_path / "boxes").boxes(np.array([2, 3]))
-    write(tmp_path / "none")
+    write_store(tmp_path / "none")
     with pytest.raises(UserError, match="its regions have no boxes"):
         FeatureStore(tmp_path / "none").boxes(np.array([0]))
 
 
 def test_checksums_of_files_without_boxes_are_as_they_were(tmp_path):
-    """CRC-32 over the bytes of pooled, regions and region_count; a file without crc_pooled is read, too."""
-    write(tmp_path)
-    pooled, regions, count = features()
+    """A checksum is the CRC-32 of pooled, regions and region_count, and a file without crc_pooled is valid."""
+    write_store(tmp_path)
+    pooled, regions, count = make_features()
     row = pooled[4].astype("<f2").tobytes() + regions[4].astype("<f2").tobytes() + count[4].astype("<i4").tobytes()
     with h5py.File(tmp_path / "features.h5") as file:
         assert set(file) == {"pooled", "regions", "region_count", "crc", "crc_pooled"}
@@ -141,18 +141,18 @@ def test_checksums_of_files_without_boxes_are_as_they_were(tmp_path):
     verify(FeatureStore(tmp_path))
 
 
-def read_there(store, rows, queue):
+def send_sum(store, rows, queue):
     queue.put(store.read(rows)[0].sum())
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_an_opened_store_is_read_in_another_process(tmp_path, how):
-    write(tmp_path)
+    write_store(tmp_path)
     store, rows = FeatureStore(tmp_path), np.array([2, 5])
     here = store.read(rows)[0].sum()
     context = multiprocessing.get_context(how)
     queue = context.Queue()
-    process = context.Process(target=read_there, args=(pickle.loads(pickle.dumps(store)), rows, queue))
+    process = context.Process(target=send_sum, args=(pickle.loads(pickle.dumps(store)), rows, queue))
     process.start()
     assert queue.get(timeout=600) == here
     process.join()
@@ -160,7 +160,7 @@ def test_an_opened_store_is_read_in_another_process(tmp_path, how):
 
 @pytest.mark.parametrize("name", ["pooled", "regions", "region_count"])
 def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
-    write(tmp_path, images=600)
+    write_store(tmp_path, images=600)
     with h5py.File(tmp_path / "features.h5", "r+") as file:
         file[name][517] = file[name][517] * 2 + 1
     with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
@@ -170,12 +170,12 @@ def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
         with pytest.raises(UserError, match=r"features.h5, row 517: the checksum differs"):
             store.pooled(np.array([517]))
     else:
-        store.pooled(np.array([517]))  # the vector alone is whole
+        store.pooled(np.array([517]))  # the pooled vector is undamaged
     assert len(store.read(np.array([3, 4]))[0]) == 2
 
 
 def test_a_row_is_compared_once(tmp_path, monkeypatch):
-    write(tmp_path)
+    write_store(tmp_path)
     store, compared = FeatureStore(tmp_path), []
     checksums = feature_store._checksums
     monkeypatch.setattr(feature_store, "_checksums", lambda *v: compared.append(len(v[0])) or checksums(*v))
@@ -187,7 +187,7 @@ def test_a_row_is_compared_once(tmp_path, monkeypatch):
 
 
 def write_three_of_ten(folder, then=lambda: None):
-    pooled, regions, _ = features()
+    pooled, regions, _ = make_features()
     with FeatureWriter(folder, 10, 6, (4, 3)) as store:
         store.write(np.arange(3), pooled[:3], regions[:3])
         then()
@@ -202,7 +202,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path):
 
 
 def test_a_value_beyond_half_precision_is_refused(tmp_path):
-    pooled, regions, _ = features()
+    pooled, regions, _ = make_features()
     pooled[1, 2] = 70_000
     with (
         pytest.raises(UserError, match="row 8: a feature is infinite or NaN"),
@@ -214,13 +214,13 @@ def test_a_value_beyond_half_precision_is_refused(tmp_path):
 def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_path):
     with pytest.raises(UserError, match="there are no features; run the features stage"):
         FeatureStore(tmp_path)
-    write(tmp_path / "a", images=10)
-    write(tmp_path / "b", images=9)
+    write_store(tmp_path / "a", images=10)
+    write_store(tmp_path / "b", images=9)
     (tmp_path / "a" / "manifest.json").write_bytes((tmp_path / "b" / "manifest.json").read_bytes())
     with pytest.raises(UserError, match="the manifest beside it is of another store"):
         FeatureStore(tmp_path / "a")
     manifest = tmp_path / "a" / "manifest.json"
-    write(tmp_path / "a", images=10)
+    write_store(tmp_path / "a", images=10)
     manifest.write_text(manifest.read_text().replace('"crc"', '"mirrored": true, "crc"'))
     with pytest.raises(UserError, match=r"manifest\.json: .*not those that were written; run the features stage again"):
         FeatureStore(tmp_path / "a")
@@ -231,8 +231,8 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_p
 
 
 def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
-    """Bytes of HDF5's own that nobody reads may be others; all else is named."""
-    write(tmp_path)
+    """Only bytes of HDF5 that are never read may differ; an error names the file for all others."""
+    write_store(tmp_path)
     path, rows = tmp_path / "features.h5", np.arange(10)
     whole, expected = path.read_bytes(), FeatureStore(tmp_path).read(rows)
     named = 0
@@ -254,7 +254,7 @@ def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
 def test_a_disk_without_room_is_reported_before_extraction(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10 * (2 * 6 + 2 * 12 + 4 + 4 + 4) - 1))
     with pytest.raises(OSError, match="No space left on device"), FeatureWriter(tmp_path, 10, 6, (4, 3)):
-        raise AssertionError("it was opened")
+        raise AssertionError("the writer was opened")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10 * (2 * 6 + 2 * 12 + 4 + 4 + 4)))
     with FeatureWriter(tmp_path, 10, 6, (4, 3)) as store:

@@ -25,9 +25,9 @@ def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus,
 
 
 def test_words_of_all_splits_are_counted_with_count_words_all(corpus, tmp_path):
-    """The rule of ImageCaptioning.pytorch: more often than min_count over all splits, UNK last."""
+    """As in ImageCaptioning.pytorch, words occur more than min_count times over all splits, and UNK is last."""
     manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, count_words="all", words=6)
-    # all captions, 1, 2, 3, 4, 5, 1, 2 and 3: ball 21, red 16, a 11, the 6, one 4; big, on and grass 2
+    # all images have 1, 2, 3, 4, 5, 1, 2 and 3 captions: ball 21, red 16, a 11, the 6, one 4; big, on and grass 2
     assert PreparedData.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "the", "one", "UNK")
     assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
 
@@ -63,7 +63,7 @@ def test_sources_of_equal_names_are_recorded_by_their_paths(corpus, tmp_path):
 
 
 class TextVocabulary(Vocabulary):
-    """A vocabulary of letters, as a tokenizer's tokens."""
+    """A vocabulary of letters that encodes text, as a tokenizer does."""
 
     reads_text = True
 

@@ -1,4 +1,4 @@
-"""A tokenizer's tokens stand for words: ids without gaps, text back and forth, nothing special among them."""
+"""Vocabularies of tokenizers: ids have no gaps, and texts are encoded and decoded without loss."""
 
 import json
 
@@ -19,7 +19,7 @@ END = "<|endoftext|>"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A byte-level tokenizer such as GPT-2's, which knows everything and whose end is its beginning."""
+    """Write a byte-level tokenizer such as GPT-2's, which encodes every text and whose BOS is its EOS."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
@@ -27,7 +27,7 @@ def folder(tmp_path):
     plain.train_from_iterator(
         CAPTIONS, trainers.BpeTrainer(vocab_size=262, special_tokens=[END], initial_alphabet=alphabet)
     )
-    plain.enable_truncation(3)  # as some files have it
+    plain.enable_truncation(3)  # as in some published files
     ends = {name: END for name in ("eos_token", "bos_token", "unk_token")}
     transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **ends).save_pretrained(tmp_path / "named")
     return tmp_path / "named"
@@ -45,9 +45,9 @@ def test_texts_are_encoded_and_decoded_without_unknown_tokens(folder, tmp_path):
         assert [tokens.words[number - 1] for number in ids] != caption.split()
         assert tokens.decode([*ids, 0, 1, 2]) == caption
     write_atomically(tmp_path / "out" / "vocabulary.json", tokens.dump())
-    again = load_vocabulary(tmp_path / "out")
-    assert again == tokens
-    assert again.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
+    loaded = load_vocabulary(tmp_path / "out")
+    assert loaded == tokens
+    assert loaded.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
 
 
 def test_a_tokenizer_whose_numbers_have_gaps_is_read_back(tmp_path):
@@ -71,10 +71,10 @@ def test_words_that_are_not_the_tokens_of_their_numbers_are_refused(folder, chan
 
 
 def test_a_large_vocabulary_is_reduced_to_the_tokens_of_captions(folder, tmp_path):
-    cut = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS[:1], 100)
-    assert cut.decode(cut.encode(CAPTIONS[0].split())) == CAPTIONS[0]
-    assert len(cut) < 50
-    assert cut.encode(["Z"]) == []
-    assert sorted(cut.numbers) == list(cut.numbers)
+    reduced = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS[:1], 100)
+    assert reduced.decode(reduced.encode(CAPTIONS[0].split())) == CAPTIONS[0]
+    assert len(reduced) < 50
+    assert reduced.encode(["Z"]) == []
+    assert sorted(reduced.numbers) == list(reduced.numbers)
     with pytest.raises(UserError, match=r"different tokens, and 1 are possible"):
         TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 2)

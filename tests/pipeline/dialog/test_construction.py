@@ -1,12 +1,12 @@
-"""Generators and discriminators of dialogs have the settings of their sections, and the splits that they are for."""
+"""Construction of dialog generators and discriminators from their settings, and the splits that they use."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from by_hand import losses_of
-from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
+from by_hand import compute_losses
+from small_dialogs import REGION, REGIONS, make_dialogs, write_dialog_corpus
 
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining_settings import MatchingSettings
@@ -30,23 +30,21 @@ from stages.adapt import build_adaptation
 from stages.pretrain import build_pretraining
 from stages.train import build_method
 
-pretraining = DialogTraining().build_pretraining
+make_method = DialogTraining().build_pretraining
 CPU = torch.device("cpu")
-
-
 LISTENER = {"answer": "last", "encode_eos": True, "sampled_options": 2, "batch_negatives": 3, "norm_penalty": 0.125}
 SPEAKER = {"decoder": "lstm"}
 
 
-def settings_of(**options: Any) -> GeneratorSettings | DiscriminatorSettings:
-    both = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "features": "main", "encoder": "hciae"}
+def make_settings(**options: Any) -> GeneratorSettings | DiscriminatorSettings:
+    shared = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "features": "main", "encoder": "hciae"}
     kind = GeneratorSettings if "decoder" in options else DiscriminatorSettings
-    return kind(**both | options, optimisation=Optimisation(1))
+    return kind(**shared | options, optimisation=Optimisation(1))
 
 
 @pytest.fixture(scope="module")
 def dialog_data(tmp_path_factory):
-    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), DialogLengths(4, 3, 3))
+    return write_dialog_corpus(tmp_path_factory.mktemp("dialogs"), make_dialogs(images=18), DialogLengths(4, 3, 3))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
@@ -54,7 +52,7 @@ def dialog_data(tmp_path_factory):
     "settings", [{}, {"history": False}, {"image": False}, {"layer_norm": False}, {"region_positions": True}], ids=str
 )
 def test_a_discriminator_has_the_settings_of_its_section(dialog_data, name, kind, settings):
-    method = pretraining(settings_of(encoder=name, **settings, **LISTENER), *dialog_data)
+    method = make_method(make_settings(encoder=name, **settings, **LISTENER), *dialog_data)
     assert list(method.agents) == ["listener"]
     model = method.agents["listener"]
     assert isinstance(model, Discriminator)
@@ -72,14 +70,14 @@ def test_a_discriminator_has_the_settings_of_its_section(dialog_data, name, kind
 
 
 def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
-    model = pretraining(
-        settings_of(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *dialog_data
+    model = make_method(
+        make_settings(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *dialog_data
     )
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.encode_eos is False
     assert listener.encoder.ago is not None
-    without = pretraining(settings_of(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
+    without = make_method(make_settings(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
     assert without.encoder.ago is None
 
 
@@ -87,7 +85,7 @@ def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
 def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
-    method = pretraining(settings_of(decoder=decoder, **sizes, word_dim=words), *dialog_data)
+    method = make_method(make_settings(decoder=decoder, **sizes, word_dim=words), *dialog_data)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
@@ -110,12 +108,12 @@ def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, k
 )
 def test_the_sizes_of_a_transformer_fit_together(sizes, message):
     with pytest.raises(ValueError, match=message):
-        settings_of(decoder="transformer", layers=2, **sizes)
+        make_settings(decoder="transformer", layers=2, **sizes)
 
 
 def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(dialog_data):
     prepared, store = dialog_data
-    method = build_pretraining(settings_of(**SPEAKER), prepared, store, CPU)[0]
+    method = build_pretraining(make_settings(**SPEAKER), prepared, store, CPU)[0]
     training = build_training(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
     train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
     assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
@@ -130,14 +128,14 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(dialo
     assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
     found = validate()
     assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
-    listening = build_pretraining(settings_of(**LISTENER), prepared, store, CPU)[0]
+    listening = build_pretraining(make_settings(**LISTENER), prepared, store, CPU)[0]
     validate = build_training(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
     assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
 
 
 def test_agents_of_dialogs_belong_to_the_slice(dialog_data, toy):
-    speaker = pretraining(settings_of(**SPEAKER), *dialog_data).agents["speaker"]
-    listener = pretraining(settings_of(**LISTENER), *dialog_data).agents["listener"]
+    speaker = make_method(make_settings(**SPEAKER), *dialog_data).agents["speaker"]
+    listener = make_method(make_settings(**LISTENER), *dialog_data).agents["listener"]
     agents = toy.agents()
     assert isinstance(find_owner(TRAINING, [speaker]), DialogTraining)
     assert isinstance(find_owner(TRAINING, [agents.speaker, listener]), DialogTraining)
@@ -148,15 +146,15 @@ def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretraine
     prepared, store = dialog_data
     torch.manual_seed(5)
     agents = {
-        "pretrained/speaker": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/other": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/listener": {"listener": pretraining(settings_of(**LISTENER), prepared, store).agents["listener"]},
-        "models/g": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/speaker": {"speaker": make_method(make_settings(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/other": {"speaker": make_method(make_settings(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/listener": {"listener": make_method(make_settings(**LISTENER), prepared, store).agents["listener"]},
+        "models/g": {"speaker": make_method(make_settings(**SPEAKER), prepared, store).agents["speaker"]},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)
 
-    def same(agent, name: str, role: str) -> bool:
+    def has_weights_of(agent, name: str, role: str) -> bool:
         kept = agents[name][role].state_dict()
         return all(torch.equal(value, kept[n]) for n, value in agent.state_dict().items())
 
@@ -165,19 +163,19 @@ def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretraine
     )
     method, scorer = build_method(settings, tmp_path, prepared, CPU)
     assert scorer is None
-    assert same(method.agents["speaker"], "pretrained/other", "speaker")
-    assert same(method.agents["listener"], "pretrained/listener", "listener")
+    assert has_weights_of(method.agents["speaker"], "pretrained/other", "speaker")
+    assert has_weights_of(method.agents["listener"], "pretrained/listener", "listener")
     assert {term.name: term.weight for term in method.terms} == {
         "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
     }  # fmt: skip
     matching = MatchingSettings(objective="infonce", margin=0.2, temperature=0.1, negatives="all")
     adapted, scorer = build_adaptation(matching, tmp_path / "models/g", tmp_path, prepared, CPU)
     assert scorer is None
-    assert same(adapted.agents["speaker"], "models/g", "speaker")
-    assert same(adapted.agents["listener"], "pretrained/listener", "listener")
+    assert has_weights_of(adapted.agents["speaker"], "models/g", "speaker")
+    assert has_weights_of(adapted.agents["listener"], "pretrained/listener", "listener")
     (term,) = adapted.terms
     assert term.score == PairwiseScore(adapted.agents["listener"], reverse=True)
     training = build_training(adapted, None, Optimisation(1, 2), prepared, store, 3, CPU)
     batch = next(iter(training.batches.epoch(0)))
-    assert set(losses_of(adapted, batch)) == {"matching"}
+    assert set(compute_losses(adapted, batch)) == {"matching"}
     assert adapted.schedule.all_roles == {"listener"}

@@ -63,7 +63,7 @@ def test_the_batchs_deviation_divides_by_n_and_the_mean_stays(scaling, epsilon):
 
 
 def test_the_greedy_captions_score_is_the_baseline_of_all_samples_of_its_image(toy):
-    class First:
+    class FirstWordScore:
         """Score that is the id of a caption's first word."""
 
         differentiable = False
@@ -73,8 +73,8 @@ def test_the_greedy_captions_score_is_the_baseline_of_all_samples_of_its_image(t
 
     speaker = toy.agents().speaker
     rollouts = StepRollouts(speaker, toy.batch(), seed=1)
-    greedy = rollouts.of(Greedy()).tokens[:, 0].float()
-    found = SelfCritical()(torch.zeros(24), First(), rollouts)
+    greedy = rollouts.get_message(Greedy()).tokens[:, 0].float()
+    found = SelfCritical()(torch.zeros(24), FirstWordScore(), rollouts)
     assert found.tolist() == [float(v) for v in greedy for _ in range(3)]
     assert (SelfCritical.min_samples, SelfCritical.per_token) == (1, False)
 
@@ -87,7 +87,7 @@ def test_an_advantage_is_the_score_minus_the_baseline_and_then_scaled(toy, basel
     from pipeline.scores.naturalness import CiderScore
 
     rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
-    message = rollouts.of(Multinomial(4))
+    message = rollouts.get_message(Multinomial(4))
     value = score(message, rollouts.batch)
     expected = value - baseline(value, score, rollouts)
     expected = expected if scaling is None else scaling(expected, rollouts)
@@ -99,7 +99,7 @@ def test_an_advantage_is_the_score_minus_the_baseline_and_then_scaled(toy, basel
 def test_a_running_mean_is_of_the_earlier_batches_each_of_equal_weight():
     running = RunningMean()
     found = [float(running(torch.tensor(batch), None, ROLLOUTS)[0]) for batch in ([1.0, 3.0], [6.0], [1.0, 2.0, 3.0])]
-    assert found == [0.0, 2.0, 4.0]  # before the first; (1 + 3) / 2; (2 + 6) / 2
+    assert found == [0.0, 2.0, 4.0]  # 0 before the first batch; then (1 + 3) / 2 and (2 + 6) / 2
     assert running(VALUE, None, ROLLOUTS).tolist() == pytest.approx([10 / 3] * 6)
     assert (running.min_samples, running.per_token) == (1, False)
     resumed = RunningMean()

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
-from pipeline.estimators import rollouts as rolling
+from pipeline.estimators import rollouts as rollouts_module
 from pipeline.estimators.baselines import BatchStd
 from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
@@ -22,7 +22,7 @@ CHANNEL = Multinomial(2)
 
 
 class WordCount:
-    """A score that counts words, and its own calls."""
+    """A score that is the number of words of a caption, and a count of its own calls."""
 
     differentiable = False
     calls = 0
@@ -40,7 +40,7 @@ def rollouts(toy) -> StepRollouts:
 
 
 def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts):
-    message, found = rollouts.of(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
+    message, found = rollouts.get_message(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
     continued = found.tokens.view(n, steps - 1, SAMPLES, -1)
     other = 0
@@ -61,23 +61,23 @@ def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts)
     assert found.log_probs is None
 
 
-@pytest.mark.parametrize("together", [1, 40, 10**6])
-def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeypatch, together):
+@pytest.mark.parametrize("max_continuations", [1, 40, 10**6])
+def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeypatch, max_continuations):
     whole = rollouts.continue_prefixes(CHANNEL, SAMPLES)
-    monkeypatch.setattr(rolling, "MAX_CONTINUATIONS", together)
+    monkeypatch.setattr(rollouts_module, "MAX_CONTINUATIONS", max_continuations)
     cut = StepRollouts(rollouts.speaker, rollouts.batch, seed=1).continue_prefixes(CHANNEL, SAMPLES)
     assert torch.equal(cut.tokens, whole.tokens)
 
 
 def test_the_credit_of_the_last_token_is_the_captions_score(rollouts):
-    score, message = WordCount(), rollouts.of(CHANNEL)
+    score, message = WordCount(), rollouts.get_message(CHANNEL)
     value = score(message, rollouts.batch)
-    worth = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
-    assert worth.shape == message.tokens.shape
-    assert torch.equal(worth.gather(1, message.mask.sum(1, keepdim=True) - 1).squeeze(1), value)
+    credit = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
+    assert credit.shape == message.tokens.shape
+    assert torch.equal(credit.gather(1, message.mask.sum(1, keepdim=True) - 1).squeeze(1), value)
     continued = rollouts.continue_prefixes(CHANNEL, SAMPLES).mask.sum(1).float().view(len(message), -1, SAMPLES).mean(2)
     inner = message.mask[:, 1:]
-    torch.testing.assert_close(worth[:, :-1][inner], continued[inner])
+    torch.testing.assert_close(credit[:, :-1][inner], continued[inner])
     assert torch.equal(CaptionCredit()(value, score, CHANNEL, rollouts), value)
 
 
@@ -86,7 +86,7 @@ def test_the_credit_of_empty_captions_is_their_score(toy):
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 100.0
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), WordCount()
-    value = score(rollouts.of(CHANNEL), rollouts.batch)
+    value = score(rollouts.get_message(CHANNEL), rollouts.batch)
     assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
 
 
@@ -128,16 +128,16 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     loss, report = surrogate(value, message, advantage)
     assert loss.item() == pytest.approx((1 + 4 + 1.5 + 1) / 4)
     assert report["advantage"].item() == pytest.approx(2.5)
-    begun = replace(message, forced=1)
-    assert surrogate(value, begun, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
-    assert surrogate(value, begun, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
+    prefix_forced = replace(message, forced=1)
+    assert surrogate(value, prefix_forced, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
+    assert surrogate(value, prefix_forced, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
 
-@pytest.mark.parametrize("by_word", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
-def test_advantages_per_token_are_not_scaled(by_word, toy):
+@pytest.mark.parametrize("options", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
+def test_advantages_per_token_are_not_scaled(options, toy):
     channel = Multinomial(2)
-    if "baseline" in by_word:
-        by_word = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}
-    ScoreFunction(channel, **by_word)
+    if "baseline" in options:
+        options = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}
+    ScoreFunction(channel, **options)
     with pytest.raises(UserError, match=r"BatchStd scales one number per caption, .*: set scaling to none$"):
-        ScoreFunction(channel, **by_word, scaling=BatchStd())
+        ScoreFunction(channel, **options, scaling=BatchStd())

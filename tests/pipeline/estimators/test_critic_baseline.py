@@ -26,10 +26,10 @@ def critic(toy) -> Critic:
 @pytest.mark.parametrize("credit", [None, MonteCarloCredit(2)], ids=str)
 def test_a_critics_loss_covers_the_credit_of_the_selected_tokens(toy, critic, channel, words, credit):
     rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
-    message = rollouts.of(channel)
+    message = rollouts.get_message(channel)
     value = score(message, rollouts.batch)
-    chosen = {} if credit is None else {"credit": credit}
-    loss, report = CriticLoss(channel, critic, words=words, **chosen).surrogate(score, rollouts)
+    options = {} if credit is None else {"credit": credit}
+    loss, report = CriticLoss(channel, critic, words=words, **options).surrogate(score, rollouts)
     returns = (
         value.unsqueeze(1).expand(message.tokens.shape) if credit is None else credit(value, score, channel, rollouts)
     )
@@ -46,7 +46,7 @@ def test_a_critics_loss_covers_the_credit_of_the_selected_tokens(toy, critic, ch
 
 def test_the_baseline_is_the_critics_prediction_before_each_token(toy, critic):
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
-    message = rollouts.of(Multinomial(2))
+    message = rollouts.get_message(Multinomial(2))
     found = CriticBaseline(critic, Multinomial(2))(torch.zeros(16), None, rollouts)
     assert found.shape == message.tokens.shape
     torch.testing.assert_close(found, critic.outer(torch.relu(critic.inner(message.states()))).squeeze(2))

@@ -7,7 +7,7 @@ from math import exp, log
 
 import pytest
 import torch
-from conftest import reward_models
+from conftest import make_reward_models
 from toy_batches import ToyBatches
 
 from pipeline.channels.corrupted import CorruptedCaptions
@@ -26,8 +26,8 @@ from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 
 
-class Rows:
-    """Log-odds 1, 2, 3, … for human captions, and −.5 for all others."""
+class FixedLogOdds:
+    """Log-odds of 1, 2, 3, … for human captions, and of −.5 for all others."""
 
     differentiable = False
 
@@ -38,7 +38,7 @@ class Rows:
 
 def test_the_loss_is_the_cross_entropy_of_both_classes_and_the_accuracy_the_share_of_correct_captions(toy):
     rollouts = StepRollouts(None, toy.batch(), seed=0)
-    loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(Rows(), rollouts)
+    loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(FixedLogOdds(), rollouts)
     people = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
     assert float(loss) == pytest.approx((people + log(1 + exp(-0.5))) / 2)
     assert float(report["accuracy"]) == 1
@@ -56,8 +56,8 @@ def test_two_outputs_are_one_log_odds():
 
 
 def test_a_discriminator_learns_to_separate_different_captions(toy):
-    """Human captions of the toy world begin with their image's word; broken ones often do not."""
-    rewards = replace(reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
+    """Human captions of the toy world begin with their image's word; corrupted captions often do not."""
+    rewards = replace(make_reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
     method = Method(
         {"discriminator": rewards.discriminator},
@@ -67,7 +67,7 @@ def test_a_discriminator_learns_to_separate_different_captions(toy):
     adam, accuracy = Adam(rewards.discriminator), []
     for step in range(300):
         method.freeze(step)
-        losses, report = method.step(toy.batch(), seed=1)  # the same broken ones each time: they can be told apart
+        losses, report = method.step(toy.batch(), seed=1)  # the same corrupted captions each time
         losses["discriminator"].backward()
         adam.step(0.01)
         accuracy.append(float(report["discriminator/accuracy"]))
@@ -75,7 +75,7 @@ def test_a_discriminator_learns_to_separate_different_captions(toy):
     assert min(accuracy[-20:]) == 1
 
 
-def one_step(method: Method, toy) -> dict[str, float]:
+def train_one_step(method: Method, toy) -> dict[str, float]:
     logged: list[dict[str, float]] = []
     training = Training(
         method,
@@ -90,12 +90,12 @@ def one_step(method: Method, toy) -> dict[str, float]:
 
 
 def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy):
-    rewards = replace(reward_models(), rate=0.3)
-    logged = one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
+    rewards = replace(make_reward_models(), rate=0.3)
+    logged = train_one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
-    generated = rollouts.of(rewards.search)
+    generated = rollouts.get_message(rewards.search)
     after = rewards.human_probability(generated, toy.batch()).mean()
-    before = reward_models().human_probability(generated, toy.batch()).mean()
+    before = make_reward_models().human_probability(generated, toy.batch()).mean()
     assert logged["naturalness/score"] == pytest.approx(float(after))
     assert abs(float(after - before)) > 1e-3
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
@@ -104,9 +104,9 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
 def test_a_discriminator_has_its_own_learning_rate(toy):
     moved = []
     for rate in (0.0, 0.02):
-        rewards = replace(reward_models(), rate=rate)
+        rewards = replace(make_reward_models(), rate=rate)
         before = {name: p.detach().clone() for name, p in rewards.discriminator.named_parameters()}
-        one_step(wtf_rl(toy.agents(), Objective(), rewards), toy)
+        train_one_step(wtf_rl(toy.agents(), Objective(), rewards), toy)
         moved.append(
             max(float((p.detach() - before[name]).abs().max()) for name, p in rewards.discriminator.named_parameters())
         )
@@ -115,9 +115,9 @@ def test_a_discriminator_has_its_own_learning_rate(toy):
 
 
 def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
-    rewards, fresh = reward_models(), reward_models()
+    rewards, fresh = make_reward_models(), make_reward_models()
     method = wtf_rl(toy.agents(), Objective(), rewards)
-    one_step(replace(method, schedule=SPEAKER_ONLY), toy)
+    train_one_step(replace(method, schedule=SPEAKER_ONLY), toy)
     for role in ("discriminator", "grammar"):
         kept, was = getattr(rewards, role).state_dict(), getattr(fresh, role).state_dict()
         assert all(torch.equal(kept[name], value) for name, value in was.items())
@@ -126,14 +126,14 @@ def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
 
 
 def test_the_discriminators_reward_updates_only_the_speaker(toy):
-    rewards = reward_models()
+    rewards = make_reward_models()
     human = HumanProbability(rewards.retriever, rewards.discriminator)
-    found = human(StepRollouts(None, toy.batch(), 0).of(TeacherForcing(requires_grad=False)), toy.batch())
+    found = human(StepRollouts(None, toy.batch(), 0).get_message(TeacherForcing(requires_grad=False)), toy.batch())
     assert not found.requires_grad
 
 
 def test_a_discriminator_is_saved_with_the_methods_agents(toy, tmp_path):
-    method = with_discriminator(rl(toy.agents(), Objective(), rewards := reward_models()), rewards, rewards.search)
+    method = with_discriminator(rl(toy.agents(), Objective(), rewards := make_reward_models()), rewards, rewards.search)
     save_agents(tmp_path / "weights.safetensors", method.agents)
-    again = load_agent(tmp_path / "weights.safetensors", "discriminator")
-    assert all(torch.equal(value, again.state_dict()[n]) for n, value in rewards.discriminator.state_dict().items())
+    loaded = load_agent(tmp_path / "weights.safetensors", "discriminator")
+    assert all(torch.equal(value, loaded.state_dict()[n]) for n, value in rewards.discriminator.state_dict().items())

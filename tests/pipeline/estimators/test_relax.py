@@ -1,10 +1,10 @@
-"""RELAX's two gradients, the speaker's and the control's, against both written out word by word with autograd."""
+"""RELAX's gradients of the speaker and of the control, against both computed word by word with autograd."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import gradients
+from by_hand import compute_gradients
 
 from pipeline.channels.hard import Multinomial
 from pipeline.estimators.baselines import LeaveOneOut
@@ -28,7 +28,7 @@ def speaker(toy):
 
 @pytest.fixture
 def control(speaker) -> ControlVariate:
-    """A control that is far from the score."""
+    """Return a control variate whose values are far from the score."""
     torch.manual_seed(2)
     made = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 8).double()
     for parameter in made.parameters():
@@ -36,9 +36,9 @@ def control(speaker) -> ControlVariate:
     return made
 
 
-def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
+def compute_losses(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
     """Return the speaker's loss, the control's loss, and the mean of the control over words."""
-    message = rollouts.of(Multinomial(samples))
+    message = rollouts.get_message(Multinomial(samples))
     value = score(message, rollouts.batch)
     groups = value.view(-1, samples)
     expected = {"none": 0 * groups, "others": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
@@ -46,18 +46,18 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate
     count, words = int(message.mask.sum()), rollouts.speaker.vocabulary + 1
     numbers = rollouts.random(f"noise of {Multinomial(samples).rng_key}")
     step = torch.zeros(len(message), words, dtype=torch.float64)
-    uniform = torch.stack([numbers.like(step, width=samples) for _ in range(message.tokens.shape[1])], 1)
-    said, states = message.logits(), message.states()
+    uniform = torch.stack([numbers.rand_like(step, width=samples) for _ in range(message.tokens.shape[1])], 1)
+    relaxed, states = message.logits(), message.states()
     logits = torch.zeros(message.tokens.numel(), words, dtype=torch.float64)
-    logits = logits.index_copy(0, said.positions, said.probabilities).view(*message.tokens.shape, words)
-    speaking, learning, mean = torch.zeros(()), torch.zeros(()), 0.0
+    logits = logits.index_copy(0, relaxed.positions, relaxed.probabilities).view(*message.tokens.shape, words)
+    speaker_loss, control_loss, mean = torch.zeros(()), torch.zeros(()), 0.0
     for n, t in message.mask.nonzero().tolist():
         word = int(message.tokens[n, t])
         log_p = logits[n, t].log_softmax(0)
         arrival = -torch.log1p(-uniform[n, t])
         later = arrival / log_p.exp() + arrival[word]  # given that `word` comes first
         given = -torch.where(torch.arange(words) == word, arrival[word], later).log()
-        free = given.detach() + log_p - log_p.detach()  # the same value, with the derivative without a given word
+        free = given.detach() + log_p - log_p.detach()  # the same value, with the derivative of unconditional noise
         about = control(states[n, t][None], given.detach()[None])[0]
         crossed = control(states[n, t][None], free[None])[0] - control(states[n, t][None], given[None])[0]
         mean += float(about.detach()) / count
@@ -65,9 +65,9 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate
             (advantage[n] - about) * log_p[word] + crossed, logits, create_graph=True, retain_graph=True
         )
         frozen = (advantage[n] - about.detach()) * log_p[word] + crossed
-        speaking = speaking - frozen / count
-        learning = learning + whole.square().sum() / count
-    return speaking, learning, mean
+        speaker_loss = speaker_loss - frozen / count
+        control_loss = control_loss + whole.square().sum() / count
+    return speaker_loss, control_loss, mean
 
 
 @pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "others")])
@@ -76,21 +76,23 @@ def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker
     relax = RelaxEstimator(ScoreFunction(Multinomial(samples), expected), control)
     score, rollouts = CiderScore(toy.cider), StepRollouts(speaker, batch, seed=5)
     loss, report = relax.surrogate(score, rollouts)
-    speaking, learning, mean = by_hand(score, StepRollouts(speaker, batch, seed=5), samples, control, baseline)
-    assert float(learning.detach()) > 0.1
-    for agent, expectation in ((speaker, speaking), (control, learning)):
-        pairs = zip(gradients(loss, agent), gradients(expectation, agent), strict=True)
+    speaker_loss, control_loss, mean = compute_losses(
+        score, StepRollouts(speaker, batch, seed=5), samples, control, baseline
+    )
+    assert float(control_loss.detach()) > 0.1
+    for agent, expectation in ((speaker, speaker_loss), (control, control_loss)):
+        pairs = zip(compute_gradients(loss, agent), compute_gradients(expectation, agent), strict=True)
         for found, expected in pairs:
             torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-6)
-    assert all(gradient.any() for gradient in gradients(loss, control))
-    torch.testing.assert_close(report["noise"], learning.detach())
+    assert all(gradient.any() for gradient in compute_gradients(loss, control))
+    torch.testing.assert_close(report["noise"], control_loss.detach())
     assert float(report["control"]) == pytest.approx(mean)
 
 
 def test_the_control_reads_the_state_before_a_word_and_fresh_noise_at_every_word(toy, batch, speaker, control):
     relax, rollouts = RelaxEstimator(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
     assert relax.channel == Multinomial(2)
-    message = rollouts.of(Multinomial(2))
+    message = rollouts.get_message(Multinomial(2))
     logits = message.logits()
     index = message.tokens.flatten()[logits.positions]
     perturbed, times = relax._perturb(logits.probabilities.detach(), logits.positions, index, message, rollouts)

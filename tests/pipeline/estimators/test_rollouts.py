@@ -23,7 +23,7 @@ from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Message, caption_mask
 
 
-def untouched(agent) -> bool:
+def has_no_gradient(agent) -> bool:
     return all(p.grad is None or not p.grad.any() for p in agent.parameters())
 
 
@@ -32,24 +32,24 @@ def test_a_detached_score_of_relaxed_captions_updates_the_listener_alone(toy, ch
     agents = toy.agents()
     rollouts = StepRollouts(agents.speaker, toy.batch(), 1)
     Detached(channel).surrogate(Hinge(agents.listener), rollouts)[0].backward()
-    assert untouched(agents.speaker)
-    assert not untouched(agents.listener)
+    assert has_no_gradient(agents.speaker)
+    assert not has_no_gradient(agents.listener)
 
 
 def test_a_discriminator_of_relaxed_captions_gives_the_speaker_no_gradient(toy):
     agents = toy.agents()
 
-    class Odds:
+    class EmbeddingLogOdds:
         differentiable = True
 
         def __call__(self, message, batch):
             return agents.listener.encode_text(message).sum(1)
 
-    BinaryDiscrimination(PartialSampling(rho=0.5)).surrogate(Odds(), StepRollouts(agents.speaker, toy.batch(), 1))[
-        0
-    ].backward()
-    assert untouched(agents.speaker)
-    assert not untouched(agents.listener)
+    BinaryDiscrimination(PartialSampling(rho=0.5)).surrogate(
+        EmbeddingLogOdds(), StepRollouts(agents.speaker, toy.batch(), 1)
+    )[0].backward()
+    assert has_no_gradient(agents.speaker)
+    assert not has_no_gradient(agents.listener)
 
 
 def test_no_gradient_goes_through_an_advantage():
@@ -67,9 +67,9 @@ def test_every_parameter_of_the_speaker_has_a_gradient_after_a_baseline_used_the
         rollouts = StepRollouts(speaker, toy.batch(), 1)
         if first:
             with torch.no_grad():
-                rollouts.of(Greedy())
+                rollouts.get_message(Greedy())
         ScoreFunction(Multinomial()).surrogate(CiderScore(toy.cider), rollouts)[0].backward()
-        assert speaker.region.weight.grad is not None, "the regions are embedded with a graph"
+        assert speaker.region.weight.grad is not None, "expected a gradient of the region embedding"
         assert [name for name, p in speaker.named_parameters() if p.grad is None] == []
 
 
@@ -78,16 +78,18 @@ def test_a_frozen_speaker_has_no_dropout_and_stays_unchanged(toy):
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.eval()
         rollouts = StepRollouts(speaker, toy.batch(), 1)
-        found.append((rollouts.of(Multinomial(5)).tokens, rollouts.continue_prefixes(Multinomial(5), 2).tokens))
+        found.append(
+            (rollouts.get_message(Multinomial(5)).tokens, rollouts.continue_prefixes(Multinomial(5), 2).tokens)
+        )
         assert not speaker.training
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
 def test_continuations_have_their_own_stream_for_every_channel(toy):
-    """The same captions, continued for two channels, go on otherwise, and as the stated name says."""
+    """Continuations of the same captions differ between channels, and each channel's key names its random stream."""
     batch, speaker = toy.batch(), toy.agents().speaker
     rollouts = StepRollouts(speaker, batch, 1)
-    message = rollouts.of(Multinomial())
+    message = rollouts.get_message(Multinomial())
     channels = (Multinomial(), ForcedPrefix(PrefixSchedule(0)))
     rollouts._messages[channels[1]] = message
     found = [rollouts.continue_prefixes(channel, 6).tokens for channel in channels]
@@ -107,30 +109,30 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
     whole = StepRollouts(speaker, batch, 1)
     names = ("images", "pooled", "regions", "region_mask", "captions")
     part = replace(batch, **{name: getattr(batch, name)[4:] for name in names}, first=4, of=8)
-    here = StepRollouts(speaker, part, 1)
-    generated, all_said = here.of(channel).tokens, whole.of(channel).tokens[8:]
-    width = min(generated.shape[1], all_said.shape[1])
-    assert torch.equal(generated[:, :width], all_said[:, :width])
-    steps = [max(2, tokens.shape[1]) - 1 for tokens in (generated, whole.of(channel).tokens)]
-    found, expected = here.continue_prefixes(channel, 3).tokens, whole.continue_prefixes(channel, 3).tokens
+    part_rollouts = StepRollouts(speaker, part, 1)
+    generated, expected_tokens = part_rollouts.get_message(channel).tokens, whole.get_message(channel).tokens[8:]
+    width = min(generated.shape[1], expected_tokens.shape[1])
+    assert torch.equal(generated[:, :width], expected_tokens[:, :width])
+    steps = [max(2, tokens.shape[1]) - 1 for tokens in (generated, whole.get_message(channel).tokens)]
+    found, expected = part_rollouts.continue_prefixes(channel, 3).tokens, whole.continue_prefixes(channel, 3).tokens
     found, expected = (t.view(-1, n, 3, t.shape[1]) for t, n in zip((found, expected), steps, strict=True))
-    assert steps[0] == steps[1], "this seed's longest caption is in the second half"
+    assert steps[0] == steps[1], "expected this seed's longest caption in the second half"
     assert torch.equal(found, expected[8:])
 
 
 def test_every_score_has_its_own_credit(toy):
-    """Two scores of the same captions are continued once, and credited apart."""
+    """Two scores of the same captions share their continuations and have different credits."""
     rollouts, credit, channel = StepRollouts(toy.agents().speaker, toy.batch(), 1), MonteCarloCredit(2), Multinomial()
 
-    class Length:
+    class CaptionLength:
         differentiable = False
 
         def __call__(self, message, batch):
             return message.mask.sum(1).float()
 
     found = []
-    for score in (CiderScore(toy.cider), Length()):
-        value = score(rollouts.of(channel), rollouts.batch)
+    for score in (CiderScore(toy.cider), CaptionLength()):
+        value = score(rollouts.get_message(channel), rollouts.batch)
         found.append(credit(value, score, channel, rollouts))
     assert not torch.equal(*found)
     assert len(rollouts._continuations) == 1
@@ -139,21 +141,21 @@ def test_every_score_has_its_own_credit(toy):
 def test_advantages_and_credits_have_no_graph(toy):
     agents = toy.agents()
     rollouts, hinge = StepRollouts(agents.speaker, toy.batch(), 1), Hinge(agents.listener)
-    value = hinge(rollouts.of(Multinomial()), rollouts.batch)
+    value = hinge(rollouts.get_message(Multinomial()), rollouts.batch)
     assert value.requires_grad
     assert not ScoreFunction(Multinomial()).advantage(value, hinge, rollouts).requires_grad
     assert not MonteCarloCredit(2)(value, hinge, Multinomial(), rollouts).requires_grad
 
 
 def test_a_caption_with_even_odds_does_not_count_as_human(toy):
-    class Even:
+    class EvenLogOdds:
         differentiable = False
 
         def __call__(self, message, batch):
             return torch.zeros(len(message))
 
     _, report = BinaryDiscrimination(Multinomial()).surrogate(
-        Even(), StepRollouts(toy.agents().speaker, toy.batch(), 1)
+        EvenLogOdds(), StepRollouts(toy.agents().speaker, toy.batch(), 1)
     )
     assert float(report["accuracy"]) == 0.5
 
@@ -163,7 +165,7 @@ def test_captions_without_gradient_equal_the_speakers_own(toy, channel):
     agents, batch = toy.agents(dropout=0.3), toy.batch()
     agents.speaker.train()
     rollouts = StepRollouts(agents.speaker, batch, 3)
-    found = rollouts.of(channel)
+    found = rollouts.get_message(channel)
     agents.speaker.eval()
     assert torch.equal(found.tokens, generate(agents.speaker, batch, channel, torch.Generator()).tokens)
     assert optimize_for_batch(agents.speaker, len(batch) * channel.width) is not agents.speaker

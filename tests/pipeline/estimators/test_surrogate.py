@@ -49,32 +49,32 @@ def test_words_after_the_end_have_no_weight():
 
 def test_equal_channels_share_one_rollout(toy):
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
-    assert rollouts.of(Multinomial()) is rollouts.of(Multinomial(samples=1))
-    assert rollouts.of(Multinomial()) is not rollouts.of(Multinomial(samples=2))
+    assert rollouts.get_message(Multinomial()) is rollouts.get_message(Multinomial(samples=1))
+    assert rollouts.get_message(Multinomial()) is not rollouts.get_message(Multinomial(samples=2))
 
 
 def test_captions_depend_on_seed_step_and_channel_alone(toy):
     speaker = toy.agents().speaker
 
-    def generated(seed=1, step=0, first=None):
+    def generate_tokens(seed=1, step=0, first=None):
         rollouts = StepRollouts(speaker, toy.batch(step), seed)
         if first is not None:
-            rollouts.of(first)
-        tokens = rollouts.of(Multinomial(samples=4)).tokens
+            rollouts.get_message(first)
+        tokens = rollouts.get_message(Multinomial(samples=4)).tokens
         return torch.nn.functional.pad(tokens, (0, 6 - tokens.shape[1]))
 
-    assert torch.equal(generated(), generated(first=Multinomial()))
-    assert not torch.equal(generated(), generated(seed=2))
-    assert not torch.equal(generated(), generated(step=1))
+    assert torch.equal(generate_tokens(), generate_tokens(first=Multinomial()))
+    assert not torch.equal(generate_tokens(), generate_tokens(seed=2))
+    assert not torch.equal(generate_tokens(), generate_tokens(step=1))
 
 
 def test_a_caption_first_requested_by_a_baseline_has_a_gradient(toy):
     agents = toy.agents()
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
     with torch.no_grad():
-        first = rollouts.of(TeacherForcing())
+        first = rollouts.get_message(TeacherForcing())
     assert first.log_probs.requires_grad
-    assert not rollouts.of(TeacherForcing(requires_grad=False)).log_probs
+    assert not rollouts.get_message(TeacherForcing(requires_grad=False)).log_probs
 
 
 def test_greedy_decodes_without_dropout_and_leaves_the_training_mode(toy):
@@ -84,7 +84,7 @@ def test_greedy_decodes_without_dropout_and_leaves_the_training_mode(toy):
     agents.speaker.train()
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
     torch.manual_seed(0)
-    greedy = rollouts.of(Greedy())
+    greedy = rollouts.get_message(Greedy())
     assert agents.speaker.training
     agents.speaker.eval()
     expected = generate(agents.speaker, toy.batch(), Greedy(), torch.Generator())
@@ -98,14 +98,14 @@ def test_baselines_by_hand(toy):
     score = Hinge(agents.listener)
     value = torch.arange(16.0)
     assert not NoBaseline()(value, score, rollouts).any()
-    greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
+    greedy = score(rollouts.get_message(SelfCritical().channel), rollouts.batch)
     torch.testing.assert_close(SelfCritical()(value, score, rollouts), greedy.repeat_interleave(2))
     truth = score(human_message(rollouts.batch), rollouts.batch)
     torch.testing.assert_close(SelfCritical(TeacherForcing(requires_grad=False))(value[:8], score, rollouts), truth)
     centred = CenteredBaseline(SelfCritical())(value, score, rollouts)
     assert (value - centred).sum().abs() < 1e-4
-    sets = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()
-    torch.testing.assert_close(GroupMean()(value, score, rollouts), sets)
+    group_means = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()
+    torch.testing.assert_close(GroupMean()(value, score, rollouts), group_means)
 
 
 def test_the_greedy_hinge_is_among_greedy_captions(toy):
@@ -114,8 +114,8 @@ def test_the_greedy_hinge_is_among_greedy_captions(toy):
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
     score = Hinge(agents.listener)
     _, report = ScoreFunction(Multinomial(), SelfCritical()).surrogate(score, rollouts)
-    sampled = score(rollouts.of(Multinomial()), rollouts.batch)
-    greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
+    sampled = score(rollouts.get_message(Multinomial()), rollouts.batch)
+    greedy = score(rollouts.get_message(SelfCritical().channel), rollouts.batch)
     torch.testing.assert_close(report["advantage"], (sampled - greedy).mean().detach())
 
 

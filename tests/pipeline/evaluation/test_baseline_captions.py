@@ -12,7 +12,7 @@ PREPARED = SimpleNamespace(words=lambda row: [["caption", "of", str(row)], ["ano
 
 def test_random_captions_are_those_of_other_images():
     captions = random_captions(PREPARED)(ROWS, [""] * len(ROWS))
-    of = [int(caption.removeprefix("caption of ")) for caption in captions]
-    assert set(of) <= set(ROWS.tolist())
-    assert all(other != row for other, row in zip(of, ROWS, strict=True))
-    assert len(set(of)) > 5
+    images = [int(caption.removeprefix("caption of ")) for caption in captions]
+    assert set(images) <= set(ROWS.tolist())
+    assert all(other != row for other, row in zip(images, ROWS, strict=True))
+    assert len(set(images)) > 5

@@ -1,4 +1,4 @@
-"""The protocol on a small prepared data set: generated captions, their images and their judges."""
+"""The evaluation protocol on a small prepared data set: generated captions, their images and their judges."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,8 +34,8 @@ NOUNS = ("ball", "dog", "cat", "tree", "car", "bird", "cup", "hat", "boat", "cow
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> PreparedData:
-    """Twelve images, each with two captions of its own, split in turn."""
+def prepared_data(tmp_path_factory) -> PreparedData:
+    """Return twelve images with two captions each, of which every third one is in the same split."""
     images = []
     for n, noun in enumerate(NOUNS):
         words = (("a", noun, "is", "here"), ("the", noun))
@@ -47,8 +47,8 @@ def prepared(tmp_path_factory) -> PreparedData:
 
 
 @pytest.fixture(scope="module")
-def store(prepared) -> FeatureStore:
-    rng, folder = np.random.default_rng(0), prepared.folder / "features"
+def store(prepared_data) -> FeatureStore:
+    rng, folder = np.random.default_rng(0), prepared_data.folder / "features"
     folder.mkdir()
     with FeatureWriter(folder, IMAGES, 4, (3, 6)) as writer:
         writer.write(np.arange(IMAGES), rng.normal(size=(IMAGES, 4)), rng.normal(size=(IMAGES, 3, 6)))
@@ -56,30 +56,30 @@ def store(prepared) -> FeatureStore:
 
 
 @pytest.fixture
-def speaker(prepared) -> Att2in:
-    """A speaker that generates other words for other images, repeats words, and prefers UNK."""
+def speaker(prepared_data) -> Att2in:
+    """Return a speaker whose words differ between images, that repeats words, and that prefers UNK."""
     torch.manual_seed(1)
-    made = Att2in(len(prepared.vocabulary), 6, words=6, hidden=8, attention=6, dropout=0.5, max_words=5)
+    speaker = Att2in(len(prepared_data.vocabulary), 6, words=6, hidden=8, attention=6, dropout=0.5, max_words=5)
     with torch.no_grad():
-        made.logit.weight *= 3
-        made.logit.bias[0] -= 2
-        made.logit.bias[prepared.vocabulary.unk] += 5
-    return made.train()
+        speaker.logit.weight *= 3
+        speaker.logit.bias[0] -= 2
+        speaker.logit.bias[prepared_data.vocabulary.unk] += 5
+    return speaker.train()
 
 
 @pytest.fixture(scope="module")
-def judge(prepared, store) -> ListenerJudge:
+def judge(prepared_data, store) -> ListenerJudge:
     torch.manual_seed(2)
-    listener = Listener(len(prepared.vocabulary), 4, words=6, hidden=6)
+    listener = Listener(len(prepared_data.vocabulary), 4, words=6, hidden=6)
     torch.nn.init.normal_(listener.word.weight)
     return ListenerJudge(listener, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
 
 
-LANGUAGE = LanguageScorer(())  # one for all tests: it tokenises a text once
+LANGUAGE = LanguageScorer(())  # shared by all tests, because it tokenises each text once
 
 
-def evaluation(prepared, store, judges=None, beam: int = 3, **options) -> Evaluation:
-    return Evaluation(prepared, store, judges or {}, LANGUAGE, beam, CPU, **options)
+def make_evaluation(prepared_data, store, judges=None, beam: int = 3, **options) -> Evaluation:
+    return Evaluation(prepared_data, store, judges or {}, LANGUAGE, beam, CPU, **options)
 
 
 def test_a_split_of_one_image_is_reported_before_captions_are_generated():
@@ -90,37 +90,39 @@ def test_a_split_of_one_image_is_reported_before_captions_are_generated():
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_captions_are_those_of_the_requested_beam_and_split(prepared, store, speaker, split):
+def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store, speaker, split):
     found = {}
     for beam, no_repeat in ((1, None), (3, None), (3, 1)):
-        made = evaluation(prepared, store, beam=beam, no_repeat=no_repeat)
-        results, columns = made.split(speaker.train(), split)
+        evaluation = make_evaluation(prepared_data, store, beam=beam, no_repeat=no_repeat)
+        results, columns = evaluation.split(speaker.train(), split)
         channel = without_repeated_ngrams(Beam(beam), no_repeat)
-        batches = sequential_batches(prepared, store, prepared.rows(split), 8)
-        generated = generate_captions(speaker, batches, channel, CPU, prepared.vocabulary.unk)
-        texts = [prepared.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
+        batches = sequential_batches(prepared_data, store, prepared_data.rows(split), 8)
+        generated = generate_captions(speaker, batches, channel, CPU, prepared_data.vocabulary.unk)
+        texts = [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
         assert columns["caption"] == texts
-        assert columns["image"] == prepared.rows(split).tolist()
-        assert columns["id"] == [str(100 + row) for row in prepared.rows(split)]
-        assert columns["file"] == [f"{row}.jpg" for row in prepared.rows(split)]
+        assert columns["image"] == prepared_data.rows(split).tolist()
+        assert columns["id"] == [str(100 + row) for row in prepared_data.rows(split)]
+        assert columns["file"] == [f"{row}.jpg" for row in prepared_data.rows(split)]
         assert columns["split"] == [split] * 4
         assert results["images"] == 4
         assert "UNK" not in " ".join(texts)
         found[beam, no_repeat] = texts
-    assert len(set(map(tuple, found.values()))) == 3, "another beam would go unnoticed here"
+    assert len(set(map(tuple, found.values()))) == 3, "expected other captions for another beam"
     reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
-    assert "|decode=beam:3,no-repeat:1|" in made.signature(("val",), reward, 1.0)
+    assert "|decode=beam:3,no-repeat:1|" in evaluation.signature(("val",), reward, 1.0)
 
 
-def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepared, store, speaker, judge):
-    rows = torch.from_numpy(prepared.rows("val"))
-    near = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
-    made = evaluation(prepared, store, {"own": judge}, hard_gallery=near, hard_gallery_name="features:3")
-    results, columns = made.split(speaker, "val")
-    generated = generate_captions(
-        speaker, sequential_batches(prepared, store, rows.numpy(), 8), Beam(3), CPU, prepared.vocabulary.unk
+def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepared_data, store, speaker, judge):
+    rows = torch.from_numpy(prepared_data.rows("val"))
+    hard_gallery = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
+    evaluation = make_evaluation(
+        prepared_data, store, {"own": judge}, hard_gallery=hard_gallery, hard_gallery_name="features:3"
     )
-    distractors = {"neighbourhood": near(rows.numpy())}
+    results, columns = evaluation.split(speaker, "val")
+    generated = generate_captions(
+        speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), Beam(3), CPU, prepared_data.vocabulary.unk
+    )
+    distractors = {"neighbourhood": hard_gallery(rows.numpy())}
     found = judge_retrieval(judge, JudgedCaptions(generated.tokens[:, 0], []), torch.arange(4), rows, distractors)
     own = results["judges"]["own"]
     assert {name: own[name] for name in found.recalls()} == found.recalls()
@@ -129,82 +131,94 @@ def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepa
     assert columns["neighbourhood_own"] == found.among["neighbourhood"].tolist()
     assert columns["retrieved_own"] == rows[found.retrieved].tolist()
     assert {row for each in columns["retrieved_own"] for row in each} == set(rows.tolist())
-    human = torch.tensor(prepared.references(rows.numpy())).flatten(0, 1).long()
+    human = torch.tensor(prepared_data.references(rows.numpy())).flatten(0, 1).long()
     people = judge_retrieval(judge, JudgedCaptions(human, []), torch.arange(4).repeat_interleave(2), rows, distractors)
     assert own["human"] == {**people.recalls(), "galleries": people.galleries}
     assert results["diversity"]["human_log_likelihood"] == human_log_likelihood(
-        speaker, sequential_batches(prepared, store, rows.numpy(), 8), prepared, CPU
+        speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), prepared_data, CPU
     )
 
 
-def test_baselines_are_judged_and_the_listener_can_rerank(prepared, store, speaker, judge):
-    made = evaluation(prepared, store, {"own": judge}, baselines={"random": random_captions(prepared)})
-    results, columns = made.split(speaker, "val")
-    rows = prepared.rows("val")
-    texts = random_captions(prepared)(rows, [])
+def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, speaker, judge):
+    evaluation = make_evaluation(
+        prepared_data, store, {"own": judge}, baselines={"random": random_captions(prepared_data)}
+    )
+    results, columns = evaluation.split(speaker, "val")
+    rows = prepared_data.rows("val")
+    texts = random_captions(prepared_data)(rows, [])
     assert columns["random_caption"] == texts
     tokens = torch.zeros(4, 5, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):
-        row[: len(text.split())] = torch.tensor(prepared.vocabulary.encode(text.split()))
+        row[: len(text.split())] = torch.tensor(prepared_data.vocabulary.encode(text.split()))
     found = judge_retrieval(judge, JudgedCaptions(tokens, texts), torch.arange(4), torch.from_numpy(rows))
     assert results["baselines"]["random"]["judges"]["own"]["text_to_image"] == found.text_to_image
     assert not any(name.startswith("human_") for name in results["baselines"]["random"])
-    chooses = Reranker(Reranking(6), judge)
-    _, columns = evaluation(prepared, store, {"own": judge}, rerank=chooses, no_repeat=1).split(speaker, "val")
-    chosen = chooses.captions(speaker, sequential_batches(prepared, store, rows, 8), prepared.vocabulary, CPU, 1)
-    assert columns["caption"] == [prepared.vocabulary.decode(row) for row in chosen.tokens[:, 0].tolist()]
+    reranker = Reranker(Reranking(6), judge)
+    _, columns = make_evaluation(prepared_data, store, {"own": judge}, rerank=reranker, no_repeat=1).split(
+        speaker, "val"
+    )
+    reranked = reranker.captions(
+        speaker, sequential_batches(prepared_data, store, rows, 8), prepared_data.vocabulary, CPU, 1
+    )
+    assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in reranked.tokens[:, 0].tolist()]
 
 
 @pytest.mark.parametrize("posterior", ["speaker", "listener"])
-def test_pragmatic_captions_replace_the_speakers_own(prepared, store, speaker, judge, posterior):
-    decoding, rows = PragmaticCaptions(5.0, 2, posterior, judge), prepared.rows("val")
-    _, columns = evaluation(prepared, store, {"own": judge}, pragmatic=decoding, no_repeat=1).split(speaker, "val")
-    _, plain = evaluation(prepared, store, {"own": judge}, no_repeat=1).split(speaker, "val")
+def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speaker, judge, posterior):
+    decoding, rows = PragmaticCaptions(5.0, 2, posterior, judge), prepared_data.rows("val")
+    _, columns = make_evaluation(prepared_data, store, {"own": judge}, pragmatic=decoding, no_repeat=1).split(
+        speaker, "val"
+    )
+    _, plain = make_evaluation(prepared_data, store, {"own": judge}, no_repeat=1).split(speaker, "val")
 
-    def read(images):
-        return next(sequential_batches(prepared, store, images, len(images)))
+    def read_batch(images):
+        return next(sequential_batches(prepared_data, store, images, len(images)))
 
-    bound = decoding.bind(speaker, rows, read, prepared.vocabulary)
+    bound = decoding.bind(speaker, rows, read_batch, prepared_data.vocabulary)
     channel = without_repeated_ngrams(Beam(3), 1)
-    generated = generate_captions(bound, [read(rows)], channel, CPU, prepared.vocabulary.unk)
-    assert columns["caption"] == [prepared.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
+    generated = generate_captions(bound, [read_batch(rows)], channel, CPU, prepared_data.vocabulary.unk)
+    assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
     assert columns["caption"] != plain["caption"]
 
 
-def test_the_signature_says_how_captions_were_chosen(prepared, store, judge):
+def test_the_signature_says_how_captions_were_chosen(prepared_data, store, judge):
     reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
-    ranked = evaluation(
-        prepared, store, {"own": judge}, rerank=Reranker(Reranking(6, 0.5, "similarity", "judge"), judge)
+    reranking = make_evaluation(
+        prepared_data, store, {"own": judge}, rerank=Reranker(Reranking(6, 0.5, "similarity", "judge"), judge)
     )
-    told = evaluation(prepared, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge))
-    assert "|rerank=samples:6,by:similarity,temperature:0.5,listener:judge|" in ranked.signature(("val",), reward, 1.0)
+    pragmatic = make_evaluation(
+        prepared_data, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge)
+    )
+    assert "|rerank=samples:6,by:similarity,temperature:0.5,listener:judge|" in reranking.signature(
+        ("val",), reward, 1.0
+    )
     part = "|guidance=1.5|pragmatic=alpha:5,distractors:2,posterior:listener,among:split|"
-    assert part in told.signature(("val",), reward, 1.5)
+    assert part in pragmatic.signature(("val",), reward, 1.5)
 
 
-def test_caption_sets_repeat_no_ngram_either(prepared, store, speaker):
+def test_caption_sets_repeat_no_ngram_either(prepared_data, store, speaker):
     for no_repeat in (1, None):
-        made = evaluation(prepared, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)
-        _, columns = made.split(speaker, "val")
+        evaluation = make_evaluation(prepared_data, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)
+        _, columns = evaluation.split(speaker, "val")
         for name in ("samples", "beams"):
             words = [text.split() for texts in columns[name] for text in texts]
             assert all(len(set(each)) == len(each) for each in words) is (no_repeat == 1)
 
 
-def test_the_best_caption_of_a_wide_beam_is_its_first(prepared, store, speaker):
+def test_the_best_caption_of_a_wide_beam_is_its_first(prepared_data, store, speaker):
     scored = []
 
-    class Recorded:
+    class RecordingScorer:
         tokenise = staticmethod(LANGUAGE.tokenise)
 
         def score(self, texts, references, *names):
             scored.append(list(texts))
             return LANGUAGE.score(texts, references, *names)
 
-    made = Evaluation(prepared, store, {}, Recorded(), 3, CPU, multi_sample=MultiSample(2, 3))
-    results, columns = made.split(speaker, "val")
+    evaluation = Evaluation(prepared_data, store, {}, RecordingScorer(), 3, CPU, multi_sample=MultiSample(2, 3))
+    results, columns = evaluation.split(speaker, "val")
     first, last = ([beam[place] for beam in columns["beams"]] for place in (0, -1))
     assert first == columns["caption"] != last
-    assert first in scored[1 + 3 + 2 :]  # after those of the captions and of both sets
+    assert first in scored[1 + 3 + 2 :]  # after the scores of the captions and of both sets
     assert last not in scored[1 + 3 + 2 :]
     assert "best" in results["multi_sample"]["beams"]

@@ -8,18 +8,18 @@ from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge
 CPU = torch.device("cpu")
 
 
-class Shifted(torch.nn.Module):
-    """A listener that takes the first token, plus `by`, as the number of the image."""
+class ShiftedListener(torch.nn.Module):
+    """A listener that takes the first token, plus `offset`, as the number of the image."""
 
-    def __init__(self, by: int) -> None:
+    def __init__(self, offset: int) -> None:
         super().__init__()
-        self.by = by
+        self.offset = offset
 
     def encode_image(self, pooled):
         return torch.eye(30)
 
     def encode_text(self, message):
-        return torch.eye(30)[(message.tokens[:, 0] + self.by) % 30]
+        return torch.eye(30)[(message.tokens[:, 0] + self.offset) % 30]
 
 
 def test_every_listener_ranks_every_speakers_captions():
@@ -27,12 +27,12 @@ def test_every_listener_ranks_every_speakers_captions():
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
     texts = {name: JudgedCaptions(tokens, ()) for name, tokens in captions.items()}
     judges = {
-        name: ListenerJudge(Shifted(by), lambda rows: torch.zeros(30, 1), CPU)
-        for name, by in (("naive", 0), ("used to it", 4))
+        name: ListenerJudge(ShiftedListener(offset), lambda rows: torch.zeros(30, 1), CPU)
+        for name, offset in (("naive", 0), ("adapted", 4))
     }
     found = cross_play(texts, judges, numbers)
-    # a listener of another number ranks the image last: 28 others tie with it, and one is better
+    # with a wrong offset, the image is last: another image is better, and the other 28 tie with it
     assert found == {
-        "plain": {"naive": 100.0, "used to it": 0.0},
-        "shifted": {"naive": 0.0, "used to it": 100.0},
+        "plain": {"naive": 100.0, "adapted": 0.0},
+        "shifted": {"naive": 0.0, "adapted": 100.0},
     }

@@ -19,22 +19,22 @@ def test_a_speaker_in_training_mode_generates_without_dropout(toy, decoder, chan
     assert torch.equal(generate_captions(speaker.train(), [toy.batch()], channel, CPU, UNK).tokens, expected)
     assert expected.shape == (8, channel.samples, 6)
     steps = with_dropout.shape[1]
-    assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "dropout would go unnoticed here"
+    assert not torch.equal(with_dropout, expected[..., :steps].flatten(0, 1)), "expected other captions with dropout"
 
 
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_unk_is_never_generated(toy, decoder, channel, guided):
-    """Guidance adds logits of both signs, among which −inf would make NaN."""
+    """Guidance combines logits of both signs, and −inf among them would give NaN."""
     speaker = toy.agents(decoder=decoder).speaker.eval()
     speaker.add_null_image()
     with torch.no_grad():
         speaker.logit.bias[UNK] += 5
     speaker = GuidedDecoder(speaker, 2.0) if guided else speaker
-    with_it = generate_captions(speaker, [toy.batch()], channel, CPU, -1).tokens
-    assert (with_it == UNK).float().mean() > 0.5
+    with_unk = generate_captions(speaker, [toy.batch()], channel, CPU, -1).tokens
+    assert (with_unk == UNK).float().mean() > 0.5
     tokens = generate_captions(speaker, [toy.batch()], channel, CPU, UNK).tokens
-    assert tokens.shape == with_it.shape
+    assert tokens.shape == with_unk.shape
     assert not (tokens == UNK).any()
     assert tokens.any()
 

@@ -15,4 +15,4 @@ def test_a_retrievers_galleries_hold_the_nearest_images():
     vectors = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
     rows = np.array([1, 2, 3, 4])
     assert galleries_by_vectors(lambda images: vectors[images], 2)(rows).tolist() == [[2], [3], [0], [1]]
-    assert galleries_by_vectors(lambda images: vectors[images], 10)(rows).shape == (4, 3)  # as many as there are
+    assert galleries_by_vectors(lambda images: vectors[images], 10)(rows).shape == (4, 3)  # all other images

@@ -10,23 +10,23 @@ from pipeline.models.unroll import teacher_force
 CPU = torch.device("cpu")
 
 
-def prepared(toy):
+def make_prepared_data(toy):
     """Return prepared data in which image 2 has one caption only."""
     toy.references[2] = toy.references[2][:1]
 
-    def references(images):
+    def read_references(images):
         found = np.zeros((len(images), 3, 6), np.int32)
-        for place, image in enumerate(images):
+        for position, image in enumerate(images):
             for k, words in enumerate(toy.references[image]):
-                found[place, k, : len(words)] = words
+                found[position, k, : len(words)] = words
         return found
 
-    return SimpleNamespace(references=references)
+    return SimpleNamespace(references=read_references)
 
 
 def test_the_mean_is_over_words_of_all_captions_and_their_ends(toy):
     speaker = toy.agents(dropout=0.5).speaker.train()
-    found = human_log_likelihood(speaker, [toy.batch()], prepared(toy), CPU)
+    found = human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU)
     log_probs = []
     for caption in range(3):
         batch = toy.batch()
@@ -45,4 +45,6 @@ def test_an_untrained_speaker_gives_every_token_the_same_probability(toy):
     with torch.no_grad():
         speaker.logit.weight.zero_()
         speaker.logit.bias.zero_()
-    assert human_log_likelihood(speaker, [toy.batch()], prepared(toy), CPU) == pytest.approx(-np.log(13), rel=1e-6)
+    assert human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU) == pytest.approx(
+        -np.log(13), rel=1e-6
+    )

@@ -7,8 +7,11 @@ from pipeline.evaluation.human_reference import human_reference
 
 
 @pytest.fixture
-def prepared(tmp_path):
-    """Words that occur twice are known: a 1, dog 2, red 3, ball 4, UNK 5; captions are cut after four words."""
+def prepared_data(tmp_path):
+    """Return prepared data of two images, one with three captions and one with one.
+
+    Words that occur twice are known: a 1, dog 2, red 3, ball 4, UNK 5. Captions are cut after four words.
+    """
     captions = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
     words = ((("a", "red", "dog", "a", "ball"), ("a", "dog"), ("a", "red", "cat")), (("a", "ball"),))
     images = tuple(
@@ -21,11 +24,11 @@ def prepared(tmp_path):
     return PreparedData.load(tmp_path / "out")
 
 
-def test_statistics_of_a_speaker_beside_human_captions(prepared):
-    assert sorted(prepared.vocabulary.words[:-1]) == ["a", "ball", "dog", "red"]
+def test_statistics_of_a_speaker_beside_human_captions(prepared_data):
+    assert sorted(prepared_data.vocabulary.words[:-1]) == ["a", "ball", "dog", "red"]
     texts = ["a red ball", "a red dog ball"]
-    tokens = torch.tensor([[*prepared.vocabulary.encode(text.split()), 0][:4] for text in texts])
-    found = human_reference(texts, tokens, prepared, prepared.rows("train"))
+    tokens = torch.tensor([[*prepared_data.vocabulary.encode(text.split()), 0][:4] for text in texts])
+    found = human_reference(texts, tokens, prepared_data, prepared_data.rows("train"))
     assert found["reader"] == {"repeated": 0, "content_words": 3 / 5, "colour_words": 1 / 2}
     assert found["chair"] == {"CHAIR_i": 1 / 3, "CHAIR_s": 1 / 2, "objects": 3 / 2}
     assert {name: found["diversity"][name] for name in ("unknown", "unfinished", "words_used")} == {
@@ -33,29 +36,29 @@ def test_statistics_of_a_speaker_beside_human_captions(prepared):
     }  # fmt: skip
 
 
-def test_human_captions_are_compared_unclipped_with_the_images_other_captions(prepared):
-    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
-    # red dog ball* | dog | red cat*; the other image has nobody to compare with
+def test_human_captions_are_compared_unclipped_with_the_images_other_captions(prepared_data):
+    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared_data, prepared_data.rows("train"))
+    # red dog ball* | dog | red cat*; the other image has no second caption to compare
     assert found["human_reader"] == {"repeated": 0, "content_words": 4 / 6, "colour_words": 1}
     assert found["human_chair"] == {"CHAIR_i": 2 / 4, "CHAIR_s": 2 / 3, "objects": 4 / 3}
     first = found["human_diversity"]  # a red dog a ball, a ball
     assert (first["words_per_caption"], first["words_used"], first["unfinished"]) == (7 / 2, 4, 1 / 2)
 
 
-def test_annotated_objects_count_for_generated_and_human_captions(prepared):
-    write_objects({"0": ["cat", "sports ball"]}, ["0", "1"], prepared.folder)
+def test_annotated_objects_count_for_generated_and_human_captions(prepared_data):
+    write_objects({"0": ["cat", "sports ball"]}, ["0", "1"], prepared_data.folder)
     tokens = torch.ones(2, 4, dtype=torch.int64)
-    found = human_reference(["a cat", "a cat"], tokens, prepared, prepared.rows("train"))
+    found = human_reference(["a cat", "a cat"], tokens, prepared_data, prepared_data.rows("train"))
     assert found["chair"] == {"CHAIR_i": 1 / 2, "CHAIR_s": 1 / 2, "objects": 1}
     assert found["human_chair"] == {"CHAIR_i": 0, "CHAIR_s": 0, "objects": 4 / 3}  # dog ball | dog | cat
 
 
-def test_unknown_words_of_human_captions_are_counted(prepared):
-    prepared.tokens[0, 1] = prepared.vocabulary.unk
-    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
+def test_unknown_words_of_human_captions_are_counted(prepared_data):
+    prepared_data.tokens[0, 1] = prepared_data.vocabulary.unk
+    found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared_data, prepared_data.rows("train"))
     assert found["human_diversity"]["unknown"] == 1 / 2
 
 
-def test_images_with_one_caption_have_no_human_reference(prepared):
-    found = human_reference(["a"], torch.ones(1, 4, dtype=torch.int64), prepared, prepared.rows("train")[1:])
+def test_images_with_one_caption_have_no_human_reference(prepared_data):
+    found = human_reference(["a"], torch.ones(1, 4, dtype=torch.int64), prepared_data, prepared_data.rows("train")[1:])
     assert not {"human_reader", "human_chair"} & set(found)

@@ -17,13 +17,13 @@ from pipeline.metrics.retrieval import random_distractors, similar_distractors
 CPU = torch.device("cpu")
 
 
-def found_by(listener, tokens, owners, distractors=None):
+def judge_tokens(listener, tokens, owners, distractors=None):
     """Return a listener's judgement of captions (N, T) of eight images."""
     judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
     return judge_retrieval(judge, JudgedCaptions(tokens, ()), owners, torch.arange(8), distractors)
 
 
-class Reader(torch.nn.Module):
+class FirstTokenListener(torch.nn.Module):
     """A listener that takes the first token as the number of the image."""
 
     def encode_image(self, pooled):
@@ -34,15 +34,15 @@ class Reader(torch.nn.Module):
 
 
 def test_recalls_both_ways_by_hand():
-    """Image 0 has two captions, which say 7 and 3; image 1 says 1, image 2 says 1, the others their own number."""
+    """The captions of image 0 name images 7 and 3, those of 1 and 2 name image 1, and the others their own image."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
-    found = found_by(Reader(), tokens, owners)
-    # a caption that names another image: that image is better and the other six tie, so the rank is the last
+    found = judge_tokens(FirstTokenListener(), tokens, owners)
+    # if a caption names another image, that image is better and the other six tie: the rank is the last
     assert found.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
     assert found.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
-    # images 1, 3 and 7 find their caption, but another's ties with it: rank 2. Images 4, 5, 6: rank 1.
-    # image 0: all captions of others score as its own (0): 7 others, rank 8. Image 2 likewise: 8 others, rank 9.
+    # Images 1, 3 and 7 have rank 2, because a caption of another image ties. Images 4, 5 and 6 have rank 1.
+    # Image 0's captions score 0, as do all 7 others: rank 8. Image 2's caption ties with 8 others: rank 9.
     assert found.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
     assert found.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
     assert found.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
@@ -51,7 +51,7 @@ def test_recalls_both_ways_by_hand():
 def test_smaller_galleries_and_the_first_images():
     tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
     distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
-    found = found_by(Reader(), tokens, torch.arange(8), distractors)
+    found = judge_tokens(FirstTokenListener(), tokens, torch.arange(8), distractors)
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
     # images 5 and 6, whose captions name each other, tie with image 0: rank 2 of two
     assert found.galleries["easy"]["R@1"] == pytest.approx(75.0)
@@ -74,14 +74,14 @@ def test_galleries_exist_where_there_are_enough_images():
 
 
 def test_a_constant_listener_ranks_the_target_last(toy):
-    class Deaf(Reader):
+    class ConstantListener(FirstTokenListener):
         def encode_image(self, pooled):
             return torch.ones(len(pooled), 4)
 
         def encode_text(self, message):
             return torch.ones(len(message), 4)
 
-    found = found_by(Deaf(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8))
+    found = judge_tokens(ConstantListener(), torch.ones(8, 2, dtype=torch.int64), torch.arange(8))
     assert found.by_caption.tolist() == [8] * 8
     assert found.image_to_text["R@1"] == 0
 
@@ -92,15 +92,15 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
     speaker, whole = toy.agents().speaker, toy.batch()
     fields = ("images", "pooled", "regions", "region_mask", "captions")
 
-    def part(rows):
+    def slice_batch(rows):
         return dataclasses.replace(whole, **{name: getattr(whole, name)[rows] for name in fields})
 
     for channel in (Greedy(), Beam(3)):
         together = generate_captions(speaker, [whole], channel, CPU, 12)
-        apart = generate_captions(speaker, [part(slice(0, 3)), part(slice(3, 8))], channel, CPU, 12)
+        in_parts = generate_captions(speaker, [slice_batch(slice(0, 3)), slice_batch(slice(3, 8))], channel, CPU, 12)
         assert together.tokens.shape == (8, 1, 6)
         for name in ("tokens", "images", "pooled"):
-            assert torch.equal(getattr(together, name), getattr(apart, name))
+            assert torch.equal(getattr(together, name), getattr(in_parts, name))
 
 
 def test_validation_metrics_depend_on_the_trained_agents(toy):
@@ -118,7 +118,7 @@ def test_validation_metrics_depend_on_the_trained_agents(toy):
 
 
 class NoisyListener(torch.nn.Module):
-    """A listener whose embedding of a caption differs slightly by its place in the batch, as by rounding."""
+    """A listener whose embedding of a caption depends slightly on its position in the batch, like a rounding error."""
 
     def encode_text(self, message):
         return torch.eye(8)[message.tokens[:, 0]] + 1e-6 * torch.arange(len(message)).unsqueeze(1)
@@ -133,7 +133,7 @@ def test_equal_captions_are_encoded_once_and_returned_in_order():
 
 
 def test_a_text_judge_encodes_texts_not_ids():
-    class Encoder(torch.nn.Module):
+    class NumberEncoder(torch.nn.Module):
         def encode_text(self, texts):
             return torch.eye(8)[[int(text.split()[-1]) for text in texts]]
 
@@ -141,17 +141,17 @@ def test_a_text_judge_encodes_texts_not_ids():
             return pooled
 
     texts = [f"number {i}" for i in (0, 1, 2, 3, 4, 6, 5, 7)]
-    judge = TextJudge(Encoder(), lambda rows: torch.eye(8)[rows], CPU)
+    judge = TextJudge(NumberEncoder(), lambda rows: torch.eye(8)[rows], CPU)
     found = judge_retrieval(judge, JudgedCaptions(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
-    some = torch.tensor([2, 0])  # a gallery of its own, and captions that are alike
+    some = torch.tensor([2, 0])  # a gallery of two images, and two equal captions
     found = judge_retrieval(judge, JudgedCaptions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
 
 
 def test_mirror_images_stand_behind_all_others_in_the_store(toy):
-    class Store:
+    class MirroredStore:
         mirrored = True
 
         def __len__(self):
@@ -160,17 +160,17 @@ def test_mirror_images_stand_behind_all_others_in_the_store(toy):
         def pooled(self, rows):
             return rows[:, None].astype("float32")
 
-    judge = make_judge(toy.agents().listener, Store(), CPU)
+    judge = make_judge(toy.agents().listener, MirroredStore(), CPU)
     assert judge.pooled(torch.tensor([3, 0])).flatten().tolist() == [3, 0]
     assert judge.mirrored(torch.tensor([3, 0])).flatten().tolist() == [11, 8]
 
 
 def test_an_image_embedding_is_the_mean_with_the_mirror_image():
-    class Normalise(torch.nn.Module):
+    class NormalisingListener(torch.nn.Module):
         def encode_image(self, pooled):
             return torch.nn.functional.normalize(pooled, dim=-1)
 
     straight, turned = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[0.0, 5.0], [0.0, 1.0]])
-    judge = ListenerJudge(Normalise(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
+    judge = ListenerJudge(NormalisingListener(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
     half = 0.5**0.5
     torch.testing.assert_close(judge.encode_image(torch.tensor([1, 0])), torch.tensor([[0.0, 1.0], [half, half]]))

@@ -15,7 +15,7 @@ from pipeline.vocabulary import Vocabulary
 CPU = torch.device("cpu")
 
 
-def part(batch, rows, step):
+def slice_batch(batch, rows, step):
     fields = ("images", "pooled", "regions", "region_mask", "captions")
     return dataclasses.replace(batch, step=step, **{name: getattr(batch, name)[rows] for name in fields})
 
@@ -30,14 +30,16 @@ def test_sets_belong_to_their_images_best_first_and_repeat(toy):
     }  # fmt: skip
     best = generate_captions(speaker, [toy.batch()], Beam(4), CPU, 12).tokens[:, 0]
     assert [one[0] for one in sets["beams"]] == [vocabulary.decode(row) for row in best.tolist()]
-    assert not any("l" in text for each in sets.values() for one in each for text in one), "UNK is said"
+    assert not any("l" in text for each in sets.values() for one in each for text in one), (
+        "expected captions without UNK"
+    )
     assert all(len(set(one)) == 4 for one in sets["beams"])
     assert MultiSample(3, 4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
 
 
 def test_samples_depend_on_the_number_of_the_batch_alone(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
-    first, second = part(batch, slice(0, 4), 0), part(batch, slice(4, 8), 1)
+    first, second = slice_batch(batch, slice(0, 4), 0), slice_batch(batch, slice(4, 8), 1)
     channel = Multinomial(5, requires_grad=False)
     together, alone, other = (
         generate_captions(speaker, batches, channel, CPU, 12).tokens
@@ -68,10 +70,10 @@ def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():
 
 
 def test_the_reason_is_recorded_where_the_tokeniser_fails(monkeypatch):
-    def broken(texts, timeout):
+    def raise_not_computed(texts, timeout):
         raise java.NotComputedError("tokeniser: no Java")
 
-    monkeypatch.setattr(java, "tokenise_ptb", broken)
+    monkeypatch.setattr(java, "tokenise_ptb", raise_not_computed)
     with LanguageScorer(["CIDEr"]) as language:
         found, lacking = measure_sets([["a", "b"]], [["a"]], language)
     assert found == {"captions": 2}

@@ -10,12 +10,12 @@ E = torch.eye(3)
 
 
 def test_the_candidate_with_the_largest_margin_is_taken():
-    # three images on the axes; of the first image's candidates the second is a little less like it, but unlike others
+    # three images on the axes; the first image's second candidate is less similar to it, but has a larger margin
     text_vectors = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
     others, same = E, torch.tensor([[True, False, False]])
     chosen = rank_candidates(text_vectors, E[:1], others, same)
     torch.testing.assert_close(chosen.margins, torch.tensor([[0.1, 0.6, 0.6]]))
-    assert chosen.best.tolist() == [1], "of two that are equally good the first"
+    assert chosen.best.tolist() == [1], "expected the first of two equally good candidates"
     assert chosen.ranks.tolist() == [[1, 1, 1]]
 
 
@@ -47,7 +47,7 @@ def test_every_caption_retrieves_a_single_image():
     assert chosen.best.tolist() == [0, 0]
 
 
-class Counting:
+class ImageNumberJudge:
     """A judge that takes the caption's first token as the number of the image."""
 
     def embed(self, message, rows):
@@ -57,34 +57,36 @@ class Counting:
 
 
 def test_each_image_gets_the_caption_that_retrieves_it(toy):
-    """The speaker says words at random: with many samples one of them begins with the image's own."""
+    """The speaker's words are random: with many samples, one of them begins with the word of the image."""
     speaker, batch = toy.agents().speaker, replace(toy.batch(), images=torch.tensor([7, 3, 10, 4, 9, 5, 8, 6]))
     words = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
-    def found(samples):
-        captions = Reranker(Reranking(samples), Counting()).captions(speaker, [batch], words, torch.device("cpu"))
+    def measure_recall(samples):
+        captions = Reranker(Reranking(samples), ImageNumberJudge()).captions(
+            speaker, [batch], words, torch.device("cpu")
+        )
         assert captions.tokens.shape == (8, 1, 6)
         return (captions.tokens[:, 0, 0] == captions.images + 1).float().mean()
 
-    assert found(200) == 1
-    assert found(1) < 0.5
+    assert measure_recall(200) == 1
+    assert measure_recall(1) < 0.5
 
 
 def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
     speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
-    def captions(temperature):
-        chooses = Reranker(Reranking(2, temperature), Counting())
-        return chooses.captions(speaker, [toy.batch()], words, torch.device("cpu")).tokens
+    def generate_tokens(temperature):
+        reranker = Reranker(Reranking(2, temperature), ImageNumberJudge())
+        return reranker.captions(speaker, [toy.batch()], words, torch.device("cpu")).tokens
 
-    tempered, plain = captions(0.125), captions(1.0)
-    speaker.divide_logits(0.125)  # a power of two, so that the bits are equal
-    assert tempered.equal(captions(1.0))
+    tempered, plain = generate_tokens(0.125), generate_tokens(1.0)
+    speaker.divide_logits(0.125)  # division by a power of two is exact
+    assert tempered.equal(generate_tokens(1.0))
     assert not tempered.equal(plain)
 
 
-class Leaning:
-    """A judge with one embedding for captions that begin with an even token and one; most images are 0."""
+class ParityJudge:
+    """A judge with one embedding for even first tokens and one for odd ones; most image vectors are 0."""
 
     captions = torch.tensor([[0.9, 0.9], [0.2, 0.8]])
     images = torch.cat([torch.tensor([[0.6, 0.8], [1.0, 0.0]]), torch.zeros(18, 2)])
@@ -97,10 +99,10 @@ def test_by_similarity_other_images_do_not_count(toy):
     """Image 0 has similarities 1.26 and .76 to the captions, and margins .36 and .56."""
     speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
-    def chosen(score):
-        reranker = Reranker(Reranking(200, score=score), Leaning())
+    def choose_parities(score):
+        reranker = Reranker(Reranking(200, score=score), ParityJudge())
         captions = reranker.captions(speaker, [toy.batch()], words, torch.device("cpu"))
         return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
 
-    assert set(chosen("margin")) == {1}
-    assert set(chosen("similarity")) == {0}
+    assert set(choose_parities("margin")) == {1}
+    assert set(choose_parities("similarity")) == {0}

@@ -9,10 +9,10 @@ PREPARED = SimpleNamespace(manifest={"dataset": "toy", "images": {"test": 8}}, m
 OBJECTIVE = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
 
 
-def test_the_signature_does_not_name_the_matrix_product_library():
+def test_the_signature_does_not_name_the_matmul_precision():
     names = []
-    for library in ("highest", "medium"):
-        torch.set_float32_matmul_precision(library)
+    for precision in ("highest", "medium"):
+        torch.set_float32_matmul_precision(precision)
         names.append(protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"]))
     torch.set_float32_matmul_precision("highest")
     assert names[0] == names[1]
@@ -24,11 +24,13 @@ def test_the_signature_names_guidance_and_the_hard_gallery_if_used():
     assert protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain
     guided = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.5)
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
-    near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
-    assert near == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")
+    with_gallery = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
+    assert with_gallery == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")
     ranked = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20))
     assert ranked == plain.replace("|words=", "|rerank=samples:20,among:split|words=")
     tempered = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, 0.3))
     assert tempered == ranked.replace("among:split|", "among:split,temperature:0.3|")
-    alone = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, score="similarity"))
-    assert alone == ranked.replace("among:split", "by:similarity")
+    by_similarity = protocol_signature(
+        PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, score="similarity")
+    )
+    assert by_similarity == ranked.replace("among:split", "by:similarity")

@@ -12,20 +12,20 @@ from pipeline.evaluation.validation import MIN_COUNT, Validation, _warn_of_colla
 CPU = torch.device("cpu")
 
 
-def validate(toy, agents, alone: bool = False) -> None:
-    speaker, cider = (None, None) if alone else (agents.speaker, toy.cider)
+def validate(toy, agents, listener_alone: bool = False) -> None:
+    speaker, cider = (None, None) if listener_alone else (agents.speaker, toy.cider)
     Validation(speaker, agents.listener, cider, lambda: [toy.batch()], CPU, unk=-1)()
 
 
 def test_working_agents_give_no_warning(toy, capsys):
     agents = toy.agents()
     torch.nn.init.normal_(agents.speaker.logit.weight, std=3.0)
-    validate(toy, agents, alone=True)
+    validate(toy, agents, listener_alone=True)
     assert capsys.readouterr().err == ""
 
 
 def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
-    """Image 0 is first among all but image 2, and image 1 among all; the others are last."""
+    """Only image 2 precedes image 0, no image precedes image 1, and one image precedes each other image."""
     agents, nearest = toy.agents(), torch.eye(8)
     nearest[0, 2] = 2.0
     nearest[range(2, 8), [3, 4, 5, 6, 7, 2]] = 2.0
@@ -33,7 +33,8 @@ def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
     gallery = torch.tensor([[1, -1], [0, -1], [3, 4], [2, -1], *[[-1, -1]] * 4])
     validation = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, -1, hard_gallery=gallery)
     found = validation()
-    assert found["hard_recall@1"] == 75.0  # of four images that have others: 0, 1 and 3, which 4 alone precedes
+    # four images have distractors; of these, 0, 1 and 3 are first, since only image 4 precedes image 3
+    assert found["hard_recall@1"] == 75.0
     assert found["recall@1"] == 12.5
     assert "hard_recall@1" not in Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, unk=-1)()
 
@@ -71,7 +72,7 @@ def test_a_constant_listener_gives_a_warning(toy, capsys, part, message):
         for name, weight in agents.listener.named_parameters():
             if name.startswith(part):
                 weight.fill_(float(name == "image.bias"))
-    validate(toy, agents, alone=True)
+    validate(toy, agents, listener_alone=True)
     assert message in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""Small copies of films for pages."""
+"""Animated thumbnails of films for the pages of a report."""
 
 import base64
 import io
@@ -9,7 +9,7 @@ from PIL import Image
 from pipeline.features.animated_thumbnail import FRAMES, animated_thumbnail, first_frame
 
 
-def image_of(address):
+def decode_data_uri(address):
     head, _, content = address.partition(",")
     assert head == "data:image/webp;base64"
     return Image.open(io.BytesIO(base64.b64decode(content)))
@@ -22,15 +22,15 @@ def write_gif(path, frames, size=(200, 100)):
 
 def test_a_thumbnail_has_few_small_frames_and_the_films_duration(tmp_path):
     write_gif(tmp_path / "a.gif", 24)
-    copy = image_of(animated_thumbnail(tmp_path / "a.gif", 50))
+    copy = decode_data_uri(animated_thumbnail(tmp_path / "a.gif", 50))
     assert (copy.format, copy.size, copy.n_frames) == ("WEBP", (50, 25), FRAMES)
-    lasts, greys = [], []
+    durations, greys = [], []
     for number in range(FRAMES):
         copy.seek(number)
         copy.load()
-        lasts.append(copy.info["duration"])
+        durations.append(copy.info["duration"])
         greys.append(copy.convert("L").getpixel((5, 5)))
-    assert sum(lasts) == 24 * 60
+    assert sum(durations) == 24 * 60
     assert greys == pytest.approx([10 * (2 * number + 1) for number in range(FRAMES)], abs=4)
     assert first_frame(tmp_path / "a.gif").getpixel((0, 0)) == (10, 10, 10)
 
@@ -43,7 +43,7 @@ def test_a_film_is_copied_as_a_gif_is_and_a_still_image_is_not(tmp_path):
         for number in range(5):
             film.mux(stream.encode(av.VideoFrame.from_image(Image.new("RGB", (64, 48), (40 * number,) * 3))))
         film.mux(stream.encode(None))
-    copy = image_of(animated_thumbnail(tmp_path / "a.mp4", 320))
+    copy = decode_data_uri(animated_thumbnail(tmp_path / "a.mp4", 320))
     assert (copy.size, copy.n_frames) == ((64, 48), 5)
     assert max(first_frame(tmp_path / "a.mp4").getpixel((9, 9))) < 5
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")

@@ -18,7 +18,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A small CLIP of drawn weights, through a file."""
+    """Return a small CLIP whose random weights are loaded from a file."""
     declare_operators()
     import open_clip
 
@@ -40,12 +40,12 @@ def test_the_vector_is_the_embedding_and_the_regions_are_patches(clip):
         tokens = visual.ln_post(visual.transformer(visual._embeds(image[None])))
         torch.testing.assert_close(tokens[:, 0] @ visual.proj, pooled, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(regions, tokens[:, 1:], atol=1e-5, rtol=1e-4)
-    assert regions.mean(2).abs().max() < 1e-4  # as a norm leaves it
+    assert regions.mean(2).abs().max() < 1e-4  # as after a layer norm
 
 
 def test_images_are_cropped_as_open_clip_does(clip):
     image = Image.new("RGB", (300, 100), "black")
-    image.paste("white", (110, 0, 190, 100))  # of the middle square, 100 … 200, all but tenths left and right
+    image.paste("white", (110, 0, 190, 100))  # the middle square is 100 … 200; a tenth at each side stays black
     prepared = clip.prepare(image)
     assert prepared.shape == (3, 64, 64)
     mean, std = torch.tensor([0.48145466, 0.4578275, 0.40821073]), torch.tensor([0.26862954, 0.26130258, 0.27577711])
@@ -71,7 +71,7 @@ def test_captions_have_embeddings_beside_those_of_images(clip):
     assert embedded.shape == (3, clip.pooled_size)
     torch.testing.assert_close(clip.text(captions[1:2])[0], embedded[1], atol=1e-5, rtol=1e-4)
     assert (embedded[0] - embedded[1]).abs().max() > 1e-4
-    torch.testing.assert_close(clip.text(["A  DOG on a beach "])[0], embedded[0])  # as CLIP's tokeniser cleans
+    torch.testing.assert_close(clip.text(["A  DOG on a beach "])[0], embedded[0])  # case and spaces do not count
     torch.testing.assert_close(clip.text(["word " * 300])[0], embedded[2])
 
 
@@ -125,29 +125,29 @@ def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported_in_one_line
 
 
 def test_a_text_tower_that_cannot_be_fetched_is_reported_in_one_line(monkeypatch):
-    def unreachable(*_, **__):
+    def raise_no_connection(*_, **__):
         raise OSError("no connection")
 
     declare_operators()
-    monkeypatch.setattr("open_clip.create_model", unreachable)
+    monkeypatch.setattr("open_clip.create_model", raise_no_connection)
     name = "open_clip/roberta-ViT-B-32.laion2b_s12b_b32k"
     with pytest.raises(UserError, match=rf"^features.network: {name} cannot be built \(no connection\); name another"):
         ClipNetwork(NetworkSettings(name, 224, "hub"))
 
 
 def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch, tmp_path):
-    """ViT-B-32.openai was trained with QuickGELU, which the network's own name does not say."""
+    """ViT-B-32.openai was trained with QuickGELU, which the network's name does not state."""
     import open_clip
 
     built = {}
     create = open_clip.create_model
 
-    def small(name, **options):
+    def create_small_model(name, **options):
         built["gelu"] = options.get("force_quick_gelu")
         built["model"] = create("ViT-S-32-alt", **{**options, **SMALL})
         return built["model"]
 
-    monkeypatch.setattr(open_clip, "create_model", small)
+    monkeypatch.setattr(open_clip, "create_model", create_small_model)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

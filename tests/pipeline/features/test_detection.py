@@ -17,7 +17,7 @@ FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A file of drawn weights, in half precision where they are not counts."""
+    """Write random weights, in half precision except for counts, and return the file's path."""
     declare_operators()
     from torchvision.models import get_model
 
@@ -33,16 +33,16 @@ def test_nms_of_all_classes_equals_nms_per_class():
     torch.manual_seed(0)
     corners = torch.rand(80, 2, 2) * 20
     boxes, scores = torch.cat([corners.amin(1), corners.amax(1)], 1), torch.rand(80, 5)
-    scores[:, 4] = 0.5  # all alike: the order of the boxes decides
-    standing = nms_by_class(boxes, scores, 0.3)
+    scores[:, 4] = 0.5  # equal scores: the order of the boxes decides
+    kept = nms_by_class(boxes, scores, 0.3)
     for c in range(5):
-        assert standing[:, c].nonzero()[:, 0].tolist() == sorted(plain_nms(boxes, scores[:, c], 0.3).tolist())
+        assert kept[:, c].nonzero()[:, 0].tolist() == sorted(plain_nms(boxes, scores[:, c], 0.3).tolist())
 
 
 def test_regions_are_chosen_by_their_best_class_after_nms():
     declare_operators()
     boxes = torch.tensor([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10.0]])
-    #                       the second overlaps the first and loses the class 0 to it, so that only its .15 counts
+    #                       the second overlaps the first, which suppresses its class 0: only its .15 counts
     scores = torch.tensor([[0.9, 0.1], [0.8, 0.15], [0.1, 0.3], [0.05, 0.12]])
     assert choose_regions(boxes, scores, 1, 4, 0.2).tolist() == [0, 2]
     assert choose_regions(boxes, scores, 1, 4, 0.13).tolist() == [0, 2, 1]
@@ -65,18 +65,19 @@ def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
     assert features.boxes.max() <= 1
     assert (features.boxes[..., 2:] > features.boxes[..., :2]).all()
     assert (features.regions[0, 0] - features.regions[0, 5]).abs().max() > 1e-4
-    alone = network(prepared[1:])  # not changed by the company of a wider image
+    alone = network(prepared[1:])  # a wider image in the batch changes no feature
     torch.testing.assert_close(alone.regions[0], features.regions[1], atol=1e-5, rtol=1e-5)
-    pixels = network.model.transform.batch_images([prepared[0]])  # the head at the kept boxes, by torchvision's parts
+    # the box head at the kept boxes, from torchvision's modules
+    pixels = network.model.transform.batch_images([prepared[0]])
     with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-        where = features.boxes[0] * torch.tensor([64, 48, 64, 48])
+        boxes = features.boxes[0] * torch.tensor([64, 48, 64, 48])
         heads = network.model.roi_heads
-        expected = heads.box_head(heads.box_roi_pool(network.model.backbone(pixels), [where], [(48, 64)]))
+        expected = heads.box_head(heads.box_roi_pool(network.model.backbone(pixels), [boxes], [(48, 64)]))
     torch.testing.assert_close(features.regions[0], expected, atol=1e-4, rtol=1e-3)
 
 
 def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
-    class Noise:
+    class NoiseImages:
         def __len__(self):
             return 3
 
@@ -89,8 +90,8 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
     for i in range(3):
         Image.effect_noise((60, 50), 40 * i + 1).convert("RGB").save(tmp_path / f"{i}.png")
     adaptive = {"fixed": None, "min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
-    settings = NetworkSettings(DETECTOR, 48, weights, FEW, boxes=adaptive)  # no score of drawn weights is .99
-    extract(Noise(), tmp_path, tmp_path / "out", tmp_path / "work", settings, batch=2)
+    settings = NetworkSettings(DETECTOR, 48, weights, FEW, boxes=adaptive)  # no score of random weights reaches .99
+    extract(NoiseImages(), tmp_path, tmp_path / "out", tmp_path / "work", settings, batch=2)
     store = FeatureStore(tmp_path / "out")
     verify(store)
     regions, mask = store.read(np.arange(3))[1:]

@@ -36,7 +36,7 @@ def drawn_images(tmp_path):
 def test_the_detector_is_trained_and_every_image_gets_its_features(drawn_images, tmp_path):
     losses = []
     settings = {"settings": WORDS, "detector": DETECTOR}
-    for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
+    for name, batch in (("one", 5), ("two", 12)):  # the batch size of the extraction changes nothing
         out = tmp_path / name
         report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
         extract(*drawn_images, out, tmp_path / "work", **settings, batch=batch, on_epoch=report)
@@ -86,8 +86,8 @@ TINY = "test_resnet"
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """timm's smallest network with drawn weights."""
+def tiny_network(tmp_path_factory):
+    """Return settings of timm's smallest network, whose random weights are in a file."""
     declare_operators()
     import timm
 
@@ -97,31 +97,31 @@ def tiny(tmp_path_factory):
     return NetworkSettings(TINY, 32, str(path))
 
 
-def contents(folder):
+def read_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn_images, tiny, tmp_path):
-    settings = {"settings": tiny, "batch": 2, "pca_dim": 4}
+def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn_images, tiny_network, tmp_path):
+    settings = {"settings": tiny_network, "batch": 2, "pca_dim": 4}
     extract(*drawn_images, tmp_path / "whole", tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
-    for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
+    for shards in (2, 5, 9):  # six batches: three of nine shards have none
         out = tmp_path / f"of-{shards}"
         for shard in reversed(range(1, shards + 1)):
             extract(*drawn_images, out, tmp_path / "work", **settings, shard=(shard, shards))
         assert not out.exists()
-        looked = []
+        opened = []
         photos = drawn_images[0]
-        photos.file = lambda image, looked=looked: looked.append(image) or f"{image}.png"
+        photos.file = lambda image, opened=opened: opened.append(image) or f"{image}.png"
         extract(photos, drawn_images[1], out, tmp_path / "work", **settings)
         textured = [*photos.rows("train"), *photos.rows("val")]
-        assert sorted(looked) == sorted(textured), "no image passes through the network again; texture is measured once"
+        assert sorted(opened) == sorted(textured), "expected one reading of each image, for its texture"
         del photos.file
-        assert contents(out) == contents(tmp_path / "whole")
+        assert read_files(out) == read_files(tmp_path / "whole")
     assert not (tmp_path / "work").exists()
 
 
-def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_images, tiny, tmp_path):
+def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_images, tiny_network, tmp_path):
     photos, images = drawn_images
     (tmp_path / "turned").mkdir()
     for name in photos.files:
@@ -129,7 +129,7 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_i
             image.resize((32, 32), Image.Resampling.BICUBIC).save(images / name)
         with Image.open(images / name) as image:
             image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "turned" / name)
-    settings = {"settings": tiny, "batch": 5, "pca_dim": 4, "horizontal_flip": True}
+    settings = {"settings": tiny_network, "batch": 5, "pca_dim": 4, "horizontal_flip": True}
     extract(*drawn_images, tmp_path / "both", tmp_path / "work", **settings)
     plain = settings | {"horizontal_flip": False, "pca_dim": None}
     for name, folder in (("straight", images), ("turned", tmp_path / "turned")):
@@ -138,20 +138,20 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_i
     assert (len(both), both.mirrored, straight.mirrored) == (12, True, False)
     verify(both)
     rows, saved = np.arange(12), load_file(tmp_path / "both" / "projection.safetensors")
-    for store, there in ((straight, rows), (turned, rows + 12)):
-        np.testing.assert_allclose(both.pooled(there), store.pooled(rows), atol=2e-3)
+    for store, stored_rows in ((straight, rows), (turned, rows + 12)):
+        np.testing.assert_allclose(both.pooled(stored_rows), store.pooled(rows), atol=2e-3)
         reduced = (store.read(rows)[1] - saved["mean"]) @ saved["components"].T
-        np.testing.assert_allclose(both.read(there)[1], reduced, atol=2e-2)
+        np.testing.assert_allclose(both.read(stored_rows)[1], reduced, atol=2e-2)
     assert not np.allclose(both.pooled(rows + 12), both.pooled(rows), atol=1e-2)
     for shard in (2, 1):
         extract(*drawn_images, tmp_path / "parts", tmp_path / "work", **settings, shard=(shard, 2))
     extract(*drawn_images, tmp_path / "parts", tmp_path / "work", **settings)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "both")
+    assert read_files(tmp_path / "parts") == read_files(tmp_path / "both")
 
 
-def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn_images, tiny, tmp_path):
-    extract(*drawn_images, tmp_path / "own", tmp_path / "work", tiny, batch=5)
-    both = replace(tiny, vector="mean_and_max", grid_size=1)
+def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn_images, tiny_network, tmp_path):
+    extract(*drawn_images, tmp_path / "own", tmp_path / "work", tiny_network, batch=5)
+    both = replace(tiny_network, vector="mean_and_max", grid_size=1)
     extract(*drawn_images, tmp_path / "both", tmp_path / "work", both, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
@@ -161,9 +161,9 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
 
 
-def test_the_batch_size_changes_no_float(drawn_images, tiny):
+def test_the_batch_size_changes_no_float(drawn_images, tiny_network):
     photos, images = drawn_images
-    network = open_network(tiny)
+    network = open_network(tiny_network)
     tensors = [network.prepare(open_image(images / name)) for name in photos.files]
     together, alone = network(tensors), [network([tensor]) for tensor in tensors]
     for i, one in enumerate(alone):
@@ -185,16 +185,16 @@ def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shard
         with pytest.raises(OSError, match="no space"):
             extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings)
     shutil.copytree(tmp_path / "work", tmp_path / "damaged")
-    never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
-    extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings, on_epoch=never)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    fail_if_trained = lambda epoch, report: pytest.fail("the detector was trained again")  # noqa: E731
+    extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings, on_epoch=fail_if_trained)
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     (path,) = tmp_path.glob("damaged/**/detector")
     content = path.read_bytes()
     path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     for batch in path.parent.glob("*.npz"):
         batch.unlink()
     extract(*drawn_images, tmp_path / "again", tmp_path / "damaged", **settings)
-    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+    assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
     assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
 
 
@@ -207,21 +207,21 @@ def test_a_detectors_seed_determines_its_weights(drawn_images, tmp_path):
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_an_image_with_nan_features_is_named(drawn_images, tiny, tmp_path):
-    state = load_file(tiny.weights)
+def test_an_image_with_nan_features_is_named(drawn_images, tiny_network, tmp_path):
+    state = load_file(tiny_network.weights)
     first = next(key for key in state if key.endswith("weight"))
     state[first] = np.full_like(state[first], 1e30)
     broken = tmp_path / "broken.safetensors"
     save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
-    settings = replace(tiny, weights=str(broken))
+    settings = replace(tiny_network, weights=str(broken))
     with pytest.raises(UserError, match=r"^0.png: a feature is infinite or NaN"):
         extract(*drawn_images, tmp_path / "out", tmp_path / "work", settings, batch=4)
 
 
 def test_real_photos_through_a_real_network(real_data, tmp_path):
     weights = real_data / "weights" / "mobilenetv2_100_imagenet.safetensors"
-    half = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, grid_size=5)
+    statistics = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **statistics, grid_size=5)
     rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
     photos, images = (
         CaptionedImages([row["filename"] for row in rows], len(rows) * 3 // 4),
@@ -242,4 +242,4 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
         np.testing.assert_allclose(got, expected, atol=5e-3, rtol=5e-3)
     pooled = store.read(np.arange(20))[0]
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    assert (pooled @ pooled.T)[~np.eye(20, dtype=bool)].max() < 0.95  # different photos look different
+    assert (pooled @ pooled.T)[~np.eye(20, dtype=bool)].max() < 0.95  # different photos have different features

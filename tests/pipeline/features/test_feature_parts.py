@@ -7,7 +7,7 @@ from pipeline.features.extractor import ImageFeatures
 from pipeline.features.feature_parts import FeatureParts
 
 
-def features_of(rows, boxes=True):
+def make_features(rows, boxes=True):
     """Return features in which every number identifies its row."""
     values = torch.as_tensor(np.asarray(rows)).float()
     regions = values[:, None, None].expand(-1, 2, 3) + torch.arange(3)
@@ -19,7 +19,7 @@ def write_parts(folder, boxes=True):
     """Write ten rows in batches of 4, 4 and 2."""
     rows = FeatureParts(folder, 4)
     for first in (8, 0, 4):
-        assert rows.write(first, features_of(range(first, min(first + 4, 10)), boxes)).all()
+        assert rows.write(first, make_features(range(first, min(first + 4, 10)), boxes)).all()
     return rows
 
 
@@ -47,19 +47,19 @@ def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     assert rows.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
     with pytest.raises(UserError, match=r"000000004.npz: missing or damaged .* check the disk"):
         rows.read(np.arange(10))
-    rows.write(4, features_of(range(4, 8)))
+    rows.write(4, make_features(range(4, 8)))
     assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize(
-    ("bit", "place"),
-    [(0, 0), (7, 4), (0, 6)],  # of the first entry of the zip file's directory: signature, version, flag of encryption
+    ("bit", "offset"),
+    [(0, 0), (7, 4), (0, 6)],  # first entry of the zip file's directory: signature, version, encryption flag
 )
-def test_a_flipped_bit_in_the_directory_of_a_batch_does_not_count(tmp_path, bit, place):
+def test_a_flipped_bit_in_the_directory_of_a_batch_does_not_count(tmp_path, bit, offset):
     rows = write_parts(tmp_path)
     path = tmp_path / "000000000.npz"
     content = bytearray(path.read_bytes())
-    content[content.index(b"PK\1\2") + place + (2 if place else 0)] ^= 1 << bit
+    content[content.index(b"PK\1\2") + offset + (2 if offset else 0)] ^= 1 << bit
     path.write_bytes(content)
     assert not rows.holds(0)
     with pytest.raises(UserError, match=r"000000000\.npz: missing or damaged"):
@@ -76,8 +76,8 @@ def test_a_batch_without_one_of_its_arrays_does_not_count(tmp_path, name):
 
 
 def test_infinite_features_are_reported_and_not_written(tmp_path):
-    some = features_of([0, 1])
-    some = some._replace(regions=some.regions.clone())
-    some.regions[1, 0, 0] = 70_000  # beyond half precision
-    assert FeatureParts(tmp_path, 4).write(0, some).tolist() == [True, False]
+    features = make_features([0, 1])
+    features = features._replace(regions=features.regions.clone())
+    features.regions[1, 0, 0] = 70_000  # beyond half precision
+    assert FeatureParts(tmp_path, 4).write(0, features).tolist() == [True, False]
     assert not list(tmp_path.iterdir())

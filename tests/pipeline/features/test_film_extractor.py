@@ -1,4 +1,4 @@
-"""Films through a network for images: regions of all frames with their time, and vectors of all frames."""
+"""Features of films from a network for images: regions of all frames with their time, and vectors of all frames."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 
 
 @pytest.fixture(scope="module")
 def drawn_films(tmp_path_factory):
-    """Twelve films of four frames, and each frame as an image of its own."""
+    """Write twelve films of four frames, and each frame as an image of its own."""
     folder = tmp_path_factory.mktemp("films")
     for film in range(12):
         pixels = np.random.default_rng(film).integers(0, 256, (4, 10, 12, 1), dtype=np.uint8).repeat(3, 3)
@@ -34,8 +34,8 @@ def drawn_films(tmp_path_factory):
     return CaptionedImages([f"{film}.gif" for film in range(12)], 9), folder
 
 
-class Known:
-    """An extractor of images of one grey value g: vector (g, 1), regions (g, number); the first pixel counts them."""
+class GreyExtractor:
+    """An extractor for images of one grey value g: the vector is (g, 1), and g % 3 + 1 regions are (g, number)."""
 
     pooled_size, regions_shape, has_boxes = 2, (3, 2), True
 
@@ -57,17 +57,18 @@ class Known:
         return ImageFeatures(torch.stack([grey, torch.ones_like(grey)], 1), regions, count, boxes)
 
 
-def grey(value):
+def make_grey(value):
     return Image.new("RGB", (2, 2), (value,) * 3)
 
 
 def test_regions_of_all_frames_are_in_order_with_their_time():
-    network = Known()
+    network = GreyExtractor()
     films = FilmExtractor(network, replace(WORDS, frames=3))
     assert (films.pooled_size, films.regions_shape, films.has_boxes) == (2, (9, 2 + COLUMNS), True)
-    first, second = films.prepare([grey(1), grey(3), grey(5)]), films.prepare([grey(2)])  # 2, 1 and 3 regions; 3
+    first = films.prepare([make_grey(1), make_grey(3), make_grey(5)])  # frames of 2, 1 and 3 regions
+    second = films.prepare([make_grey(2)])  # one frame of 3 regions
     features = films([first, second])
-    assert network.batches == [4], "frames of all films are seen together"
+    assert network.batches == [4], "expected one batch of the frames of all films"
     assert features.region_count.tolist() == [6, 3]
     assert features.regions[0, :, :2].tolist() == [
         [1, 0],
@@ -86,16 +87,19 @@ def test_regions_of_all_frames_are_in_order_with_their_time():
     np.testing.assert_allclose(features.regions[1, :3, 2:], [np.cos(np.arange(1, 9) * np.pi / 2)] * 3, atol=1e-6)
     assert not features.regions[0, 6:].any()
     assert not features.regions[1, 3:].any()
-    assert features.pooled.tolist() == [[3, 1], [2, 1]], "the mean over time"
+    assert features.pooled.tolist() == [[3, 1], [2, 1]], "expected the mean over time"
 
 
 def test_concatenated_vectors_keep_the_order_of_frames():
-    there, back = [grey(1), grey(3), grey(5)], [grey(5), grey(3), grey(1)]
-    mean, times = (FilmExtractor(Known(), replace(WORDS, frames=3, vector=vector)) for vector in (None, "times"))
+    forward = [make_grey(1), make_grey(3), make_grey(5)]
+    backward = forward[::-1]
+    mean, times = (
+        FilmExtractor(GreyExtractor(), replace(WORDS, frames=3, vector=vector)) for vector in (None, "times")
+    )
     assert times.pooled_size == 6
-    assert times([times.prepare(there)]).pooled.tolist() == [[1, 1, 3, 1, 5, 1]]
-    assert times([times.prepare(back)]).pooled.tolist() == [[5, 1, 3, 1, 1, 1]]
-    assert torch.equal(mean([mean.prepare(there)]).pooled, mean([mean.prepare(back)]).pooled)
+    assert times([times.prepare(forward)]).pooled.tolist() == [[1, 1, 3, 1, 5, 1]]
+    assert times([times.prepare(backward)]).pooled.tolist() == [[5, 1, 3, 1, 1, 1]]
+    assert torch.equal(mean([mean.prepare(forward)]).pooled, mean([mean.prepare(backward)]).pooled)
 
 
 def test_a_linear_map_of_time_features_distinguishes_eight_frames():
@@ -103,10 +107,10 @@ def test_a_linear_map_of_time_features_distinguishes_eight_frames():
 
 
 def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path):
-    grey(7).save(tmp_path / "a.png")
-    network = Known()
+    make_grey(7).save(tmp_path / "a.png")
+    network = GreyExtractor()
     films = FilmExtractor(network, replace(WORDS, frames=3))
-    for film in (grey(7), open_film(tmp_path / "a.png", 3)):
+    for film in (make_grey(7), open_film(tmp_path / "a.png", 3)):
         network.prepared = 0
         assert torch.equal(films.prepare(film), torch.full((3, 3, 2, 2), 7.0))
         assert network.prepared == 1
@@ -115,9 +119,9 @@ def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path)
 @pytest.mark.parametrize(("rate", "frames"), [(2.0, 1), (20.0, 2), (100.0, 3)])
 def test_a_still_image_has_as_many_frames_as_its_file(tmp_path, rate, frames):
     """A still image lasts 100 ms, from a file and from memory."""
-    grey(7).save(tmp_path / "a.png")
-    films = FilmExtractor(Known(), replace(WORDS, frames=3, frames_per_second=rate))
-    for film in (grey(7), open_film(tmp_path / "a.png", 3, rate)):
+    make_grey(7).save(tmp_path / "a.png")
+    films = FilmExtractor(GreyExtractor(), replace(WORDS, frames=3, frames_per_second=rate))
+    for film in (make_grey(7), open_film(tmp_path / "a.png", 3, rate)):
         assert len(films.prepare(film)) == frames
 
 
@@ -131,7 +135,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     assert (store.manifest["frames"], store.manifest["rate"], store.manifest["vector"]) == (4, None, None)
     verify(store)
 
-    # trained on each frame of the training films as on an image of its own, bit for bit
+    # the detector trains on each frame of a training film as on an image: its weights are equal to the bit
     images = CaptionedImages([f"{film}-{number}.png" for film in range(12) for number in range(4)], 36)
     extract(images, folder, tmp_path / "frames", tmp_path / "work", WORDS, **settings)
     frames = FeatureStore(tmp_path / "frames")
@@ -155,7 +159,7 @@ def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(d
     assert projected.manifest["scale"]["file"] == "scale.safetensors"
     vectors = projected.pooled(np.arange(9)).astype(float)
     np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-2)
-    varies = vectors.std(0) > 0  # over films; small networks have dead units
+    varies = vectors.std(0) > 0  # deviation over films; small networks have dead units
     assert varies.mean() > 0.5
     np.testing.assert_allclose(vectors.std(0)[varies], 1, atol=2e-2)
     saved = load_file(tmp_path / "projected" / "projection.safetensors")
@@ -183,24 +187,28 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
 
 
 def test_an_object_detector_learns_from_the_annotations_of_frames(drawn_films, tmp_path):
-    asked = set()
+    requested = set()
 
-    class Asked(list):
+    class RecordingList(list):
         def __getitem__(self, row):
-            asked.add(row)
+            requested.add(row)
             return super().__getitem__(row)
 
-    known = Asked([AnnotatedImage((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)])
+    annotations = RecordingList(
+        [AnnotatedImage((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)]
+    )
     settings = replace(FILMS, network="object_detector")
     detector = DETECTOR | {"epochs": 3}
-    extract(*drawn_films, tmp_path / "out", tmp_path / "work", settings, batch=8, detector=detector, objects=known)
-    assert asked == set(range(36)), "of the training split, each frame"
+    extract(
+        *drawn_films, tmp_path / "out", tmp_path / "work", settings, batch=8, detector=detector, objects=annotations
+    )
+    assert requested == set(range(36)), "expected each frame of the training split"
     assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
 
 
 def test_captions_of_frames_are_those_of_their_film():
-    class Numbered:
+    class RowNumbers:
         def references(self, images):
             return images
 
-    assert FrameCaptions(Numbered(), 4).references(np.array([0, 3, 4, 11])).tolist() == [0, 0, 1, 2]
+    assert FrameCaptions(RowNumbers(), 4).references(np.array([0, 3, 4, 11])).tolist() == [0, 0, 1, 2]

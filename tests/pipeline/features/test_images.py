@@ -15,7 +15,7 @@ from pipeline.features.images import decode_within, open_image
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
-def pixels(path):
+def decode_pixels(path):
     image = open_image(path)
     assert image.mode == "RGB"
     return np.asarray(image)
@@ -23,7 +23,7 @@ def pixels(path):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_image_is_turned_as_its_exif_says(tmp_path, orientation):
-    """A picture whose first row is red and whose first column is green, stored as each of the eight cameras would."""
+    """A picture with a red first row and a green first column is stored in each of the eight EXIF orientations."""
     upright = np.zeros((4, 6, 3), np.uint8)
     upright[0], upright[:, 0] = RED, GREEN
     turns = {
@@ -40,19 +40,19 @@ def test_an_image_is_turned_as_its_exif_says(tmp_path, orientation):
     exif[0x0112] = orientation
     stored = np.ascontiguousarray(turns[orientation](upright))
     Image.fromarray(stored).save(tmp_path / "a.png", exif=exif)
-    np.testing.assert_array_equal(pixels(tmp_path / "a.png"), upright)
+    np.testing.assert_array_equal(decode_pixels(tmp_path / "a.png"), upright)
 
 
 def test_an_image_with_damaged_exif_is_decoded(tmp_path):
     Image.new("RGB", (8, 8), RED).save(tmp_path / "a.jpg", exif=b"Exif\0\0nonsense")
-    assert pixels(tmp_path / "a.jpg").shape == (8, 8, 3)
+    assert decode_pixels(tmp_path / "a.jpg").shape == (8, 8, 3)
 
 
 def test_cmyk_has_its_colours(tmp_path):
-    Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=95)  # red ink is magenta and yellow
-    assert np.abs(pixels(tmp_path / "a.jpg").astype(int) - RED).max() < 5
+    Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=95)  # red is magenta and yellow ink
+    assert np.abs(decode_pixels(tmp_path / "a.jpg").astype(int) - RED).max() < 5
     Image.new("CMYK", (8, 8), (255, 255, 0, 0)).save(tmp_path / "a.tif")
-    assert np.abs(pixels(tmp_path / "a.tif").astype(int) - BLUE).max() < 5
+    assert np.abs(decode_pixels(tmp_path / "a.tif").astype(int) - BLUE).max() < 5
 
 
 def test_transparent_pixels_are_drawn_on_white(tmp_path):
@@ -62,29 +62,29 @@ def test_transparent_pixels_are_drawn_on_white(tmp_path):
     palette.save(tmp_path / "opaque.png")
     palette.save(tmp_path / "a.png", transparency=1)
     palette.save(tmp_path / "a.gif", transparency=1)
-    assert pixels(tmp_path / "opaque.png")[0].tolist() == [[*RED], [*GREEN]]
+    assert decode_pixels(tmp_path / "opaque.png")[0].tolist() == [[*RED], [*GREEN]]
     for name in ("a.png", "a.gif"):
-        assert pixels(tmp_path / name)[0].tolist() == [[*RED], [*WHITE]]
+        assert decode_pixels(tmp_path / name)[0].tolist() == [[*RED], [*WHITE]]
     half = np.array([[[0, 0, 255, 255], [0, 0, 255, 0], [0, 0, 255, 128]]], np.uint8)
     Image.fromarray(half).save(tmp_path / "rgba.png")
-    assert pixels(tmp_path / "rgba.png")[0].tolist() == [[*BLUE], [*WHITE], [127, 127, 255]]
+    assert decode_pixels(tmp_path / "rgba.png")[0].tolist() == [[*BLUE], [*WHITE], [127, 127, 255]]
     Image.fromarray(np.array([[[50, 255], [50, 0]]], np.uint8)).save(tmp_path / "la.png")
-    assert pixels(tmp_path / "la.png")[0].tolist() == [[50] * 3, [255] * 3]
+    assert decode_pixels(tmp_path / "la.png")[0].tolist() == [[50] * 3, [255] * 3]
     Image.new("RGB", (2, 1), RED).save(tmp_path / "keyed.png", transparency=RED)
-    assert pixels(tmp_path / "keyed.png")[0].tolist() == [[*WHITE]] * 2
+    assert decode_pixels(tmp_path / "keyed.png")[0].tolist() == [[*WHITE]] * 2
 
 
 def test_grey_of_one_eight_and_sixteen_bits(tmp_path):
     Image.fromarray(np.array([[0, 128, 255]], np.uint8)).save(tmp_path / "8.png")
-    assert pixels(tmp_path / "8.png")[0].tolist() == [[0] * 3, [128] * 3, [255] * 3]
+    assert decode_pixels(tmp_path / "8.png")[0].tolist() == [[0] * 3, [128] * 3, [255] * 3]
     deep = np.array([[0, 257, 32896, 65535]], np.uint16)
     for name in ("16.png", "16.tif"):
         Image.fromarray(deep).save(tmp_path / name)
-        assert pixels(tmp_path / name)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+        assert decode_pixels(tmp_path / name)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
     Image.fromarray(deep.astype(np.int32)).save(tmp_path / "32.tif")
-    assert pixels(tmp_path / "32.tif")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
+    assert decode_pixels(tmp_path / "32.tif")[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
     Image.new("1", (2, 1), 1).save(tmp_path / "1.png")
-    assert pixels(tmp_path / "1.png")[0].tolist() == [[255] * 3] * 2
+    assert decode_pixels(tmp_path / "1.png")[0].tolist() == [[255] * 3] * 2
 
 
 def test_sixteen_bits_with_a_transparent_value_are_scaled_too(tmp_path):
@@ -96,7 +96,7 @@ def test_sixteen_bits_with_a_transparent_value_are_scaled_too(tmp_path):
         (tmp_path / "a.png").write_bytes(
             content[:33] + struct.pack(">I", 2) + chunk + struct.pack(">I", zlib.crc32(chunk)) + content[33:]
         )
-        assert pixels(tmp_path / "a.png")[0].tolist() == [[grey] * 3 for grey in expected]
+        assert decode_pixels(tmp_path / "a.png")[0].tolist() == [[grey] * 3 for grey in expected]
 
 
 @pytest.mark.parametrize("value", [-1, 65_536])
@@ -111,24 +111,24 @@ def test_the_first_frame_of_an_animation_is_decoded(tmp_path):
     for name in ("a.gif", "a.png", "a.webp"):
         options = {"lossless": True} if name.endswith("webp") else {}
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], duration=100, **options)
-        assert pixels(tmp_path / name)[0, 0].tolist() == [*RED], name
+        assert decode_pixels(tmp_path / name)[0, 0].tolist() == [*RED], name
 
 
-def cut_off(kind):
+def truncate_image(kind):
     buffer = io.BytesIO()
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(buffer, kind)
     return buffer.getvalue()[: len(buffer.getvalue()) // 2]
 
 
-def bomb():
+def make_decompression_bomb():
     """Return a PNG of a few bytes that claims to have 60,000 × 60,000 pixels."""
     chunks = ((b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"")))
-    written = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+    encoded = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(encoded)
 
 
-def floats():
+def make_float_image():
     buffer = io.BytesIO()
     Image.fromarray(np.ones((2, 2), np.float32)).save(buffer, "TIFF")
     return buffer.getvalue()
@@ -138,14 +138,14 @@ def floats():
     ("name", "content", "reason"),
     [
         ("empty.jpg", b"", "the image file is empty"),
-        ("half.jpg", cut_off("JPEG"), r"cannot be decoded \(.*truncated"),
-        ("half.png", cut_off("PNG"), r"cannot be decoded \("),
-        ("half.gif", cut_off("GIF"), r"cannot be decoded \(.*truncated"),
-        ("half.webp", cut_off("WEBP"), r"cannot be decoded \("),
-        ("half.tif", cut_off("TIFF"), r"cannot be decoded \("),
+        ("half.jpg", truncate_image("JPEG"), r"cannot be decoded \(.*truncated"),
+        ("half.png", truncate_image("PNG"), r"cannot be decoded \("),
+        ("half.gif", truncate_image("GIF"), r"cannot be decoded \(.*truncated"),
+        ("half.webp", truncate_image("WEBP"), r"cannot be decoded \("),
+        ("half.tif", truncate_image("TIFF"), r"cannot be decoded \("),
         ("page.jpg", b"<html>404</html>", r"cannot be decoded \(cannot identify image file"),
-        ("bomb.png", bomb(), r"cannot be decoded \(Image size .* exceeds limit"),
-        ("floats.tif", floats(), r"cannot be decoded \(floating-point"),
+        ("bomb.png", make_decompression_bomb(), r"cannot be decoded \(Image size .* exceeds limit"),
+        ("floats.tif", make_float_image(), r"cannot be decoded \(floating-point"),
     ],
 )
 def test_an_undecodable_image_is_reported_in_one_line(tmp_path, name, content, reason):
@@ -170,23 +170,23 @@ def test_pixels_do_not_depend_on_the_strips_that_are_converted(tmp_path, monkeyp
     (image if mode == "I;16" else image.convert("RGB").convert(mode) if mode in "CMYK P" else image.convert(mode)).save(
         name
     )
-    whole = pixels(name)
+    whole = decode_pixels(name)
     monkeypatch.setattr(images, "STRIP", 100)
-    np.testing.assert_array_equal(pixels(name), whole)
+    np.testing.assert_array_equal(decode_pixels(name), whole)
 
 
 @pytest.mark.parametrize("form", ["png", "jpg"])
 def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
-    """Blocks of 8 × 8 pixels of one colour, which neither the reduction nor JPEG mixes."""
+    """The image has blocks of 8 × 8 equal pixels, which neither the reduction nor JPEG mixes."""
     exif = Image.Exif()
     exif[0x0112] = 6
     blocks = np.kron(np.random.default_rng(0).integers(0, 256, (10, 20), np.uint8), np.ones((8, 8), np.uint8))
     Image.fromarray(blocks).save(tmp_path / f"a.{form}", exif=exif, **({"quality": 100} if form == "jpg" else {}))
-    whole = pixels(tmp_path / f"a.{form}")
+    whole = decode_pixels(tmp_path / f"a.{form}")
     assert whole.shape == (160, 80, 3)
     monkeypatch.setattr(images, "MAX_PIXELS", 160 * 80 // 16)
     monkeypatch.setattr(images, "STRIP", 700)
-    reduced = pixels(tmp_path / f"a.{form}")
+    reduced = decode_pixels(tmp_path / f"a.{form}")
     assert reduced.shape == (40, 20, 3)
     assert np.abs(reduced.astype(int) - whole[::4, ::4]).max() <= 1
 
@@ -201,12 +201,12 @@ def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monke
 
 
 def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypatch):
-    """Images that need more than half of the memory are decoded one at a time; each keeps it until its block ends."""
+    """An image that needs more than half of the memory keeps others from being decoded until its block ends."""
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
-    monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # 16,000 are needed
+    monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # an image needs 16,000
     at_once, most, lock = 0, [], threading.Lock()
 
-    def use(_):
+    def decode_image(_):
         nonlocal at_once
         with decode_within(tmp_path / "a.png"):
             with lock:
@@ -217,6 +217,6 @@ def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypat
                 at_once -= 1
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(use, range(12)))
+        list(pool.map(decode_image, range(12)))
     assert len(most) == 12
     assert max(most) == 1

@@ -63,7 +63,7 @@ def test_an_unreachable_hub_is_reported_in_one_line(cache):
     assert "\n" not in str(error.value)
 
 
-class PrintWhenUnpickled:
+class PrintingPickle:
     def __reduce__(self):
         return print, ("this must not run",)
 
@@ -101,8 +101,8 @@ def test_weights_of_torchvision_must_be_tensors_and_have_the_digest_in_their_nam
     other_shape = serialise(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c")
     for bad, prefix, message in (
         (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
-        (pickle.dumps(PrintWhenUnpickled(), 2), None, "not a file of tensors only"),
-        (serialise({"weight": PrintWhenUnpickled()}, tmp_path / "b"), None, "not a file of tensors only"),
+        (pickle.dumps(PrintingPickle(), 2), None, "not a file of tensors only"),
+        (serialise({"weight": PrintingPickle()}, tmp_path / "b"), None, "not a file of tensors only"),
         (serialise([torch.zeros(2)], tmp_path / "d"), None, "not a file of tensors only"),
         (serialise({"model": source.state_dict()}, tmp_path / "e"), None, "not a file of tensors only"),
         (other_shape, None, "has the shape .2, 3., the network expects"),

@@ -23,7 +23,7 @@ def timm():
 
 @pytest.fixture(scope="module")
 def weights(timm, tmp_path_factory):
-    """A file with the small network's freshly drawn weights, in half precision where they are not counts."""
+    """Write the small network's random weights, in half precision except for counts, and return the file's path."""
     torch.manual_seed(0)
     state = timm.create_model(SMALL).state_dict()
     path = tmp_path_factory.mktemp("weights") / "small.safetensors"

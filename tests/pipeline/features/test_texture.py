@@ -1,4 +1,4 @@
-"""The distance of an image's texture from that of a training split."""
+"""The distance of an image's texture from the textures of a training split."""
 
 import random
 
@@ -31,12 +31,12 @@ def test_a_plain_image_has_no_differences_and_noise_has_large_ones():
 def test_distances_are_mahalanobis_and_false_alarms_have_the_stated_rate():
     mix = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
-    def drawn(number: int, seed: int) -> torch.Tensor:
+    def draw_statistics(number: int, seed: int) -> torch.Tensor:
         return torch.randn(number, SIZE, generator=torch.Generator().manual_seed(seed)) @ mix + 3
 
-    fitted = TrainingTexture.fit(drawn(20_000, 1), drawn(20_000, 2))
+    fitted = TrainingTexture.fit(draw_statistics(20_000, 1), draw_statistics(20_000, 2))
     whole = mix.T @ mix
-    fresh = drawn(20_000, 3)
+    fresh = draw_statistics(20_000, 3)
     expected = (((fresh - 3) @ torch.linalg.inv(whole)) * (fresh - 3)).sum(1).sqrt()
     # with shrinkage, directions of small variance count a little less
     assert ((fitted.distances(fresh) / expected).median() - 1).abs() < 0.03
@@ -59,12 +59,12 @@ def test_equal_training_images_have_no_distribution(value):
 
 @pytest.mark.slow
 def test_photos_are_unlike_drawn_scenes_and_other_scenes_are_not(real_data):
-    def scene(number: int) -> torch.Tensor:
+    def compute_scene_statistics(number: int) -> torch.Tensor:
         return texture_statistics(resize_square(draw_scene(sample_scene(1, number), 1, number, 128), 96))
 
     files = random.Random(0).sample(sorted((real_data / "flickr8k/images").glob("*.jpg")), 60)
     photos = torch.stack([texture_statistics(resize_square(open_image(file), 96)) for file in files])
-    scenes = torch.stack([scene(number) for number in range(800)])
+    scenes = torch.stack([compute_scene_statistics(number) for number in range(800)])
     fitted = TrainingTexture.fit(scenes[:400], scenes[400:600])
     assert (fitted.distances(scenes[600:]) > fitted.limit).float().mean() <= 0.02
     assert (fitted.distances(photos) > fitted.limit).float().mean() >= 0.95

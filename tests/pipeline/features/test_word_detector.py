@@ -20,8 +20,8 @@ from pipeline.runtime.adam import Adam
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "horizontal_flip": False}
 
 
-class Bright:
-    """128 images, the even ones bright: word 1 is in all captions, word 2 in half of those of bright images."""
+class BrightImages:
+    """128 images, the even ones bright. All captions have word 1; half of those of bright images also have word 2."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -35,20 +35,20 @@ class Bright:
 
 
 def train(**changed):
-    world = Bright()
-    return train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
+    data = BrightImages()
+    return train_detector(data.pixels, WordPrediction(data, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
 
 
 @pytest.mark.parametrize("images", [0, 1])
 def test_a_detector_of_fewer_than_two_images_is_refused_in_one_line(images):
-    world = Bright()
+    data = BrightImages()
     with pytest.raises(UserError, match=f"^detector: expected two training images or more, found {images}; add"):
-        train_detector(world.pixels, WordPrediction(world, 2), np.arange(images), **SETTINGS, seed=1)
+        train_detector(data.pixels, WordPrediction(data, 2), np.arange(images), **SETTINGS, seed=1)
 
 
 def test_word_shares_count_captions_not_words():
     references = np.array([[[1, 3, 3], [3, 0, 0], [2, 1, 0], [0, 0, 0]], [[2, 5, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]])
-    expected = [[2 / 3, 1 / 3, 2 / 3], [0, 1, 0]]  # word 5 is beyond the three asked for (UNK)
+    expected = [[2 / 3, 1 / 3, 2 / 3], [0, 1, 0]]  # word 5 (UNK) is beyond the three requested
     torch.testing.assert_close(word_shares(references, 3), torch.tensor(expected))
 
 
@@ -57,15 +57,15 @@ def test_the_detector_learns_visible_words_on_held_out_images():
     detector = train(on_epoch=lambda epoch, report: losses.__setitem__(epoch, report["loss"]))
     assert sorted(losses) == list(range(6))
     assert losses[5] < losses[0]
-    world = Bright()
+    data = BrightImages()
     with torch.inference_mode():
-        features = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()
+        features = detector(torch.from_numpy(data.pixels[100:]).float()).sigmoid()
     assert (features[:, 0] > 0.9).all()
-    torch.testing.assert_close(features[:, 1], torch.from_numpy(world.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
+    torch.testing.assert_close(features[:, 1], torch.from_numpy(data.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
 
 
-class Sided:
-    """128 images, the even ones bright on the left, the others on the right: word 1 and word 2."""
+class HalfBrightImages:
+    """128 images: the even ones are bright on the left and have word 1, the others on the right and have word 2."""
 
     def __init__(self):
         self.left = np.arange(128) % 2 == 0
@@ -80,22 +80,22 @@ class Sided:
 
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_training_on_mirrored_images_confuses_left_and_right(mirrored):
-    world = Sided()
+    data = HalfBrightImages()
     settings = {**SETTINGS, "seed": 1, "horizontal_flip": mirrored}
-    detector = train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **settings)
+    detector = train_detector(data.pixels, WordPrediction(data, 2), np.arange(100), **settings)
     with torch.inference_mode():
-        left = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()[:, 0].numpy()
+        left = detector(torch.from_numpy(data.pixels[100:]).float()).sigmoid()[:, 0].numpy()
     if mirrored:
         np.testing.assert_allclose(left, 0.5, atol=0.25)
     else:
-        np.testing.assert_allclose(left, world.left[100:], atol=0.25)
+        np.testing.assert_allclose(left, data.left[100:], atol=0.25)
 
 
 def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     one = train(epochs=2)
-    assert torch.equal(torch.random.get_rng_state(), before)  # the global stream is left as it was
+    assert torch.equal(torch.random.get_rng_state(), before)  # the global stream does not change
     torch.manual_seed(6)
     other, third = train(epochs=2), train(epochs=2, seed=2)
     for name, value in one.state_dict().items():
@@ -145,11 +145,11 @@ def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was():
 
 
 def test_features_are_the_map_and_its_standardised_mean_and_maximum():
-    detector, world = train(), Bright()
+    detector, data = train(), BrightImages()
     settings = NetworkSettings("word_detector", 32)
     network = WordDetectorNetwork(detector, settings)
     assert (network.pooled_size, network.regions_shape) == (64, (4, 32))
-    images = torch.from_numpy(world.pixels[:100])
+    images = torch.from_numpy(data.pixels[:100])
     pooled, regions, count, boxes = network(list(images))
     assert boxes is None
     assert count.tolist() == [4] * 100

@@ -1,4 +1,4 @@
-"""Enumerated means and variances: against sums by hand, against sampling, and what follows from them for PSST."""
+"""Enumerated means and variances against sums by hand and against sampling, and their consequences for PSST."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -22,39 +22,42 @@ from pipeline.gradients.pretraining_world import pretrained_world
 from pipeline.scores.discriminability import Hinge
 
 
-def psst(rho, mix="caption", feed="distribution", samples=1, ending="soft"):
+def make_psst(rho, mix="caption", feed="distribution", samples=1, ending="soft"):
     return Pathwise(PartialSampling(StraightThrough(samples, ending), rho, mix, feed))
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """One image: 7 captions, or 14 and 22 with what passes as distributions."""
-    return Enumeration(drawn_world(images=1, vocabulary=2, max_words=2, seed=4), Taste(1, 2, 2))
+def single_image():
+    """Return an enumeration of one image with 7 captions.
+
+    PSST has 14 outcomes if it mixes whole captions, and 26 if it mixes tokens.
+    """
+    return Enumeration(drawn_world(images=1, vocabulary=2, max_words=2, seed=4), LinearScore(1, 2, 2))
 
 
 @pytest.fixture(scope="module")
-def taught():
+def trained_world():
     return pretrained_world(images=2, epochs=20, seed=1)
 
 
-def test_the_score_function_by_hand(alone):
+def test_the_score_function_by_hand(single_image):
     """Mean Σ p r ∇log p and variance Σ p r² |∇log p|² − |mean|², without any estimator."""
-    world, values = alone.world, alone.score.table[0]
+    world, values = single_image.world, single_image.score.table[0]
     log_probs, captions = world.log_probs()[0], world.captions()
     slopes = torch.stack([world.gradient(world.log_probs()[0, n]) for n in range(len(captions))])
     p, r = log_probs.exp().detach(), values[captions[:, 0], captions[:, 1]]
     mean = (p * r) @ slopes
     variance = (p * r**2) @ slopes.square().sum(1) - mean.square().sum()
     for samples in (1, 5):
-        found = alone.moments(ScoreFunction(Multinomial(samples)))
+        found = single_image.moments(ScoreFunction(Multinomial(samples)))
         torch.testing.assert_close(found[0], mean)
         torch.testing.assert_close(found[1], variance / samples)
-    torch.testing.assert_close(world.exact(alone.score), mean)
+    torch.testing.assert_close(world.exact(single_image.score), mean)
 
 
 def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise():
     world = drawn_world(images=1, vocabulary=2, max_words=1, seed=0)
-    enumeration, truth = Enumeration(world, Taste(1, 2, 1)), world.exact(Taste(1, 2, 1))
+    enumeration, truth = Enumeration(world, LinearScore(1, 2, 1)), world.exact(LinearScore(1, 2, 1))
     found = accuracy(*enumeration.moments(Pathwise(StraightThrough(1, "soft"))), truth)
     assert found.bias == pytest.approx(0, abs=1e-12)
     assert found.variance == pytest.approx(0, abs=1e-12)
@@ -64,10 +67,10 @@ def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise(
 @pytest.mark.parametrize(
     ("mix", "feed"), [("caption", "distribution"), ("caption", "sample"), ("token", "distribution")]
 )
-def test_probabilities_of_all_outcomes_sum_to_one(alone, mix, feed):
-    estimator = psst(0.3, mix, feed)
-    alone.moments(estimator)
-    outcomes = alone._outcomes[psst(0.5, mix, feed)]
+def test_probabilities_of_all_outcomes_sum_to_one(single_image, mix, feed):
+    estimator = make_psst(0.3, mix, feed)
+    single_image.moments(estimator)
+    outcomes = single_image._outcomes[make_psst(0.5, mix, feed)]
     for rho in (0.0, 0.3, 1.0):
         share = (
             outcomes.probability
@@ -93,61 +96,61 @@ def test_all_distinct_mixture_patterns_of_a_caption():
     [
         ScoreFunction(Multinomial(2), SelfCritical()),
         Pathwise(StraightThrough(2)),
-        psst(0.4, samples=2),
-        psst(0.4, "token", samples=2, ending="constant"),
-        psst(0.4, "caption", "sample", samples=2),
+        make_psst(0.4, samples=2),
+        make_psst(0.4, "token", samples=2, ending="constant"),
+        make_psst(0.4, "caption", "sample", samples=2),
     ],
     ids=["score function", "straight-through", "psst", "psst of words", "psst along samples"],
 )
-def test_sampling_agrees(alone, estimator):
-    mean, variance = alone.moments(estimator)
-    found = estimate_gradients(alone.world, estimator, alone.score, rounds=300)
+def test_sampling_agrees(single_image, estimator):
+    mean, variance = single_image.moments(estimator)
+    found = estimate_gradients(single_image.world, estimator, single_image.score, rounds=300)
     expected = float(found.var(0).sum()) / len(found)
     assert float((found.mean(0) - mean).square().sum()) < 5 * expected
     assert float(found.var(0).sum()) == pytest.approx(float(variance), rel=0.3)
 
 
-def test_rho_0_is_straight_through_to_the_bit(alone):
-    mean, variance = alone.moments(psst(0.0))
-    other = alone.moments(Pathwise(StraightThrough(1, "soft")))
+def test_rho_0_is_straight_through_to_the_bit(single_image):
+    mean, variance = single_image.moments(make_psst(0.0))
+    other = single_image.moments(Pathwise(StraightThrough(1, "soft")))
     torch.testing.assert_close(mean, other[0], rtol=0, atol=1e-14)
     torch.testing.assert_close(variance, other[1], rtol=1e-12, atol=0)
 
 
-def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(alone):
+def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image):
     """For scores of single captions the mean is affine in ρ, and the variances within and between add up.
 
     The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². With V₁ = 0 and m₁ the truth, PSST's statement would hold.
     """
-    (m0, v0), (m1, v1) = alone.moments(psst(0.0)), alone.moments(psst(1.0))
+    (m0, v0), (m1, v1) = single_image.moments(make_psst(0.0)), single_image.moments(make_psst(1.0))
     for rho in (0.25, 0.5, 0.75):
-        mean, variance = alone.moments(psst(rho))
+        mean, variance = single_image.moments(make_psst(rho))
         torch.testing.assert_close(mean, (1 - rho) * m0 + rho * m1)
         between = rho * (1 - rho) * (m1 - m0).square().sum()
         torch.testing.assert_close(variance, (1 - rho) * v0 + rho * v1 + between)
         assert between > 0.01 * variance
-    truth = alone.world.exact(alone.score)
-    assert (m1 - truth).norm() > 0.1 * truth.norm()  # the “exact” gradient is one of another score
-    assert v1 > 0  # the end of a caption is drawn
+    truth = single_image.world.exact(single_image.score)
+    assert (m1 - truth).norm() > 0.1 * truth.norm()  # the gradient of full distributions is that of another score
+    assert v1 > 0  # the end of a caption is sampled
 
 
 def test_full_distributions_have_no_variance_where_no_caption_ends_early():
     world = drawn_world(images=1, vocabulary=2, max_words=2, seed=4)
     with torch.no_grad():
         world.speaker.logit.bias[0] = -40
-    enumeration = Enumeration(world, Taste(1, 2, 2))
+    enumeration = Enumeration(world, LinearScore(1, 2, 2))
     truth = world.exact(enumeration.score)
-    assert accuracy(*enumeration.moments(psst(1.0)), truth).variance == pytest.approx(0, abs=1e-9)
-    assert accuracy(*enumeration.moments(psst(0.0)), truth).variance > 1e-3
+    assert accuracy(*enumeration.moments(make_psst(1.0)), truth).variance == pytest.approx(0, abs=1e-9)
+    assert accuracy(*enumeration.moments(make_psst(0.0)), truth).variance > 1e-3
 
 
 @pytest.mark.slow
-def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_scores(taught):
+def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_scores(trained_world):
     reinforce = ScoreFunction(Multinomial(), SelfCritical())
-    own = ImageHinge(taught.listener, 1.0)
-    assert accuracy(*Enumeration(taught, own).moments(reinforce), taught.exact(own)).bias < 1e-9
-    both = Hinge(taught.listener, 1.0)
-    assert accuracy(*Enumeration(taught, both).moments(reinforce), taught.exact(both)).bias > 0.05
+    own = ImageHinge(trained_world.listener, 1.0)
+    assert accuracy(*Enumeration(trained_world, own).moments(reinforce), trained_world.exact(own)).bias < 1e-9
+    both = Hinge(trained_world.listener, 1.0)
+    assert accuracy(*Enumeration(trained_world, both).moments(reinforce), trained_world.exact(both)).bias > 0.05
 
 
 def test_sampled_estimators_are_not_enumerable():
@@ -158,6 +161,6 @@ def test_sampled_estimators_are_not_enumerable():
     assert not enumerable(Detached(Multinomial()))
     assert independent(Pathwise(Gumbel()))
     assert not independent(ScoreFunction(Multinomial(), CenteredBaseline()))
-    assert not independent(replace(psst(0.5), reduction="sum"))
+    assert not independent(replace(make_psst(0.5), reduction="sum"))
     assert enumerable(ScoreFunction(Multinomial(), NoBaseline()))
     assert enumerable(ScoreFunction(Multinomial(), SelfCritical(TeacherForcing(requires_grad=False))))

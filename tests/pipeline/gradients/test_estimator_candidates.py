@@ -16,8 +16,8 @@ MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temp
 
 
 def test_names_of_candidates_are_unique():
-    called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
-    assert len(set(called)) == len(called)
+    names = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
+    assert len(set(names)) == len(names)
     assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
     assert set(BOTH_SCORES) <= {candidate.name for candidate in ESTIMATORS}
 
@@ -37,15 +37,15 @@ def test_a_candidate_estimates_a_gradient(candidate):
 
 
 @pytest.fixture(scope="module")
-def taught():
-    """A world, its score, and the exact gradient."""
+def gradient_problem():
+    """Return a pretrained world, a score, and the exact gradient."""
     world = pretrained_world(2, 40, seed=1)
     score = Hinge(world.listener, 1.0)
     return world, score, world.exact(score)
 
 
 @pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
-def test_a_candidates_mean_has_the_direction_of_the_exact_gradient(taught, candidate):
-    world, score, truth = taught
+def test_a_candidates_mean_has_the_direction_of_the_exact_gradient(gradient_problem, candidate):
+    world, score, truth = gradient_problem
     found = estimate_gradients(world, candidate.build(32, world.speaker), score, rounds=16).mean(0)
     assert float(torch.cosine_similarity(found, truth, dim=0)) > 0.5

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 
 from pipeline.gradients.gradient_world import drawn_world
 from pipeline.scores.discriminability import Hinge, InfoNCE
@@ -18,8 +18,8 @@ def test_every_caption_occurs_once_and_probabilities_sum_to_one():
 
 
 def test_the_gradient_of_one_word_by_hand():
-    """Two words or silence: ∂/∂bias of Σ p r is p · (r − r̄), with p the softmax of three logits."""
-    world, taste = drawn_world(images=1, vocabulary=2, max_words=1, seed=0), Taste(1, 2, 1)
+    """With two words and EOS, ∂/∂bias of Σ p r is p · (r − r̄), where p is the softmax of three logits."""
+    world, taste = drawn_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
     p = world.log_probs().exp()[0].detach()
     r = taste.table[0]
     found = world.exact(taste)
@@ -38,11 +38,13 @@ def test_the_gradient_of_one_word_by_hand():
 def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
     with torch.no_grad():
-        world.listener.word.weight *= 20  # words that sound alike would leave nothing to differ
-    score = {"taste": Taste(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[score]
+        world.listener.word.weight *= 20  # with nearly equal embeddings of words, the scores would hardly differ
+    score = {"taste": LinearScore(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[
+        score
+    ]
     gradient, step = world.exact(score), 1e-5
 
-    def expected() -> float:
+    def compute_expected_score() -> float:
         p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0
         for first, second in world.outcomes().tolist():
             chosen = captions[[first, second]]
@@ -53,15 +55,15 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     direction = torch.randn(len(gradient), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     direction /= direction.norm()
 
-    def move(by: float) -> None:
+    def move(distance: float) -> None:
         with torch.no_grad():
             for weight, part in zip(world.weights, direction.split([w.numel() for w in world.weights]), strict=True):
-                weight += by * part.view_as(weight)
+                weight += distance * part.view_as(weight)
 
     move(step)
-    above = expected()
+    above = compute_expected_score()
     move(-2 * step)
-    below = expected()
+    below = compute_expected_score()
     move(step)
     slope = (above - below) / (2 * step)
     assert slope == pytest.approx(float(gradient @ direction), rel=1e-4, abs=1e-9)
@@ -69,7 +71,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
 
 
 def test_the_linear_score_is_the_tables_value_of_tokens_and_linear_in_distributions():
-    world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), Taste(2, 3, 2, level=5)
+    world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
     captions = torch.tensor([[2, 3], [1, 0]])
     message = Message(captions, caption_mask(captions), torch.arange(2), 1)
     assert taste(message, world.batch).tolist() == [taste.table[0, 2, 3], taste.table[1, 1, 0]]

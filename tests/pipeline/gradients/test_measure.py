@@ -1,8 +1,8 @@
-"""Accuracies of gradients that are made up, so that their bias and variance are known."""
+"""Accuracies of drawn gradients whose bias and variance are known."""
 
 import pytest
 import torch
-from linear_score import Taste
+from linear_score import LinearScore
 
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
@@ -13,9 +13,9 @@ from pipeline.gradients.measure import accuracy, estimate_gradients, sampled_acc
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 
 
-def made_up(rounds: int, off: tuple[float, float], deviation: float, seed: int) -> torch.Tensor:
+def draw_gradients(rounds: int, shift: tuple[float, float], deviation: float, seed: int) -> torch.Tensor:
     noise = torch.randn(rounds, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return TRUTH + torch.tensor(off) + deviation * noise
+    return TRUTH + torch.tensor(shift) + deviation * noise
 
 
 def test_exact_accuracies_by_hand():
@@ -26,7 +26,7 @@ def test_exact_accuracies_by_hand():
 
 def test_the_bias_from_sampling_is_subtracted():
     """Bias (1.5, 2) / 5 = .5 and variance 2 · 4² / 25 = 1.28, in every one of 40 repetitions of 100 rounds."""
-    found = [sampled_accuracy(made_up(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
+    found = [sampled_accuracy(draw_gradients(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
     biases = torch.tensor([one.bias for one in found])
     assert float(biases.mean()) == pytest.approx(0.5, abs=0.04)
     assert sum(one.variance for one in found) / 40 == pytest.approx(1.28, rel=0.05)
@@ -34,8 +34,8 @@ def test_the_bias_from_sampling_is_subtracted():
 
 
 def test_an_unbiased_estimate_has_a_bias_within_its_error():
-    found = [sampled_accuracy(made_up(100, (0.0, 0.0), 4.0, seed), TRUTH) for seed in range(40)]
-    plain = [float((made_up(100, (0.0, 0.0), 4.0, seed).mean(0) - TRUTH).norm() / 5) for seed in range(40)]
+    found = [sampled_accuracy(draw_gradients(100, (0.0, 0.0), 4.0, seed), TRUTH) for seed in range(40)]
+    plain = [float((draw_gradients(100, (0.0, 0.0), 4.0, seed).mean(0) - TRUTH).norm() / 5) for seed in range(40)]
     assert sum(one.bias for one in found) < 0.7 * sum(plain)
     assert sum(one.bias < 2 * one.bias_error for one in found) >= 36
     assert all(one.cosine <= 1 + 1e-12 for one in found)
@@ -43,11 +43,11 @@ def test_an_unbiased_estimate_has_a_bias_within_its_error():
 
 def test_one_sampled_step_has_no_variance():
     with pytest.raises(UserError, match=r"rounds: expected 2 or more steps .*, got 1; raise --rounds"):
-        sampled_accuracy(made_up(1, (0.0, 0.0), 4.0, 0), TRUTH)
+        sampled_accuracy(draw_gradients(1, (0.0, 0.0), 4.0, 0), TRUTH)
 
 
 def test_rounds_are_independent_and_repeatable():
-    world, taste = drawn_world(2, 2, 2, seed=0), Taste(2, 2, 2)
+    world, taste = drawn_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
     found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
     assert found.shape == (5, len(world.exact(taste)))
     assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))

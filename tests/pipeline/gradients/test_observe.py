@@ -1,4 +1,4 @@
-"""The files and tables of a measurement."""
+"""The rows of a measurement of estimators."""
 
 import json
 
@@ -15,15 +15,15 @@ NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 @pytest.fixture(scope="module")
 def observation():
     chosen = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
-    heard = []
+    messages = []
     result = measure_candidates(
-        chosen, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), heard.append
+        chosen, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), messages.append
     )
-    assert heard[0] == "world 1 of 2, hinge: REINFORCE, greedy"
+    assert messages[0] == "world 1 of 2, hinge: REINFORCE, greedy"
     return json.loads(json.dumps(result))
 
 
-def row(observation, name, samples, score="hinge"):
+def find_row(observation, name, samples, score="hinge"):
     (one,) = (r for r in observation["rows"] if (r["name"], r["samples"], r["score"]) == (name, samples, score))
     return one
 
@@ -41,14 +41,14 @@ def test_each_estimator_number_of_samples_and_score_has_a_row(observation):
 
 
 def test_enumerated_estimators_have_no_error_and_sampled_ones_have_one(observation):
-    exact, sampled = row(observation, "REINFORCE, greedy", 4), row(observation, "ST-Gumbel", 4)
+    exact, sampled = find_row(observation, "REINFORCE, greedy", 4), find_row(observation, "ST-Gumbel", 4)
     assert exact["exact"] and all(world["bias_error"] == 0 for world in exact["worlds"])  # noqa: PT018
     assert not sampled["exact"] and all(world["bias_error"] > 0 for world in sampled["worlds"])  # noqa: PT018
 
 
 @pytest.mark.parametrize("name", ["REINFORCE, greedy", "ST-Gumbel"])
 def test_independent_samples_share_the_variance(observation, name):
-    one, four = row(observation, name, 1), row(observation, name, 4)
+    one, four = find_row(observation, name, 1), find_row(observation, name, 4)
     for first, second in zip(one["worlds"], four["worlds"], strict=True):
         assert first["variance"] == pytest.approx(4 * second["variance"])
         assert first["bias"] == second["bias"]

@@ -38,7 +38,7 @@ def test_biases_are_the_exact_ones_within_their_errors():
             exact = accuracy(*enumeration.moments(one.build(5, world.speaker)), truth)
             assert row["bias"] == pytest.approx(exact.bias, abs=4 * row["bias_error"])
             assert row["cosine"] == pytest.approx(exact.cosine, abs=0.1)
-            assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # of twenty parts
+            assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # estimated from twenty parts
 
 
 def test_the_sampling_errors_of_both_gradients_are_subtracted():
@@ -46,16 +46,16 @@ def test_the_sampling_errors_of_both_gradients_are_subtracted():
     true, shift = torch.zeros(400), torch.zeros(400)
     true[0], shift[1] = 2.0, 1.0  # a bias of one half
 
-    def means(mean: torch.Tensor, noise: float, steps: int) -> GradientMeans:
+    def make_means(mean: torch.Tensor, noise: float, steps: int) -> GradientMeans:
         return GradientMeans(mean + noise / steps**0.5 * torch.randn(20, 400), steps)
 
-    found = sampled_truth_accuracy(means(true + shift, 0.5, 4), means(true, 0.3, 4))
+    found = sampled_truth_accuracy(make_means(true + shift, 0.5, 4), make_means(true, 0.3, 4))
     assert found.bias == pytest.approx(0.5, abs=3 * found.bias_error)
     assert found.bias_error < 0.1
     assert found.length == pytest.approx(5**0.5 / 2, abs=0.1)
     assert found.cosine == pytest.approx(2 / 5**0.5, abs=0.05)
     assert found.variance == pytest.approx(400 * 0.25 / 4, rel=0.15)
-    unbiased = sampled_truth_accuracy(means(true, 0.5, 4), means(true, 0.3, 4))
+    unbiased = sampled_truth_accuracy(make_means(true, 0.5, 4), make_means(true, 0.3, 4))
     assert unbiased.bias < 3 * unbiased.bias_error
 
 
@@ -67,7 +67,7 @@ def test_a_mean_of_zero_has_the_cosine_zero():
 
 
 def test_a_reference_gradient_of_zero_is_reported():
-    """One image has no other image that the hinge could compare."""
+    """The hinge is 0 in a world of one image, because it has no other image to compare."""
     candidates = [one for one in ESTIMATORS if one.name == "ST-Multinomial"]
     with pytest.raises(
         UserError, match=r"--captions: expected a gradient that differs from 0, .* 320 captions of 1 im"

@@ -1,10 +1,10 @@
-"""MIXER's terms written out: cross-entropy of the forced words, REINFORCE of the drawn ones, and the critic."""
+"""MIXER's losses by hand: cross-entropy of the forced words, REINFORCE of the drawn words, and the critic."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, losses_of
+from by_hand import assert_same_gradients, compute_losses
 
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
@@ -19,7 +19,7 @@ from pipeline.scores.discriminability import Hinge
 LAM = 0.25
 
 
-def words(message, begin: int, end: int) -> list[tuple[int, int]]:
+def find_positions(message, begin: int, end: int) -> list[tuple[int, int]]:
     """Return the positions (n, t) of the captions' tokens from `begin` to before `end`."""
     return [(n, t) for n, t in message.mask.nonzero().tolist() if begin <= t < end]
 
@@ -31,26 +31,26 @@ def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
     method = mixer(
         agents, Objective(), LAM, "cider", forced_tokens=3, every=1, decrement=2, critic_hidden=4, critic_first=0
     )
-    losses = losses_of(method, batch)
+    losses = compute_losses(method, batch)
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
-    message, forced = rollouts.of(ForcedPrefix(PrefixSchedule(3, 1, 2))), max(0, 3 - 2 * epoch)
+    message, forced = rollouts.get_message(ForcedPrefix(PrefixSchedule(3, 1, 2))), max(0, 3 - 2 * epoch)
     assert message.forced == forced
     count = int(message.mask.sum())
-    given = -sum((message.log_probs[n, t] for n, t in words(message, 0, forced)), torch.zeros(())) / count
+    given = -sum((message.log_probs[n, t] for n, t in find_positions(message, 0, forced)), torch.zeros(())) / count
     if forced:
         assert_same_gradients(losses["likelihood"], (1 - LAM) * given, agents.speaker)
     value = toy.cider(message.tokens, message.images)
     critic, states = method.agents["critic"], message.states()
-    drawn = words(message, forced, 99)
-    speaking = sum(
+    drawn = find_positions(message, forced, 99)
+    speaker_loss = sum(
         (-(value[n] - critic(states[n, t])).detach() * message.log_probs[n, t] for n, t in drawn), torch.zeros(())
     )
-    assert_same_gradients(losses["naturalness"], (1 - LAM) * speaking / count, agents.speaker)
-    learning = torch.stack([(critic(states[n, t]) - value[n]) ** 2 for n, t in drawn]).mean()
-    assert_same_gradients(losses["critic"], learning, critic)
+    assert_same_gradients(losses["naturalness"], (1 - LAM) * speaker_loss / count, agents.speaker)
+    critic_loss = torch.stack([(critic(states[n, t]) - value[n]) ** 2 for n, t in drawn]).mean()
+    assert_same_gradients(losses["critic"], critic_loss, critic)
     hinge = Hinge(agents.listener)
-    samples = rollouts.of(Multinomial())
-    advantage = hinge(samples, batch) - hinge(rollouts.of(Greedy()), batch)
+    samples = rollouts.get_message(Multinomial())
+    advantage = hinge(samples, batch) - hinge(rollouts.get_message(Greedy()), batch)
     found = (-(advantage.detach().unsqueeze(1) * samples.log_probs) * samples.mask).sum() / int(samples.mask.sum())
     assert_same_gradients(losses["discriminability"], LAM * found, agents.speaker)
 
@@ -66,20 +66,20 @@ def test_all_words_are_forced_at_first_unless_a_number_is_given(toy):
 def test_critics_are_trained_alone_for_the_configured_steps(toy):
     for make, steps in ((mixer, 0), (pg_spider, 50)):
         for options in ({}, {"critic_first": 3}):
-            turns = make(toy.agents(), Objective(), reward="cider", **options).schedule
-            alone = options.get("critic_first", steps)
-            assert [turns.learners(step) for step in (0, alone)][1] == {"speaker", "critic"}
-            assert turns.warmup_steps == alone
-            assert turns.warmup == {"critic"}
-            if alone:
-                assert turns.learners(alone - 1) == {"critic"}
+            schedule = make(toy.agents(), Objective(), reward="cider", **options).schedule
+            warmup_steps = options.get("critic_first", steps)
+            assert [schedule.learners(step) for step in (0, warmup_steps)][1] == {"speaker", "critic"}
+            assert schedule.warmup_steps == warmup_steps
+            assert schedule.warmup == {"critic"}
+            if warmup_steps:
+                assert schedule.learners(warmup_steps - 1) == {"critic"}
 
 
 def test_critics_have_the_configured_hidden_layer(toy):
     for make in (mixer, pg_spider):
         assert make(toy.agents(), Objective(), reward="cider").agents["critic"].inner.out_features == 512
-        made = make(toy.agents(), Objective(), reward="cider", critic_hidden=7)
-        assert made.agents["critic"].inner.out_features == 7
+        method = make(toy.agents(), Objective(), reward="cider", critic_hidden=7)
+        assert method.agents["critic"].inner.out_features == 7
 
 
 @pytest.mark.parametrize("make", [mle, guidance])

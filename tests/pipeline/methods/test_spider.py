@@ -11,7 +11,7 @@ from pipeline.types import Message
 CHANNEL, CONTINUATIONS = Multinomial(2), 3
 
 
-def credit(toy, message: Message, continued: Message) -> torch.Tensor:
+def compute_credit(toy, message: Message, continued: Message) -> torch.Tensor:
     """Return (N, T): the mean CIDEr-D of a token's continuations; for the last token, the caption's own CIDEr-D."""
     others = continued.tokens.view(len(message), -1, CONTINUATIONS, toy.batch().captions.shape[1])
     found = torch.zeros(message.tokens.shape)
@@ -31,14 +31,14 @@ def test_a_token_of_pg_spider_has_the_credit_of_its_continuations(toy):
     method = pg_spider(toy.agents(), objective, 0.25, {"CIDEr": 1}, CONTINUATIONS, critic_hidden=4, critic_first=0)
     losses, _ = method.step(toy.batch(), seed=1)
     rollouts = StepRollouts(method.speaker, toy.batch(), seed=1)
-    message = rollouts.of(CHANNEL)
-    worth, mask = credit(toy, message, rollouts.continue_prefixes(CHANNEL, CONTINUATIONS)), message.mask
+    message = rollouts.get_message(CHANNEL)
+    credit, mask = compute_credit(toy, message, rollouts.continue_prefixes(CHANNEL, CONTINUATIONS)), message.mask
     expected = method.agents["critic"](message.states())
-    speaking = -0.75 * ((worth - expected.detach()) * message.log_probs)[mask].mean()
-    torch.testing.assert_close(losses["naturalness"], speaking)
-    torch.testing.assert_close(losses["critic"], (expected - worth)[mask].square().mean())
+    speaker_loss = -0.75 * ((credit - expected.detach()) * message.log_probs)[mask].mean()
+    torch.testing.assert_close(losses["naturalness"], speaker_loss)
+    torch.testing.assert_close(losses["critic"], (expected - credit)[mask].square().mean())
     weights = list(method.speaker.parameters())
-    found, expectation = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaking))
+    found, expectation = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaker_loss))
     for left, right in zip(found, expectation, strict=True):
         torch.testing.assert_close(left, right)
 

@@ -1,4 +1,4 @@
-"""WTF-RL and its ablations: rewards and losses written out caption by caption (Chaffin et al. 2024, Eq. 1–3)."""
+"""WTF-RL and its ablations: rewards and losses computed caption by caption (Chaffin et al. 2024, Eq. 1–3)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, gradients, likelihood_loss, losses_of
-from conftest import IMAGES, reward_models
+from by_hand import assert_same_gradients, compute_gradients, compute_likelihood_loss, compute_losses
+from conftest import IMAGES, make_reward_models
 
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -34,12 +34,12 @@ ALPHA, TAU = 0.7, 0.1
 
 @pytest.fixture
 def rewards():
-    return reward_models()
+    return make_reward_models()
 
 
 @pytest.fixture
-def generated(toy, rewards) -> tuple:
-    """Agents, a batch, and the captions that a method generates for it."""
+def step_rollouts(toy, rewards) -> tuple:
+    """Return agents, a batch, and the rollouts of a step for it."""
     agents, batch = toy.agents(), toy.batch()
     return agents, batch, StepRollouts(agents.speaker, batch, seed=1)
 
@@ -48,9 +48,15 @@ def cosine(rewards, message, n: int, image: int) -> float:
     return float(rewards.retriever.encode_text(message)[n] @ rewards.retriever.vectors[image])
 
 
-def contrastive(rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
-    """Return Eq. 2 over all other captions of the batch, searched, greedy or human, and all other or mined images."""
-    captions = [rollouts.of(rewards.search), rollouts.of(Greedy()), rollouts.of(TeacherForcing(requires_grad=False))]
+def compute_contrastive_reward(
+    rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None
+) -> torch.Tensor:
+    """Return Eq. 2 over the other images, mined ones included, and the other searched, greedy and human captions."""
+    captions = [
+        rollouts.get_message(rewards.search),
+        rollouts.get_message(Greedy()),
+        rollouts.get_message(TeacherForcing(requires_grad=False)),
+    ]
     found = []
     for n, image in enumerate(message.images.tolist()):
         others = [
@@ -72,8 +78,8 @@ def contrastive(rewards, rollouts, message, directions: str = "both", combine: s
     return torch.tensor(found)
 
 
-def human(rewards, message, head: str = "discriminator") -> torch.Tensor:
-    """Return the softmax of a head's second output, on the caption's vector alone or beside the image's."""
+def compute_human_probability(rewards, message, head: str = "discriminator") -> torch.Tensor:
+    """Return the softmax of a head's second output for the captions' vectors, with or without the images' vectors."""
     network, text_vectors = getattr(rewards, head), rewards.retriever.encode_text(message)
     inputs = text_vectors
     if network.with_images:
@@ -96,22 +102,31 @@ WTF_RL = [
 ]
 
 
-@pytest.mark.parametrize(("make", "options", "along"), WTF_RL, ids=lambda x: getattr(x, "__name__", None))
-def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(generated, rewards, make, options, along):
-    """α · r_bicont and (1 − α) · P_D, without a baseline, each by the likelihood of the captions themselves."""
-    agents, batch, rollouts = generated
+@pytest.mark.parametrize(("make", "options", "trajectories"), WTF_RL, ids=lambda x: getattr(x, "__name__", None))
+def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(
+    step_rollouts, rewards, make, options, trajectories
+):
+    """The rewards α · r_bicont and (1 − α) · P_D have no baseline and weight the likelihood of the captions."""
+    agents, batch, rollouts = step_rollouts
     method = make(agents, Objective(), rewards, alpha=ALPHA, **options)
-    losses = losses_of(method, batch)
-    assert set(losses) == {"discriminator", *(f"{n}{of}" for of in along for n in ("discriminability", "naturalness"))}
-    for of, settings in along.items():
-        message = rollouts.of(TeacherForcing() if of else rewards.search_trajectory)
-        reward = contrastive(rewards, rollouts, message if of else rollouts.of(rewards.search), **settings)
+    losses = compute_losses(method, batch)
+    assert set(losses) == {
+        "discriminator",
+        *(f"{n}{suffix}" for suffix in trajectories for n in ("discriminability", "naturalness")),
+    }
+    for suffix, settings in trajectories.items():
+        message = rollouts.get_message(TeacherForcing() if suffix else rewards.search_trajectory)
+        reward = compute_contrastive_reward(
+            rewards, rollouts, message if suffix else rollouts.get_message(rewards.search), **settings
+        )
         for name, weight, value in (
             ("discriminability", ALPHA, reward),
-            ("naturalness", 1 - ALPHA, human(rewards, message)),
+            ("naturalness", 1 - ALPHA, compute_human_probability(rewards, message)),
         ):
             assert float(value.std()) > 1e-3
-            assert_same_gradients(losses[name + of], weight * likelihood_loss(value, message), agents.speaker)
+            assert_same_gradients(
+                losses[name + suffix], weight * compute_likelihood_loss(value, message), agents.speaker
+            )
 
 
 @pytest.mark.parametrize("make", [wtf, rl, rl_unidirectional, wtf_rl, scst_discriminator])
@@ -123,70 +138,71 @@ def test_alpha_weighs_the_retriever_against_the_discriminator(toy, rewards, make
     assert make.__defaults__[0] == 0.94
 
 
-def equation_3(rewards, rollouts, batch) -> torch.Tensor:
+def compute_equation_3(rewards, rollouts, batch) -> torch.Tensor:
     """Return −[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
     total = torch.zeros(())
     for channel, captions in (
-        (rewards.search_trajectory, rollouts.of(rewards.search)),
-        (TeacherForcing(), rollouts.of(TeacherForcing(requires_grad=False))),
+        (rewards.search_trajectory, rollouts.get_message(rewards.search)),
+        (TeacherForcing(), rollouts.get_message(TeacherForcing(requires_grad=False))),
     ):
-        message = rollouts.of(channel)
-        reward = ALPHA * contrastive(rewards, rollouts, captions) + (1 - ALPHA) * human(rewards, captions)
+        message = rollouts.get_message(channel)
+        human = compute_human_probability(rewards, captions)
+        reward = ALPHA * compute_contrastive_reward(rewards, rollouts, captions) + (1 - ALPHA) * human
         for n in range(len(message)):
             total = total - reward[n] * message.log_probs[n].sum() / len(batch)
     return total
 
 
-def test_equation_3_is_a_mean_over_captions_where_asked(generated, rewards):
-    """Per word, as all methods here count, searched and human captions of other length have other weights."""
-    agents, batch, rollouts = generated
-    expected = equation_3(rewards, rollouts, batch)
+def test_equation_3_is_a_mean_over_captions_where_asked(step_rollouts, rewards):
+    """A mean over words, as in the other methods, gives captions of different lengths different weights."""
+    agents, batch, rollouts = step_rollouts
+    expected = compute_equation_3(rewards, rollouts, batch)
     found = {}
     for weighting in ("word", "caption"):
-        losses = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA, weighting=weighting), batch)
+        losses = compute_losses(wtf_rl(agents, Objective(), rewards, alpha=ALPHA, weighting=weighting), batch)
         losses.pop("discriminator")
         found[weighting] = torch.stack(list(losses.values())).sum()
     assert_same_gradients(found["caption"], expected, agents.speaker)
-    default = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA), batch)
+    default = compute_losses(wtf_rl(agents, Objective(), rewards, alpha=ALPHA), batch)
     default.pop("discriminator")
     assert_same_gradients(torch.stack(list(default.values())).sum(), found["word"], agents.speaker)
-    flat = [torch.cat([g.flatten() for g in gradients(loss, agents.speaker)]) for loss in found.values()]
+    flat = [torch.cat([g.flatten() for g in compute_gradients(loss, agents.speaker)]) for loss in found.values()]
     assert float(torch.cosine_similarity(*flat, dim=0)) < 0.9999
-    lengths = [rollouts.of(channel).mask.sum() for channel in (rewards.search, TeacherForcing())]
+    lengths = [rollouts.get_message(channel).mask.sum() for channel in (rewards.search, TeacherForcing())]
     assert lengths[0] != lengths[1]
 
 
-def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(generated, rewards):
-    agents, batch, rollouts = generated
-    losses = losses_of(scst_discriminator(agents, Objective(), rewards, alpha=ALPHA), batch)
-    message, greedy = rollouts.of(rewards.search_trajectory), rollouts.of(Greedy())
+def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(step_rollouts, rewards):
+    agents, batch, rollouts = step_rollouts
+    losses = compute_losses(scst_discriminator(agents, Objective(), rewards, alpha=ALPHA), batch)
+    message, greedy = rollouts.get_message(rewards.search_trajectory), rollouts.get_message(Greedy())
     cosines, baselines = (
         torch.tensor([cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)])
         for captions in (message, greedy)
     )
     assert (cosines != baselines).any()
     assert set(losses) == {"discriminator", "discriminability", "naturalness"}
-    expected = ALPHA * likelihood_loss(cosines - baselines, message)
+    expected = ALPHA * compute_likelihood_loss(cosines - baselines, message)
     assert_same_gradients(losses["discriminability"], expected, agents.speaker)
-    expected = (1 - ALPHA) * likelihood_loss(human(rewards, message), message)
+    expected = (1 - ALPHA) * compute_likelihood_loss(compute_human_probability(rewards, message), message)
     assert_same_gradients(losses["naturalness"], expected, agents.speaker)
 
 
 @pytest.mark.parametrize("options", [{}, {"similarity": 0.5, "grammar": 3.0}], ids=str)
-def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone(generated, rewards, options):
-    agents, batch, rollouts = generated
+def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone(step_rollouts, rewards, options):
+    agents, batch, rollouts = step_rollouts
     method = scst_grammar(agents, Objective(), rewards, **options)
-    losses = losses_of(method, batch)
-    message, greedy = rollouts.of(rewards.search_trajectory), rollouts.of(Greedy())
+    losses = compute_losses(method, batch)
+    message, greedy = rollouts.get_message(rewards.search_trajectory), rollouts.get_message(Greedy())
     clip, grammar = [], []
     for captions in (message, greedy):
         own = [cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)]
         clip.append(torch.tensor([2.5 * max(c, 0) for c in own]))
-        grammar.append(human(rewards, captions, "grammar"))
+        grammar.append(compute_human_probability(rewards, captions, "grammar"))
     weights = {"similarity": 2.0, "grammar": 1.0} | options
-    expected = weights["similarity"] * likelihood_loss(clip[0] - clip[1], message)
+    expected = weights["similarity"] * compute_likelihood_loss(clip[0] - clip[1], message)
     assert_same_gradients(losses["discriminability"], expected, agents.speaker)
-    expected = weights["grammar"] * likelihood_loss(grammar[0] - grammar[1], message)
+    expected = weights["grammar"] * compute_likelihood_loss(grammar[0] - grammar[1], message)
     assert_same_gradients(losses["naturalness"], expected, agents.speaker)
     assert set(losses) == {"discriminability", "naturalness"}
     assert method.schedule.all_roles == {"speaker"}
@@ -194,13 +210,13 @@ def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(generated, rewards, toy, reduction):
-    """λα · Eq. 2 by the learning listener among its own captions, λ(1 − α) · P_D, (1 − λ) · CIDEr-D."""
-    agents, batch, rollouts = generated
+def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(step_rollouts, rewards, toy, reduction):
+    """The losses are λα · Eq. 2 with the trained listener, λ(1 − α) · P_D, and (1 − λ) · CIDEr-D."""
+    agents, batch, rollouts = step_rollouts
     lam, options = 0.3, {"rho": 0.6, "mix": "token", "feed": "sample"}
     method = psst_wtf(agents, Objective(reduction=reduction), rewards, lam, alpha=ALPHA, **options)
-    losses = losses_of(method, batch)
-    message = rollouts.of(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
+    losses = compute_losses(method, batch)
+    message = rollouts.get_message(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
     logits = agents.listener.encode_text(message) @ agents.listener.encode_image(batch.pooled).T / TAU
     itself = torch.eye(len(batch), dtype=torch.bool)
     own, against = logits.diagonal(), logits.masked_fill(itself, -torch.inf)
@@ -209,33 +225,35 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(g
     for agent in (agents.speaker, agents.listener):
         assert_same_gradients(losses["discriminability"], -lam * ALPHA * total(reward), agent)
     vectors = rewards.retriever.vectors[message.images], rewards.retriever.encoder.encode_text(message)
-    taken = rewards.discriminator.layers(torch.cat(vectors, 1)).softmax(1)[:, 1]
-    assert_same_gradients(losses["human"], -lam * (1 - ALPHA) * total(taken), agents.speaker)
+    human_probability = rewards.discriminator.layers(torch.cat(vectors, 1)).softmax(1)[:, 1]
+    assert_same_gradients(losses["human"], -lam * (1 - ALPHA) * total(human_probability), agents.speaker)
     assert_same_gradients(losses["human"], losses["human"], rewards.discriminator, zero=True)
-    samples, greedy = rollouts.of(Multinomial()), rollouts.of(Greedy())
+    samples, greedy = rollouts.get_message(Multinomial()), rollouts.get_message(Greedy())
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
-    assert_same_gradients(losses["naturalness"], (1 - lam) * likelihood_loss(advantage, samples), agents.speaker)
+    assert_same_gradients(
+        losses["naturalness"], (1 - lam) * compute_likelihood_loss(advantage, samples), agents.speaker
+    )
     assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
 
 
-def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samples(generated, rewards, toy):
-    agents, batch, rollouts = generated
+def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samples(step_rollouts, rewards, toy):
+    agents, batch, rollouts = step_rollouts
     method = rl_sampled(agents, Objective(), rewards, lam=0.3)
-    losses = losses_of(method, batch)
+    losses = compute_losses(method, batch)
     assert {term.name: (term.weight, term.updates) for term in method.terms} == {
         "discriminability": (0.3, frozenset({"speaker"})),
         "naturalness": (0.7, frozenset({"speaker"})),
     }
-    samples, greedy = rollouts.of(Multinomial()), rollouts.of(Greedy())
+    samples, greedy = rollouts.get_message(Multinomial()), rollouts.get_message(Greedy())
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
-    assert_same_gradients(losses["naturalness"], 0.7 * likelihood_loss(advantage, samples), agents.speaker)
+    assert_same_gradients(losses["naturalness"], 0.7 * compute_likelihood_loss(advantage, samples), agents.speaker)
 
 
 def test_psst_refuses_a_retriever_of_texts(toy, rewards):
-    reading = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
-    assert not reading.differentiable
+    text_retriever = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
+    assert not text_retriever.differentiable
     with pytest.raises(UserError, match="psst_wtf: expected a retriever that encodes distributions"):
-        psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=reading), lam=0.3)
+        psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=text_retriever), lam=0.3)
 
 
 def test_terms_of_weight_zero_are_left_out(toy, rewards):

@@ -5,7 +5,7 @@ from pipeline.metrics.chair import MAX_PHRASE, chair, mentioned_objects
 from pipeline.metrics.object_words import OBJECTS, SYNONYMS
 
 
-def words(*captions: str) -> list[list[str]]:
+def split_captions(*captions: str) -> list[list[str]]:
     return [caption.split() for caption in captions]
 
 
@@ -13,9 +13,9 @@ def words(*captions: str) -> list[list[str]]:
     ("caption", "expected"),
     [
         ("two puppies and a dog", ["dog", "dog"]),
-        ("a hot dog on a bus", ["hot dog", "bus"]),  # longest phrase; no plural of a "bu"
+        ("a hot dog on a bus", ["hot dog", "bus"]),  # the longest phrase; "bus" is not the plural of "bu"
         ("wolves knives buses dresses ladies glasses", ["knife", "bus", "dress", "person", "glasses"]),
-        ("a baby elephant under a hot air balloon", ["elephant", "balloon"]),  # and no baby
+        ("a baby elephant under a hot air balloon", ["elephant", "balloon"]),  # not a baby
         ("people with wine glasses and teddy bears", ["person", "wine glass", "teddy bear"]),
         ("standing on the street", []),
         ("capes panes cubes vanes tubes suites mates rates manes", []),  # no caps, pans, cubs, vans, tubs or suits
@@ -27,14 +27,20 @@ def test_objects_of_a_caption(caption, expected):
 
 
 def test_chair_by_hand():
-    captions = words("a man on a sofa", "a cat and a dog and a cat", "a field", "a dog")
-    references = [words("a woman sits", "a couch"), words("two puppies"), words("a horse"), words("a dog", "a cat")]
-    # man and sofa are said by other words; both cats are not; nothing; dog is
+    captions = split_captions("a man on a sofa", "a cat and a dog and a cat", "a field", "a dog")
+    references = [
+        split_captions("a woman sits", "a couch"),
+        split_captions("two puppies"),
+        split_captions("a horse"),
+        split_captions("a dog", "a cat"),
+    ]
+    # synonyms of man and sofa are in the references; both cats are not; a field is no object; the last dog is
     assert chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
 
 
 def test_annotated_objects_are_in_the_image_too():
-    captions, references = words("a man at a table", "a cat"), [words("a room"), words("a field")]
+    captions = split_captions("a man at a table", "a cat")
+    references = [split_captions("a room"), split_captions("a field")]
     for names in (["person", "dining table"], ["Person", "Dining Table"]):  # some data sets capitalise
         found = chair(captions, references, [names, []])
         assert found == {"CHAIR_i": 1 / 3, "CHAIR_s": 1 / 2, "objects": 3 / 2}
@@ -42,16 +48,16 @@ def test_annotated_objects_are_in_the_image_too():
 
 
 def test_captions_without_objects():
-    assert chair(words("a field"), [words("a dog")]) == {"CHAIR_s": 0, "objects": 0}
+    assert chair(split_captions("a field"), [split_captions("a dog")]) == {"CHAIR_s": 0, "objects": 0}
     with pytest.raises(UserError, match=r"CHAIR: need as many captions as references, one or more \(got 1 and 0\)"):
-        chair(words("a"), [])
+        chair(split_captions("a"), [])
 
 
 def test_every_listed_word_has_its_object():
     for phrase, name in OBJECTS.items():
         assert len(phrase.split()) <= MAX_PHRASE
         assert mentioned_objects(phrase.split()) == [name]
-    assert sum(map(len, SYNONYMS)) == len(OBJECTS), "a word is listed twice"
+    assert sum(map(len, SYNONYMS)) == len(OBJECTS), "expected each word once"
     assert len(SYNONYMS) > 200
 
 

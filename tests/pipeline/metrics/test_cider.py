@@ -14,20 +14,20 @@ from pipeline.metrics import cider
 from pipeline.metrics.cider import CiderD, document_frequencies
 
 
-def as_text(caption, max_words, eos):
-    """Return a caption as pycocoevalcap takes it: ids as words, the EOS as the word 0."""
+def join_ids(caption, max_words, eos):
+    """Return a caption as pycocoevalcap expects it: ids as words, and EOS as the word 0."""
     clipped = list(caption)[:max_words]
     return " ".join(map(str, [*clipped, 0] if eos and len(clipped) < max_words else clipped))
 
 
-def pycocoevalcap(captions, images, references, documents, max_words, eos):
+def score_with_pycocoevalcap(captions, images, references, documents, max_words, eos):
     """Return pycocoevalcap's scores of `captions`, with document frequencies over `documents`."""
     scorer, counter = CiderScorer(), CiderScorer()
     for caption, image in zip(captions, images, strict=True):
-        human = [as_text(text, max_words, eos) for text in references[image]]
-        scorer += (as_text(caption, max_words, eos), human)
+        human = [join_ids(text, max_words, eos) for text in references[image]]
+        scorer += (join_ids(caption, max_words, eos), human)
     for texts in documents:
-        counter += ("", [as_text(text, max_words, eos) for text in texts])
+        counter += ("", [join_ids(text, max_words, eos) for text in texts])
     counter.compute_doc_freq()
     scorer.document_frequency = counter.document_frequency
     assert len(documents) >= len(captions)
@@ -36,24 +36,24 @@ def pycocoevalcap(captions, images, references, documents, max_words, eos):
     return np.array(scorer.compute_cider())
 
 
-def padded(captions, width):
+def pad_captions(captions, width):
     tokens = torch.zeros(len(captions), width, dtype=torch.long)
     for row, caption in zip(tokens, captions, strict=True):
         row[: len(caption)] = torch.tensor(caption, dtype=torch.long)
     return tokens
 
 
-def check(captions, images, references, train, max_words, eos, frequencies):
+def check_scores(captions, images, references, train, max_words, eos, frequencies):
     keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
     documents = train if frequencies == "train" else [references[image] for image in images]
-    expected = pycocoevalcap(captions, images, references, documents, max_words, eos)
+    expected = score_with_pycocoevalcap(captions, images, references, documents, max_words, eos)
     # pycocoevalcap's idf of a batch, log N − log df, loses digits where df is nearly N; ours does not
     exact = 0 if frequencies == "train" else 1e-10
     for dtype, tolerance in ((torch.float64, exact), (torch.float32, 1e-5)):
         scorer = CiderD.build(
             references, keys, counts, len(train), max_words=max_words, eos=eos, frequencies=frequencies, dtype=dtype
         )
-        found = scorer(padded(captions, max_words), torch.tensor(images))
+        found = scorer(pad_captions(captions, max_words), torch.tensor(images))
         assert found.dtype == dtype
         np.testing.assert_allclose(found.double().numpy(), expected, rtol=tolerance, atol=1e-12)
     return expected
@@ -80,7 +80,7 @@ def worlds(draw):
 @given(worlds(), st.sampled_from(["train", "batch"]))
 def test_equals_pycocoevalcap_on_small_worlds(world, frequencies):
     captions, images, references, train, width = world
-    check(captions, images, references, train, width, True, frequencies)
+    check_scores(captions, images, references, train, width, True, frequencies)
 
 
 @pytest.mark.parametrize("frequencies", ["train", "batch"])
@@ -88,26 +88,26 @@ def test_equals_pycocoevalcap_on_small_worlds(world, frequencies):
 def test_equals_pycocoevalcap_on_captions_like_human_ones(eos, frequencies):
     rng = np.random.default_rng(3)
 
-    def caption(longest):
+    def draw_caption(longest):
         return np.minimum(rng.zipf(1.4, rng.integers(0, longest + 1)), 400).tolist()
 
-    references = [[caption(20) for _ in range(rng.integers(1, 8))] for _ in range(60)]
+    references = [[draw_caption(20) for _ in range(rng.integers(1, 8))] for _ in range(60)]
     references[0] = [[5, 6, 7]]
     images = [0, 0, 0, *rng.integers(0, 60, 47).tolist()]
-    captions = [caption(16) for _ in images]
+    captions = [draw_caption(16) for _ in images]
     captions[:3] = [], [5], [5] * 16
     for row in range(10, 30):
         captions[row] = references[images[row]][-1][:16]
-    expected = check(captions, images, references, references[:55], 16, eos, frequencies)
+    expected = check_scores(captions, images, references, references[:55], 16, eos, frequencies)
     assert expected.max() > 2
-    assert (expected[0] == 0) != eos  # an empty caption still ends as the references do
+    assert (expected[0] == 0) != eos  # an empty caption shares EOS with the references
 
 
 def test_worked_by_hand():
     references = [[[1, 2]], [[3, 4]]]
     keys, counts = document_frequencies(references, max_words=2, eos=False)
     scorer = CiderD.build(references, keys, counts, 2, max_words=2, eos=False, dtype=torch.float64)
-    found = scorer(padded([[1, 2], [1, 3], [1], []], 2), torch.tensor([0, 0, 0, 0]))
+    found = scorer(pad_captions([[1, 2], [1, 3], [1], []], 2), torch.tensor([0, 0, 0, 0]))
     # every idf is log 2 and cancels; of four orders two exist; one word has a bigram less than the reference
     expected = [10 * (1 + 1) / 4, 10 * (1 / 2) / 4, 10 * math.sqrt(1 / 2) / 4 * math.exp(-1 / 72), 0]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
@@ -138,19 +138,20 @@ def test_document_frequencies_count_images():
 def test_the_largest_id_differs_from_padding():
     big = cider.MAX_ID
     references = [[[big] * 4], [[1]]]
-    check([[big] * 4, [big] * 3], [0, 0], references, references, 5, True, "train")
+    check_scores([[big] * 4, [big] * 3], [0, 0], references, references, 5, True, "train")
 
 
 def test_length_is_the_number_of_bigrams():
-    # as in pycocoevalcap, a caption of one word is as long as one without any
+    # as in pycocoevalcap, a caption of one word is as long as an empty caption
     references = [[[1]], [[2]], [[1, 3]]]
     scorer = CiderD.build(
         references, *document_frequencies(references, eos=False), 3, max_words=4, eos=False, dtype=torch.float64
     )
     assert scorer.bigrams.flatten().tolist() == [0, 0, 1]
-    short, long = scorer(padded([[1], [1, 1, 1]], 4), torch.tensor([0, 0])).tolist()
-    assert long == pytest.approx(short / 3 * math.exp(-4 / 72), rel=1e-12)  # "1" thrice counts once; two bigrams apart
-    check([[1], [1, 1, 1], []], [0, 0, 2], references, references, 4, False, "train")
+    short, long = scorer(pad_captions([[1], [1, 1, 1]], 4), torch.tensor([0, 0])).tolist()
+    # "1" counts once of three times; the lengths differ by two bigrams
+    assert long == pytest.approx(short / 3 * math.exp(-4 / 72), rel=1e-12)
+    check_scores([[1], [1, 1, 1], []], [0, 0, 2], references, references, 4, False, "train")
 
 
 @pytest.mark.parametrize("amount", [0, 1, 2, 3, 30, 5000])
@@ -167,7 +168,7 @@ def test_every_key_is_in_one_of_its_two_slots_and_other_keys_are_absent(amount):
 
 def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):
     monkeypatch.setattr(cider, "_slots_of", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
-    keys = np.array([1, 33, 65])  # all at 1 or 0 of 16 slots; of 32, one may lie at 16
+    keys = np.array([1, 33, 65])  # 16 slots: all fit only slots 0 and 1; 32 slots: one also fits 16
     slots, values = cider._hash_table(keys, np.array([1.0, 2.0, 3.0]))
     assert len(slots) == 32
     assert cider._look_up(torch.from_numpy(keys), slots, values, 0.0).tolist() == [1, 2, 3]
@@ -194,7 +195,7 @@ def test_nothing_is_copied_from_the_device(frequencies):
     references = [[[1, 2, 3], [2]], [[4]]]
     keys, counts = document_frequencies(references)
     scorer = CiderD.build(references, keys, counts, 2, frequencies=frequencies).to("meta")
-    # tensors without data: whatever needed their values on the host would raise
+    # meta tensors have no data: code that needs their values on the host raises an error
     score = scorer(torch.zeros(5, 16, dtype=torch.long, device="meta"), torch.zeros(5, dtype=torch.long, device="meta"))
     assert score.shape == (5,)
 

@@ -17,7 +17,7 @@ def test_figures_by_hand():
         "distinct_captions": 3 / 4,
         "words_used": 3,
         "Div-1": 3 / 9,
-        "Div-2": 4 / 9,  # a red, red dog, a dog, dog dog; none from one caption into the next
+        "Div-2": 4 / 9,  # a red, red dog, a dog, dog dog; none across two captions
         "repetition": 1 / 4,
         "unfinished": 1 / 4,
         "unknown": 2 / 4,
@@ -57,7 +57,8 @@ def test_invalid_inputs_are_reported_in_one_line():
 
 
 def test_sets_of_captions_by_hand():
-    # image 1: 9 words, of them a, dog, runs, cat, sits; bigrams a dog, dog runs, a cat, cat sits. Image 2: all alike.
+    # image 1: 9 words, of which 5 are distinct; distinct bigrams: a dog, dog runs, a cat, cat sits
+    # image 2: three equal captions
     sets = [["a dog runs", "a dog runs", "a cat sits"], ["a b c d e"] * 3]
     figures = set_diversity(sets)
     assert figures["Div-1"] == pytest.approx((5 / 9 + 5 / 15) / 2)
@@ -66,8 +67,8 @@ def test_sets_of_captions_by_hand():
     # k = 3: "a" of image 1 and all of image 2: 6/8, 4/6, 3/4, 2/2 (image 1 has no n-gram of four words)
     third = (6 / 8 * 4 / 6 * 3 / 4 * 2 / 2) ** (1 / 4)
     assert figures["mBLEU-4 corpus"] == pytest.approx((1 + 1 + third) / 3, abs=1e-6)
-    # caption by caption: of image 1 no caption has four words, and pycocoevalcap puts 1e-15 of 1e-9 there; 3 of its
-    # words, 2 of its bigrams, 1 of its trigrams match for k = 1 and 2, for k = 3 the word "a" alone. Image 2: 1.
+    # Per caption: no caption of image 1 has four words, and pycocoevalcap takes 1e-15 / 1e-9 for them. For k = 1 and 2,
+    # 3 words, 2 bigrams and 1 trigram match; for k = 3, only the word "a" matches. BLEU-4 is 1 for image 2.
     none = 1e-15 / 1e-9
     alike = none ** (1 / 4)
     other = (1 / 3 * 1e-15 / 2 * 1e-15 * none) ** (1 / 4)
@@ -75,16 +76,16 @@ def test_sets_of_captions_by_hand():
 
 
 def test_sets_without_common_n_grams_and_sets_without_words():
-    apart = set_diversity([["a b c d e", "f g h i j"]])
-    assert apart["Div-1"] == 1
-    assert max(apart["mBLEU-4 corpus"], apart["mBLEU-4 per caption"]) < 1e-6
+    disjoint = set_diversity([["a b c d e", "f g h i j"]])
+    assert disjoint["Div-1"] == 1
+    assert max(disjoint["mBLEU-4 corpus"], disjoint["mBLEU-4 per caption"]) < 1e-6
     nothing = pytest.approx(0, abs=1e-4)
     assert set_diversity([["", ""]]) == {
         "Div-1": 0, "Div-2": 0, "mBLEU-4 corpus": nothing, "mBLEU-4 per caption": nothing
     }  # fmt: skip
 
 
-def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], int, int]:
+def count_bleu_matches(caption: list[str], others: list[list[str]]) -> tuple[list[int], int, int]:
     """Return matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other caption."""
     counts = []
     for n in range(1, 5):
@@ -95,11 +96,11 @@ def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], 
     return counts, len(caption), closest
 
 
-def plain_mean(counts: list[int], length: int, closest: int) -> float:
+def compute_bleu(counts: list[int], length: int, closest: int) -> float:
     """Return BLEU-4 with pycocoevalcap's smoothing."""
     score = 1.0
-    for matched, there in zip(counts[::2], counts[1::2], strict=True):
-        score *= ((matched + 1e-15) / (there + 1e-9)) ** (1 / 4)
+    for matched, total in zip(counts[::2], counts[1::2], strict=True):
+        score *= ((matched + 1e-15) / (total + 1e-9)) ** (1 / 4)
     ratio = (length + 1e-15) / (closest + 1e-9)
     return score * (math.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
 
@@ -110,12 +111,12 @@ def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
     corpus, each = [], []
     for k in range(5):
         found = [
-            plain_bleu(captions[k].split(), [text.split() for j, text in enumerate(captions) if j != k])
+            count_bleu_matches(captions[k].split(), [text.split() for j, text in enumerate(captions) if j != k])
             for captions in sets
         ]
-        each += [plain_mean(*one) for one in found]
+        each += [compute_bleu(*one) for one in found]
         sums = [sum(column) for column in zip(*(counts for counts, _, _ in found), strict=True)]
-        corpus.append(plain_mean(sums, sum(one[1] for one in found), sum(one[2] for one in found)))
+        corpus.append(compute_bleu(sums, sum(one[1] for one in found), sum(one[2] for one in found)))
     figures = set_diversity(sets)
     assert figures["mBLEU-4 corpus"] == pytest.approx(sum(corpus) / 5, rel=1e-9)
     assert figures["mBLEU-4 per caption"] == pytest.approx(sum(each) / 150, rel=1e-9)
@@ -128,11 +129,11 @@ def test_sets_that_cannot_be_compared_are_reported_in_one_line(sets):
         set_diversity(sets)
 
 
-def plain_self_bleu(captions: list[str]) -> float:
-    """Return self-BLEU, one caption after the other against all others."""
+def compute_self_bleu(captions: list[str]) -> float:
+    """Return self-BLEU: the mean BLEU of each caption against all others."""
     total = 0.0
-    for place, caption in enumerate(captions):
-        words, others = caption.split(), [text.split() for n, text in enumerate(captions) if n != place]
+    for position, caption in enumerate(captions):
+        words, others = caption.split(), [text.split() for n, text in enumerate(captions) if n != position]
         score = 1.0
         for n in range(1, 6):
             counts = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
@@ -158,7 +159,7 @@ def test_self_bleu_is_nltk_s(letters, count, nltk):
         for _ in range(count)
     ]
     assert self_bleu(captions) == pytest.approx(nltk, rel=1e-12)
-    assert self_bleu(captions) == pytest.approx(plain_self_bleu(captions))
+    assert self_bleu(captions) == pytest.approx(compute_self_bleu(captions))
 
 
 def test_self_bleu_takes_the_first_thousand_and_needs_two():

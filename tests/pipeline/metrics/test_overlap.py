@@ -1,4 +1,4 @@
-"""BLEU and ROUGE-L of token ids against pycocoevalcap's on the same tokens."""
+"""BLEU and ROUGE-L of token ids equal pycocoevalcap's on the same tokens."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pipeline.metrics.overlap import bleu_per_caption, rouge_l
 IMAGES, STEPS, VOCABULARY = 40, 9, 5
 
 
-def captions(rng: np.random.Generator, shortest: int) -> list[int]:
+def draw_caption(rng: np.random.Generator, shortest: int) -> list[int]:
     return rng.integers(1, VOCABULARY + 1, rng.integers(shortest, STEPS + 1)).tolist()
 
 
 @pytest.fixture(params=[True, False], ids=["EOS counts", "words only"])
-def world(request):
-    """CIDEr-D's index, what was said, and both as texts of ids."""
+def scored_captions(request):
+    """Return CIDEr-D's index, tokens of captions, and captions and references as texts of token ids."""
     rng = np.random.default_rng(4)
-    references = [[captions(rng, 1) for _ in range(1 + i % 5)] for i in range(IMAGES)]
-    caption_texts = [captions(rng, 0) for _ in references]
+    references = [[draw_caption(rng, 1) for _ in range(1 + i % 5)] for i in range(IMAGES)]
+    caption_texts = [draw_caption(rng, 0) for _ in references]
     caption_texts[0], caption_texts[1], caption_texts[2] = [], references[1][0], [1] * STEPS
     tokens = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
     for row, words in zip(tokens, caption_texts, strict=True):
@@ -32,31 +32,31 @@ def world(request):
     keys, counts = document_frequencies(references, max_words=STEPS, eos=eos)
     scorer = CiderD.build(references, keys, counts, IMAGES, max_words=STEPS, eos=eos)
 
-    def text(words: list[int]) -> str:
+    def join_ids(words: list[int]) -> str:
         return " ".join(map(str, [*words, 0] if eos and len(words) < STEPS else words))
 
-    human = {i: [text(words) for words in texts] for i, texts in enumerate(references)}
-    return scorer, tokens, {i: [text(words)] for i, words in enumerate(caption_texts)}, human
+    human = {i: [join_ids(words) for words in texts] for i, texts in enumerate(references)}
+    return scorer, tokens, {i: [join_ids(words)] for i, words in enumerate(caption_texts)}, human
 
 
-def test_bleu_of_each_caption_equals_pycocoevalcap(world):
-    scorer, tokens, texts, human = world
+def test_bleu_of_each_caption_equals_pycocoevalcap(scored_captions):
+    scorer, tokens, texts, human = scored_captions
     _, expected = Bleu(4).compute_score(human, texts, verbose=0)
     found = bleu_per_caption(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert (found > 0.5).any()
     np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
 
 
-def test_rouge_l_of_each_caption_equals_pycocoevalcap(world):
-    scorer, tokens, texts, human = world
+def test_rouge_l_of_each_caption_equals_pycocoevalcap(scored_captions):
+    scorer, tokens, texts, human = scored_captions
     _, expected = Rouge().compute_score(human, texts)
     found = rouge_l(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert len(found.unique()) > IMAGES // 2
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
 
-def test_captions_of_one_image_are_scored_each_by_itself(world):
-    scorer, tokens, *_ = world
+def test_captions_of_one_image_are_scored_each_by_itself(scored_captions):
+    scorer, tokens, *_ = scored_captions
     images = torch.full((IMAGES,), 4)
     both = scorer.pair_with_references(tokens, images)
     alone = [scorer.pair_with_references(row.unsqueeze(0), images[:1]) for row in tokens]

@@ -5,13 +5,17 @@ from pipeline.metrics.reader import leave_one_out, reader_statistics
 from pipeline.metrics.word_lists import COLOURS, FUNCTION_WORDS
 
 
-def words(*captions: str) -> list[list[str]]:
+def split_words(*captions: str) -> list[list[str]]:
     return [caption.split() for caption in captions]
 
 
 def test_figures_by_hand():
-    captions = words("a gray dog on the red sofa", "a man and a man with his hat", "the")
-    references = [words("a grey dog", "the dog on a couch"), words("a man in a red hat"), words("a cat")]
+    captions = split_words("a gray dog on the red sofa", "a man and a man with his hat", "the")
+    references = [
+        split_words("a grey dog", "the dog on a couch"),
+        split_words("a man in a red hat"),
+        split_words("a cat"),
+    ]
     found = reader_statistics(captions, references)
     # content: gray* dog red* sofa* | man man hat; "gray" is not the word "grey", but the same colour
     # no reference of the first image has "red"
@@ -19,18 +23,18 @@ def test_figures_by_hand():
 
 
 def test_a_share_of_nothing_is_left_out():
-    assert reader_statistics(words("the"), [words("a dog")]) == {"repeated": 0}
+    assert reader_statistics(split_words("the"), [split_words("a dog")]) == {"repeated": 0}
 
 
 def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
-    first, second, third, alone = words("a b", "c", "d", "e")
+    first, second, third, alone = split_words("a b", "c", "d", "e")
     captions, others = leave_one_out([[first, second, third], [alone], [second, first]])
     assert captions == [first, second, third, second, first]
     assert others == [[second, third], [first, third], [first, second], [first], [second]]
 
 
 def test_invalid_inputs_are_reported_in_one_line():
-    for captions, references in (([], []), (words("a"), [])):
+    for captions, references in (([], []), (split_words("a"), [])):
         with pytest.raises(UserError, match=rf"reader: .* \(got {len(captions)} and 0\)"):
             reader_statistics(captions, references)
 

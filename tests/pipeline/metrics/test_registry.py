@@ -1,4 +1,4 @@
-"""Each metric is one entry: its names, its numbers, and what other parts take from it."""
+"""Each metric is one registry entry, from which the lists of metrics are derived."""
 
 import subprocess
 import sys

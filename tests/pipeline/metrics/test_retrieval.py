@@ -1,11 +1,11 @@
-"""Ranks against the plain form, which counts one pair after the other; galleries and recalls by hand."""
+"""Ranks equal a count of one pair at a time; galleries and recalls equal values computed by hand."""
 
 import subprocess
 import tracemalloc
 
 import pytest
 import torch
-from preloaded_python import program
+from preloaded_python import find_program
 
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
@@ -23,13 +23,13 @@ IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
 
 @pytest.fixture(params=[None, 1, 300])
-def at_once(request, monkeypatch):
-    """So many scores at once: all captions in one block, or one to fifteen in each."""
+def block_size(request, monkeypatch):
+    """Set the scores of a block: all captions in one block, or one to fifteen captions in each."""
     if request.param is not None:
         monkeypatch.setattr(retrieval, "BLOCK_SCORES", request.param)
 
 
-def plain(captions, images, owners):
+def rank_pairs(captions, images, owners):
     """Return ranks of captions and of images, one pair at a time."""
     scores, of = (captions.double() @ images.double().T).float(), owners.tolist()
     by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, of, strict=True)]
@@ -50,7 +50,7 @@ def test_ranks_by_hand():
     assert found.by_image.tolist() == [2, 4, 1]
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("block_size")
 def test_equal_scores_count_against_the_caption_and_the_image():
     torch.manual_seed(0)
     collapsed = torch.randn(1, 300).expand(50, 300).contiguous()
@@ -61,15 +61,15 @@ def test_equal_scores_count_against_the_caption_and_the_image():
     assert rank_gallery(collapsed, captions, torch.arange(50)).by_image.tolist() == [50] * 50
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("block_size")
 @pytest.mark.parametrize("tied", [False, True])
 def test_equals_the_plain_form_with_several_captions_an_image(tied):
     torch.manual_seed(1)
     owners = torch.cat([torch.arange(20), torch.randint(0, 20, (43,))])[torch.randperm(63)]
     captions, images = torch.randn(63, 8), torch.randn(20, 8)
-    if tied:  # few different scores, so that many are equal
+    if tied:  # signs give few different scores, so that many are equal
         captions, images = captions.sign(), images.sign()
-    by_caption, by_image = plain(captions, images, owners)
+    by_caption, by_image = rank_pairs(captions, images, owners)
     found = rank_gallery(captions, images, owners)
     assert found.by_caption.tolist() == by_caption
     assert found.by_image.tolist() == by_image
@@ -77,7 +77,7 @@ def test_equals_the_plain_form_with_several_captions_an_image(tied):
 
 @pytest.mark.slow
 def test_memory_is_that_of_a_block():
-    """All scores would be 1 GB, in single precision; a block and what is made of it are 100 MB."""
+    """All scores would take 1 GB in single precision. A block and its intermediate tensors take 100 MB."""
     code = """
 import resource, torch
 from pipeline.metrics.retrieval import rank_gallery
@@ -87,7 +87,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rank_gallery(vectors, vectors, torch.arange(16_000), shown=5)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-    done = subprocess.run([program("python"), "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([find_program("python"), "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 400
 
 
@@ -125,7 +125,7 @@ def test_a_diverged_model_has_no_ranks(bad):
         rank_gallery(broken, IMAGES, torch.arange(3))
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("block_size")
 def test_ranks_among_distractors_count_those_only():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
@@ -141,7 +141,7 @@ def test_ranks_among_distractors_count_those_only():
     assert not torch.equal(found.among["few"], found.by_caption)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("block_size")
 def test_shown_images_have_the_highest_scores():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.7, 0.1]])
     assert rank_gallery(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
@@ -166,7 +166,7 @@ def test_random_distractors_are_others_and_different():
 
 @pytest.mark.parametrize("images", [1, 3, 512])
 def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
-    monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # so many of the five images at once
+    monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # scores of `images` of the five images in a block
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
     found = similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
@@ -178,25 +178,25 @@ def test_similar_distractors_differ_from_the_mean_as_the_image_does():
     """The mean of all images does not count in their similarity.
 
     Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0). The first has a cosine of .995 with the second
-    and of .958 with the third. As they stand, all point upwards, the first and the third most alike (.99999).
+    and of .958 with the third. With the mean, all point upwards, and the first and the third have a cosine of .99999.
     """
     features = torch.tensor([[1.0, 10.0], [3.0, 10.3], [1.0, 9.7], [-5.0, 10.0]])
     assert similar_distractors(features, 2)[0].tolist() == [1, 2]
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("block_size")
 def test_a_gallery_may_have_fewer_distractors_for_some_images():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
     some = torch.tensor([[3, -1], [-1, -1], [1, 3], [-1, 0]])
     found = rank_gallery(captions, images, torch.arange(4), among={"some": some})
-    assert found.among["some"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 is before image 2
+    assert found.among["some"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 ranks before image 2
 
 
 def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss():
     ranks, sizes = torch.tensor([1, 2, 1, 6, 1, 3]), torch.tensor([2, 2, 1, 8, 8, 8])
     found = recall_among(ranks, sizes)
-    assert found["R@1"] == pytest.approx(40)  # 2 of 5: the image that is alone does not count
+    assert found["R@1"] == pytest.approx(40)  # 2 of 5: a gallery of one image does not count
     assert found["MRR"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 6 + 1 + 1 / 3) / 5)
     assert found["R@5"] == pytest.approx(200 / 3)  # of the gallery of eight: ranks 6, 1, 3
     assert "R@10" not in found
@@ -205,7 +205,7 @@ def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss(
     assert recall_among(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}
 
 
-def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_once):
+def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block_size):
     vectors = torch.nn.functional.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     gallery = torch.arange(3, 40, 2)
     found = nearest_images(vectors, gallery, (1, 4))
@@ -221,7 +221,7 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_on
 
 
 def test_a_gallery_is_drawn_in_its_own_memory():
-    """Traced memory, which excludes torch's, is that of one image's draw, however many images there are."""
+    """The traced memory, which excludes torch's, holds the draw of one image only."""
     tracemalloc.start()
     try:
         random_distractors(1500, 999, 0)

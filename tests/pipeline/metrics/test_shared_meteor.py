@@ -1,6 +1,6 @@
-"""A shared METEOR: the answers of clients, and the remaining processes when one is killed or ends.
+"""A shared METEOR: the scores of its clients, and the remaining processes when one is killed or ends.
 
-The numbers are the real METEOR's. Where only processes matter, a stand-in answers as it does, and starts at once.
+Most tests replace Java by a script that starts at once and answers in METEOR's format.
 """
 
 import json
@@ -24,7 +24,7 @@ from pipeline.metrics.java import Meteor, NotComputedError
 from pipeline.metrics.language import LanguageScorer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
-STAND_IN = """#!{python}
+FAKE_JAVA = """#!{python}
 import sys
 if "-version" in sys.argv:
     sys.exit()
@@ -36,12 +36,12 @@ for line in sys.stdin:
         print(*(part.split()[0] for part in parts), len(parts), sep="\\n")
     sys.stdout.flush()
 """
-SAID, HUMAN = ["a dog", "a cat sits"], [["the dog"], ["a cat"]]
-SCORES = (2.0, [5.0, 10.0])  # by the stand-in: how many captions, and how many letters each
+CAPTIONS, HUMAN = ["a dog", "a cat sits"], [["the dog"], ["a cat"]]
+SCORES = (2.0, [5.0, 10.0])  # of the script: the number of captions, and the characters of each
 
 
-class Shared:
-    """A server, and its METEOR."""
+class MeteorServer:
+    """A server process that shares one METEOR."""
 
     def __init__(self) -> None:
         environment: dict[str, str] = {}
@@ -49,19 +49,19 @@ class Shared:
         assert server is not None
         self.server, self.address = server, environment[shared_meteor.ADDRESS]
 
-    def meteor(self) -> psutil.Process:
+    def find_meteor(self) -> psutil.Process:
         return wait_for_child(self.server.pid, "meteor-1.5.jar")
 
     def end(self) -> None:
         self.server.stdin.close()
         self.server.wait(600)
         self.server.stdout.close()
-        shutil.rmtree(Path(self.address).parent, ignore_errors=True)  # one that was killed could not
+        shutil.rmtree(Path(self.address).parent, ignore_errors=True)  # a killed server leaves its folder
 
 
 @pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    (tmp_path / "java").write_text(STAND_IN.format(python=sys.executable))
+def fake_java(tmp_path, monkeypatch):
+    (tmp_path / "java").write_text(FAKE_JAVA.format(python=sys.executable))
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     java._java.cache_clear()
@@ -70,24 +70,24 @@ def stand_in(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def shared(stand_in, monkeypatch):
-    shared = Shared()
-    monkeypatch.setenv(shared_meteor.ADDRESS, shared.address)
-    yield shared
-    shared.end()
+def meteor_server(fake_java, monkeypatch):
+    server = MeteorServer()
+    monkeypatch.setenv(shared_meteor.ADDRESS, server.address)
+    yield server
+    server.end()
 
 
 def wait_for_child(pid: int, word: str) -> psutil.Process:
     for _ in range(12_000):
         for child in psutil.Process(pid).children():
-            with suppress(psutil.NoSuchProcess):  # one that just ended has no command line
+            with suppress(psutil.NoSuchProcess):  # a process that just ended has no command line
                 if any(word in part for part in child.cmdline()):
                     return child
         time.sleep(0.05)
     raise TimeoutError(word)
 
 
-def ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     for _ in range(12_000):
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -99,70 +99,70 @@ def ended(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
-    """Four who score the golden captions at once, every other one backwards."""
+def test_concurrent_clients_get_their_own_scores_from_one_server(monkeypatch):
+    """Four clients score the golden captions at once, two of them in reversed order."""
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    shared = Shared()
-    monkeypatch.setenv(shared_meteor.ADDRESS, shared.address)
-    folder = Path(shared.address).parent
+    meteor_server = MeteorServer()
+    monkeypatch.setenv(shared_meteor.ADDRESS, meteor_server.address)
+    folder = Path(meteor_server.address).parent
     assert os.stat(folder).st_mode & 0o777 == 0o700
 
-    def ask(step: int) -> list[np.ndarray]:
+    def score_captions(step: int) -> list[np.ndarray]:
         captions, human = zip(*golden["captions"][::step], strict=True)
         with LanguageScorer(["METEOR"]) as scorer:
             assert isinstance(shared_meteor.connect_meteor(1), shared_meteor.SharedMeteor)
             return [scorer.score(captions, human).per_caption["METEOR"][::step] for _ in range(5)]
 
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(ask, [1, -1, 1, -1]):
+        for found in pool.map(score_captions, [1, -1, 1, -1]):
             np.testing.assert_allclose(found, [golden["per_caption"]["METEOR"]] * 5, rtol=1e-12)
-    meteor = shared.meteor()
-    assert [child.pid for child in psutil.Process(shared.server.pid).children()] == [meteor.pid]
-    shared.server.stdin.close()
-    assert ended(meteor)
-    shared.server.wait(600)
+    meteor = meteor_server.find_meteor()
+    assert [child.pid for child in psutil.Process(meteor_server.server.pid).children()] == [meteor.pid]
+    meteor_server.server.stdin.close()
+    assert has_ended(meteor)
+    meteor_server.server.wait(600)
     assert not folder.exists()
-    shared.end()
+    meteor_server.end()
 
 
-def test_a_disconnected_or_late_client_does_not_affect_others(shared):
+def test_a_disconnected_or_late_client_does_not_affect_others(meteor_server):
     gone = shared_meteor.connect_meteor(100)
-    gone._server.send((100, SAID, HUMAN))
+    gone._server.send((100, CAPTIONS, HUMAN))
     gone.close()
     late = shared_meteor.connect_meteor(0.001)
-    many = [[texts[0]] * 200_000 for texts in (SAID, HUMAN)]
-    for _ in range(2):  # and goes on failing at once
+    many = [[texts[0]] * 200_000 for texts in (CAPTIONS, HUMAN)]
+    for _ in range(2):  # the second call fails at once
         with pytest.raises(NotComputedError, match=r"^METEOR: no answer within 0\.001 s; the longest .* 2 words$"):
             late.score(*many)
     late.close()
     other = shared_meteor.connect_meteor(100)
     assert isinstance(other, shared_meteor.SharedMeteor)
-    assert other.score(SAID, HUMAN) == SCORES, "METEOR was ended for the one who was late"
-    meteor = shared.meteor()
+    assert other.score(CAPTIONS, HUMAN) == SCORES, "the timeout of one client ended the shared METEOR"
+    meteor = meteor_server.find_meteor()
     meteor.kill()
-    assert ended(meteor)
-    assert other.score(SAID, HUMAN) == SCORES
+    assert has_ended(meteor)
+    assert other.score(CAPTIONS, HUMAN) == SCORES
     assert other._fallback is None
     other.close()
 
 
-def test_clients_start_their_own_meteor_after_the_server_was_killed(shared):
+def test_clients_start_their_own_meteor_after_the_server_was_killed(meteor_server):
     before = shared_meteor.connect_meteor(100)
-    meteor = shared.meteor()
-    shared.server.kill()
-    assert before.score(SAID, HUMAN) == SCORES
+    meteor = meteor_server.find_meteor()
+    meteor_server.server.kill()
+    assert before.score(CAPTIONS, HUMAN) == SCORES
     before.close()
     after = shared_meteor.connect_meteor(100)
     assert isinstance(after, Meteor)
     after.close()
-    assert ended(meteor), "METEOR outlives the server that it answered"
+    assert has_ended(meteor), "METEOR still runs after the end of its server"
 
 
-def test_a_server_with_another_meteor_jar_is_not_used(shared, monkeypatch):
+def test_a_server_with_another_meteor_jar_is_not_used(meteor_server, monkeypatch):
     monkeypatch.setattr(shared_meteor, "sha256", lambda _: "another")
     client = shared_meteor.connect_meteor(100)
     assert isinstance(client, shared_meteor.SharedMeteor)
-    assert client.score(SAID, HUMAN) == SCORES
+    assert client.score(CAPTIONS, HUMAN) == SCORES
     assert isinstance(client._fallback, Meteor)
     client.close()
 
@@ -170,40 +170,40 @@ def test_a_server_with_another_meteor_jar_is_not_used(shared, monkeypatch):
 @pytest.mark.parametrize(
     "by", [signal.SIGKILL, *(pytest.param(by, marks=pytest.mark.slow) for by in (signal.SIGINT, signal.SIGTERM))]
 )
-def test_nothing_outlives_the_process_that_shares(stand_in, by):
+def test_server_and_meteor_end_with_their_owner(fake_java, by):
     code = (
         "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.start_server(os.environ);"
-        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # a shell's background jobs inherit it ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # background jobs of a shell ignore SIGINT
         "client = s.connect_meteor(9);"
         "print(os.environ[s.ADDRESS], server.pid, s.start_server(os.environ), flush=True);"
         "time.sleep(600)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
     address, pid, second = owner.stdout.readline().split()
-    assert second == "None", "one server is enough"
+    assert second == "None", "a second server was started"
     server = psutil.Process(int(pid))
     meteor = wait_for_child(server.pid, "meteor-1.5.jar")
     owner.send_signal(by)
     owner.wait()
     owner.stdout.close()
-    assert ended(server)
-    assert ended(meteor)
+    assert has_ended(server)
+    assert has_ended(meteor)
     assert not Path(address).parent.exists()
 
 
-def test_a_server_has_its_own_session_and_ended_processes_are_closed():
-    """Ctrl-C in a terminal reaches the cells first, which go on needing METEOR until they have ended."""
-    shared = Shared()
+def test_a_server_has_its_own_session_and_a_closed_meteor_has_closed_pipes():
+    """Ctrl-C in a terminal interrupts the cells, which need METEOR until they end."""
+    meteor_server = MeteorServer()
     try:
-        assert os.getsid(shared.server.pid) == shared.server.pid != os.getsid(0)
+        assert os.getsid(meteor_server.server.pid) == meteor_server.server.pid != os.getsid(0)
     finally:
-        shared.end()
+        meteor_server.end()
     meteor = Meteor(20.0)
     meteor.close()
     assert [pipe.closed for pipe in (meteor._stdin, meteor._stdout, meteor._errors)] == [True, True, True]
 
 
-def test_a_folder_whose_path_is_too_long_for_a_socket_costs_only_the_sharing(tmp_path, monkeypatch, capfd):
+def test_a_folder_whose_path_is_too_long_for_a_socket_disables_only_sharing(tmp_path, monkeypatch, capfd):
     folder = tmp_path / ("x" * 110)
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -220,7 +220,7 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_costs_only_the_sharing(tmp
 def test_the_end_of_a_server_ends_its_meteor():
     ended = []
     server = shared_meteor._Server()
-    server.close()  # none was started
+    server.close()  # no METEOR was started
     server._meteor = SimpleNamespace(close=lambda: ended.append(True))
     server.close()
     assert ended == [True]

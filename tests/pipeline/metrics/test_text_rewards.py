@@ -22,60 +22,60 @@ def decode(tokens) -> str:
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[list[str]]:
-    """Return the requests to METEOR, and a METEOR that scores a text by its length."""
-    seen: list[list[str]] = []
+def meteor_requests(monkeypatch) -> list[list[str]]:
+    """Replace METEOR by a score of the text's length; return the list of requests to it."""
+    requests: list[list[str]] = []
 
-    class Lengths:
+    class LengthScore:
         def score(self, captions, human):
             assert [list(texts) for texts in human] == [HUMAN["cat" in text or not text] for text in captions]
-            seen.append(list(captions))
+            requests.append(list(captions))
             return 0.0, [len(text) / 10 for text in captions]
 
         def close(self):
-            seen.append(["closed"])
+            requests.append(["closed"])
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: Lengths())
-    return seen
+    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: LengthScore())
+    return requests
 
 
-def test_each_different_caption_is_scored_once(asked):
+def test_each_different_caption_is_scored_once(meteor_requests):
     scorer = TextScorer(decode, HUMAN.__getitem__)
     found = scorer.score(METEOR, TOKENS, IMAGES)
     torch.testing.assert_close(found, torch.tensor([1.0, 0.5, 1.0, 0.0]).double())
-    assert asked == [["a dog runs", "a cat", ""]]
+    assert meteor_requests == [["a dog runs", "a cat", ""]]
     torch.testing.assert_close(scorer.score(METEOR, TOKENS[:2], IMAGES[:2]), found[:2])
-    assert len(asked) == 1
+    assert len(meteor_requests) == 1
 
 
-def test_the_cache_of_scores_is_bounded(asked, monkeypatch):
+def test_the_cache_of_scores_is_bounded(meteor_requests, monkeypatch):
     monkeypatch.setattr(text_rewards, "CACHED_CAPTIONS", 2)
     scorer = TextScorer(decode, HUMAN.__getitem__)
     for _ in range(2):
         scorer.score(METEOR, TOKENS, IMAGES)
-    assert len(asked) == 2
+    assert len(meteor_requests) == 2
 
 
 def test_equal_captions_of_two_images_have_their_own_scores(monkeypatch):
-    class Matches:
+    class ExactMatchScore:
         def score(self, captions, human):
             return 0.0, [float(text in texts) for text, texts in zip(captions, human, strict=True)]
 
         def close(self):
             pass
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: Matches())
+    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: ExactMatchScore())
     scorer = TextScorer(decode, HUMAN.__getitem__)
     assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([0, 1])).tolist() == [1.0, 0.0]
     assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([1, 0])).tolist() == [0.0, 1.0]
 
 
-def test_the_process_ends_with_its_owner(asked):
+def test_the_process_ends_with_its_owner(meteor_requests):
     scorer = TextScorer(decode, HUMAN.__getitem__)
     scorer.score(METEOR, TOKENS, IMAGES)
     del scorer
     gc.collect()
-    assert asked[-1] == ["closed"]
+    assert meteor_requests[-1] == ["closed"]
 
 
 @pytest.mark.slow
@@ -88,15 +88,15 @@ def test_meteor_is_that_of_the_evaluation():
     assert found[0] > found[1] > found[3]
 
 
-def test_a_metric_that_cannot_run_is_reported_in_one_line(asked, monkeypatch):
+def test_a_metric_that_cannot_run_is_reported_in_one_line(meteor_requests, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar in pycocoevalcap; fetch with: python"):
         check_text_metric(BY_NAME["SPICE"])
     check_text_metric(METEOR)
 
-    def failing(timeout):
+    def raise_error(timeout):
         raise java.NotComputedError("no Java runs")
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", failing)
+    monkeypatch.setattr(shared_meteor, "connect_meteor", raise_error)
     with pytest.raises(UserError, match="reward METEOR: no Java runs"):
         TextScorer(decode, HUMAN.__getitem__).score(METEOR, TOKENS, IMAGES)

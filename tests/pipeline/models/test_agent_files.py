@@ -96,7 +96,7 @@ def test_complete_weights_of_another_training_are_named(toy, tmp_path):
         load_agent(tmp_path / "a/weights.safetensors", "listener")
     with pytest.raises(UserError, match="holds no speaker, only listener"):
         load_agent(tmp_path / "b/weights.safetensors", "speaker")
-    (tmp_path / "moved/history.jsonl").unlink()  # weights alone may be handed on
+    (tmp_path / "moved/history.jsonl").unlink()  # weights without their history can be loaded
     assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10
 
 

@@ -18,7 +18,7 @@ def test_an_architecture_lists_all_sizes_that_its_constructor_takes(name):
     assert {SIZES[key].argument for key in ARCHITECTURES[name].sizes} == own
 
 
-def test_settings_know_the_architectures_without_torch():
+def test_the_schema_imports_no_torch():
     program = "import sys; import pipeline.config.schema; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

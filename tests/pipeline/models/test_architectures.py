@@ -1,4 +1,4 @@
-"""The parameters of speakers and listeners: their shapes, initial values and default sizes."""
+"""The parameters of speakers and listeners: shapes, initial values and default sizes."""
 
 import pytest
 import torch
@@ -11,11 +11,12 @@ from pipeline.models.unroll import teacher_force
 V, R, E, H, A, T = 400, 7, 6, 8, 5, 6
 
 
-def shapes(model) -> dict[str, tuple[int, ...]]:
+def get_shapes(model) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def layer(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
+def describe_linear(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a linear layer's parameters."""
     return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
 
 
@@ -31,28 +32,28 @@ def test_an_image_without_regions_gives_finite_gradients(toy, decoder):
 
 def test_att2in_has_five_gates_of_which_two_use_regions_and_an_attention_without_a_bias():
     speaker = Att2in(V, R, words=E, hidden=H, attention=A, dropout=0.5, max_words=T)
-    assert shapes(speaker) == {
+    assert get_shapes(speaker) == {
         "word.weight": (V + 2, E),
-        **layer("region", H, R),
-        **layer("key", A, H),
-        **layer("query", A, H),
+        **describe_linear("region", H, R),
+        **describe_linear("key", A, H),
+        **describe_linear("query", A, H),
         "weight.weight": (1, A),
-        **layer("from_word", 5 * H, E),
-        **layer("from_state", 5 * H, H),
-        **layer("from_regions", 2 * H, H),
-        **layer("logit", V + 1, H),
+        **describe_linear("from_word", 5 * H, E),
+        **describe_linear("from_state", 5 * H, H),
+        **describe_linear("from_regions", 2 * H, H),
+        **describe_linear("logit", V + 1, H),
     }
 
 
 @pytest.mark.parametrize(("encoder", "parts"), [("gru", 1), ("bag", 1), ("pair", 2)])
 def test_a_listener_has_word_vectors_and_image_vectors_for_each_of_its_encoders(encoder, parts):
-    expected = {**layer("image", parts * H, 4), "word.weight": (V + 2, parts * E)}
+    expected = {**describe_linear("image", parts * H, 4), "word.weight": (V + 2, parts * E)}
     if encoder != "bag":
         expected |= {"gru.weight_ih_l0": (3 * H, E), "gru.weight_hh_l0": (3 * H, H)}
         expected |= {"gru.bias_ih_l0": (3 * H,), "gru.bias_hh_l0": (3 * H,)}
     if encoder != "gru":
-        expected |= layer("bag", H, E)
-    assert shapes(Listener(V, 4, words=E, hidden=H, encoder=encoder)) == expected
+        expected |= describe_linear("bag", H, E)
+    assert get_shapes(Listener(V, 4, words=E, hidden=H, encoder=encoder)) == expected
 
 
 def test_a_listener_is_initialised_as_vse():

@@ -1,4 +1,4 @@
-"""A judge that was trained elsewhere: imported by the real stage, with a text encoder."""
+"""A pretrained CLIP with its text encoder, as a judge and as a retriever."""
 
 from types import SimpleNamespace
 
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A section of params.yaml with a small CLIP of drawn weights, and its image tower's features of three images."""
+    """Return settings of a small random CLIP, its features of three images, its network and its image vectors."""
     declare_operators()
     import open_clip
 
@@ -95,14 +95,14 @@ def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monke
     )
     tokens = torch.tensor([[1, 3, 0], [1, 2, 3], [1, 3, 0]])
     message = Message(tokens, caption_mask(tokens), torch.arange(3), samples=1)
-    asked = []
-    hear = encoder.encode_text
-    monkeypatch.setattr(encoder, "encode_text", lambda texts: asked.append(texts) or hear(texts))
+    encoded = []
+    encode_text = encoder.encode_text
+    monkeypatch.setattr(encoder, "encode_text", lambda texts: encoded.append(texts) or encode_text(texts))
     found = retriever.encode_text(message)
-    torch.testing.assert_close(found, hear(["a ball", "a red ball", "a ball"]))
+    torch.testing.assert_close(found, encode_text(["a ball", "a red ball", "a ball"]))
     assert torch.equal(found[0], found[2])
     assert retriever.encode_text(message.detach()) is found
-    assert asked == [["a ball", "a red ball"]]
+    assert encoded == [["a ball", "a red ball"]]
     assert not found.requires_grad
     assert not retriever.differentiable
 
@@ -112,34 +112,35 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_reported_in_one_line(c
     assert encoder.lengths(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
     words = ("", "a", "ball")
 
-    def prepared(length: int) -> SimpleNamespace:
+    def prepare_captions(length: int) -> SimpleNamespace:
         vocabulary = SimpleNamespace(decode=lambda row: " ".join(words[w] for w in row if w))
         tokens = torch.tensor([[1, 2] + [0] * (length - 2), [2] * length])
         return SimpleNamespace(folder="data/prepared", vocabulary=vocabulary, tokens=tokens)
 
-    _check_lengths(encoder, prepared(14))  # and two tokens that begin and end it
+    _check_lengths(encoder, prepare_captions(14))  # 14 words with BOS and EOS fill the context
     with pytest.raises(
         UserError, match=r"data/prepared: a caption has 17 tokens, and the text encoder takes 16: “ball"
     ):
-        _check_lengths(encoder, prepared(15))
+        _check_lengths(encoder, prepare_captions(15))
 
 
 def test_an_end_token_that_is_also_the_padding_counts_once(clip):
     """SigLIP's tokenizer ends and pads captions with the same token, and begins them with none."""
     encoder = load_pretrained_encoder(*clip[:2], CPU)
 
-    def tokens(captions: list[str], length: int) -> torch.Tensor:
+    def tokenize(captions: list[str], length: int) -> torch.Tensor:
         rows = [[2] * len(caption.split()[: length - 1]) for caption in captions]
         return torch.tensor([row + [1] * (length - len(row)) for row in rows])
 
-    encoder.__dict__["_tokens"] = tokens
+    encoder.__dict__["_tokens"] = tokenize
     texts = ["a red ball", "", " ".join(["ball"] * 15), " ".join(["ball"] * 16), " ".join(["ball"] * 100)]
     assert encoder.lengths(texts).tolist() == [4, 1, 16, 17, 32]
 
 
 def test_the_longest_captions_by_characters_are_checked_among_many(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
-    assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]  # twice what is read whole: no more is needed
+    # tokens are counted up to twice the context length
+    assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]
     texts = [f"w{n}" for n in range(1500)] + [" ".join(["ball"] * 20)]
     vocabulary = SimpleNamespace(decode=lambda row: texts[row[0]])
     prepared = SimpleNamespace(

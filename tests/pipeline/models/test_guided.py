@@ -17,7 +17,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def speaker(toy):
-    """A speaker with a random null image and large logits, so that guidance changes captions."""
+    """Return a speaker with a random null image and large logits, so that guidance changes captions."""
     made = toy.agents(dropout=0.3).speaker.eval()
     made.add_null_image()
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
     assert torch.equal(found.tokens, expected.tokens)
     if channel.requires_grad:
         assert torch.equal(found.log_probs, expected.log_probs)
-    # the speaker's own fast form multiplies fewer rows at once, which rounds differently
+    # the speaker's fast form multiplies fewer rows at once, which rounds differently
     torch.testing.assert_close(
         teacher_force(GuidedDecoder(speaker, 1.0), batch).log_probs, teacher_force(speaker, batch).log_probs
     )
@@ -49,9 +49,9 @@ def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_gamma_0_is_the_speaker_of_the_null_image(speaker, batch, channel):
-    unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     expected, found = (
-        generate(speaker, unseen, channel, rng()),
+        generate(speaker, without_regions, channel, rng()),
         generate(GuidedDecoder(speaker, 0.0), batch, channel, rng()),
     )
     assert torch.equal(found.tokens, expected.tokens)
@@ -67,34 +67,34 @@ def test_an_image_without_regions_has_the_null_image_as_its_region(speaker, batc
     other = replace(batch, regions=batch.regions.clone())
     other.regions[2] = 7.0
     assert torch.equal(teacher_force(speaker, other).log_probs, before)
-    assert not torch.equal(teacher_force(speaker, toy_seen(batch)).log_probs[2], before[2])
+    assert not torch.equal(teacher_force(speaker, unmask_regions(batch)).log_probs[2], before[2])
     with torch.no_grad():
         speaker.null += 1
     changed = (teacher_force(speaker, batch).log_probs != before).any(1)
     assert changed.tolist() == [image == 2 for image in range(len(batch))]
 
 
-def toy_seen(batch):
+def unmask_regions(batch):
     return replace(batch, region_mask=torch.ones_like(batch.region_mask))
 
 
 def test_guidance_raises_the_probability_of_image_specific_tokens(speaker, batch):
     """Log-probabilities of a guided first word are γ times the image's, minus γ − 1 times those of no image."""
-    unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     logits = {}
-    for name, seen in (("image", batch), ("nothing", unseen)):
+    for name, inputs in (("image", batch), ("nothing", without_regions)):
         words = torch.arange(1, speaker.vocabulary + 1)
         logits[name] = torch.stack(
-            [teacher_force(speaker, _saying(seen, int(word))).log_probs[:, 0] for word in words], 1
+            [teacher_force(speaker, _set_first_word(inputs, int(word))).log_probs[:, 0] for word in words], 1
         )
     guided = GuidedDecoder(speaker, 2.5)
-    found = torch.stack([teacher_force(guided, _saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
+    found = torch.stack([teacher_force(guided, _set_first_word(batch, int(w))).log_probs[:, 0] for w in words], 1)
     expected = 2.5 * logits["image"] - 1.5 * logits["nothing"]
-    apart = found - expected  # the normaliser, one per image
-    torch.testing.assert_close(apart, apart[:, :1].expand_as(apart), atol=1e-4, rtol=1e-4)
+    log_normaliser = found - expected  # one value per image
+    torch.testing.assert_close(log_normaliser, log_normaliser[:, :1].expand_as(log_normaliser), atol=1e-4, rtol=1e-4)
 
 
-def _saying(batch, word):
+def _set_first_word(batch, word):
     captions = torch.zeros_like(batch.captions)
     captions[:, 0] = word
     return replace(batch, captions=captions)

@@ -1,4 +1,4 @@
-"""Captioners of transformers generate through the unroll as their own code does, and train the right weights."""
+"""Captioners of transformers generate the tokens of their own `generate`, and train only the chosen weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from plain import plain_unroll
 from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, PAD, REGIONS, SIZES, TOWER, write_captioner
-from tiny_pretrained import TRAINED, change, write_pretrained
+from tiny_pretrained import TRAINED, change_json, write_pretrained
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -44,7 +44,7 @@ LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
 class SmallCaptioner:
-    """A captioner in a folder, with its tokens and a batch of its tower's features."""
+    """A small captioner in a folder, with its vocabulary and a batch of its image tower's features."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder, self.lead = kind, str(folder), []
@@ -52,12 +52,12 @@ class SmallCaptioner:
             self.whole = write_captioner(kind, folder)
             self.inputs = {"pixel_values": torch.randn(4, 3, IMAGE, IMAGE, generator=rng())}
             with torch.no_grad():
-                seen = self.whole.get_submodule(TOWERS[self.whole.config.model_type])(**self.inputs)
-            regions = seen.last_hidden_state
+                outputs = self.whole.get_submodule(TOWERS[self.whole.config.model_type])(**self.inputs)
+            regions = outputs.last_hidden_state
             assert regions.shape[1] == REGIONS
             self.begin, self.end = BLIP_BEGIN if kind == "blip" else BEGIN, END
         else:
-            regions = self.see(write_pretrained(kind, folder))
+            regions = self.compute_regions(write_pretrained(kind, folder))
         self.tokens = TokenizerVocabulary.fetch(self.folder, folder / "tokens", [], 1000)
         captions = torch.tensor([[1, 4, 5, 0, 0, 0], [2, 3, 4, 5, 6, 7], [1, 0, 0, 0, 0, 0], [15, 14, 13, 12, 0, 0]])
         mask = torch.ones(regions.shape[:2], dtype=torch.bool)
@@ -65,7 +65,7 @@ class SmallCaptioner:
         # the model's ids of the project's tokens
         self.numbers = torch.tensor([self.end, *self.tokens.numbers, self.begin])
 
-    def see(self, folder):
+    def compute_regions(self, folder):
         """Load a captioner with a prompt; return its features of four photos, and keep the library's own inputs."""
         hub = import_transformers()
         self.whole = getattr(hub, CAPTIONERS[self.kind.removesuffix("-t5")]).from_pretrained(folder).eval()
@@ -76,28 +76,30 @@ class SmallCaptioner:
             self.inputs["input_ids"] = torch.tensor([[3, 3, 3, 1]] * 4)  # three queries, BOS
             self.inputs["attention_mask"] = torch.ones(4, 4, dtype=torch.int64)
         elif self.kind == "florence2":
-            change(folder / "generation_config.json", forced_bos_token_id=1)  # as in the published models
+            change_json(folder / "generation_config.json", forced_bos_token_id=1)  # as in the published models
             self.whole.generation_config.forced_bos_token_id = 1
             self.inputs = processor(images=photos, text=["<CAPTION>"] * 4, return_tensors="pt")
         else:
             content = [{"type": "image"}, {"type": "text", "text": CHAT_PROMPT}]
-            asked = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+            chat_prompt = processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True
+            )
             given, options = [[photo] for photo in photos], {"do_image_splitting": False}
             if self.kind in PATCHED:
                 given, options = [photo.resize((SQUARE, SQUARE), Image.Resampling.BICUBIC) for photo in photos], {}
-            self.inputs = processor(images=given, text=[asked] * 4, return_tensors="pt", **options)
+            self.inputs = processor(images=given, text=[chat_prompt] * 4, return_tensors="pt", **options)
         self.end = 2
         self.lead, self.begin = ([2], 1) if self.kind == "florence2" else ([], int(self.inputs["input_ids"][0, -1]))
         self.begin = 0 if self.kind == "blip-2-t5" else self.begin
         network = open_network(NetworkSettings(f"hub/{folder}"))
         return network([network.prepare(photo) for photo in photos]).regions.clone()
 
-    def own_logits(self, before):
+    def compute_logits(self, before):
         """Return the logits (4, T, V) after the tokens `before` (4, T) by the model's own forward pass."""
         count, inputs = before.shape[1], dict(self.inputs)
         if self.kind not in (*KINDS, "florence2", "blip-2-t5"):
             prompt = inputs["input_ids"]
-            inputs["input_ids"] = torch.cat([prompt, before[:, 1:]], 1)  # the prompt has the token that begins
+            inputs["input_ids"] = torch.cat([prompt, before[:, 1:]], 1)  # the prompt has the first of these tokens
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
             if self.kind in PATCHED:
                 inputs["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, count - 1))
@@ -107,14 +109,14 @@ class SmallCaptioner:
         lead = torch.tensor([self.lead] * 4, dtype=torch.int64)
         return self.whole(**inputs, **{named: torch.cat([lead, before], 1)}).logits[:, -count:]
 
-    def generated(self, **options):
+    def generate_tokens(self, **options):
         """Return the new tokens of each row by the model's own `generate`."""
         made = self.whole.generate(**self.inputs, **options)
         prompt = self.inputs.get("input_ids")
         decodes = self.kind in (*KINDS, "florence2", "blip-2-t5")
         return made[:, len(self.lead) + 1 if decodes else prompt.shape[1] :]
 
-    def speaker(self, dropout=0.0, lora=None):
+    def load_speaker(self, dropout=0.0, lora=None):
         torch.manual_seed(1)
         return HubDecoder.from_hub(self.folder, self.tokens.numbers, STEPS, dropout, lora).eval()
 
@@ -155,7 +157,7 @@ def captioner(request, tmp_path_factory):
 @pytest.fixture
 def lora(captioner):
     """Return a speaker with LoRA whose product of matrices is not 0."""
-    speaker = captioner.speaker(lora=LORA)
+    speaker = captioner.load_speaker(lora=LORA)
     with torch.no_grad():
         for name, parameter in speaker.named_parameters():
             if "lora_B" in name:
@@ -163,7 +165,7 @@ def lora(captioner):
     return speaker
 
 
-def hidden_of(speaker, batch):
+def compute_hidden(speaker, batch):
     hidden, places = speaker.teacher_force(
         batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
     )
@@ -171,27 +173,27 @@ def hidden_of(speaker, batch):
 
 
 def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
-    speaker, tokens = captioner.speaker(), captioner.batch.captions
+    speaker, tokens = captioner.load_speaker(), captioner.batch.captions
     before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
     with torch.no_grad():
-        expected = captioner.own_logits(captioner.numbers[before])
-        hidden, places = hidden_of(speaker, captioner.batch)
+        expected = captioner.compute_logits(captioner.numbers[before])
+        hidden, places = compute_hidden(speaker, captioner.batch)
         found = speaker.logits(hidden)
     torch.testing.assert_close(found, expected[..., captioner.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
     assert len(places) == 4 + 6 + 2 + 5
-    assert found.std(0).mean() > 0.01  # it depends on images and words
+    assert found.std(0).mean() > 0.01  # logits depend on images and words
 
 
 def test_step_by_step_logits_equal_those_of_teacher_forcing(captioner):
-    speaker, batch = captioner.speaker(), captioner.batch
-    hidden, places = hidden_of(speaker, batch)
+    speaker, batch = captioner.load_speaker(), captioner.batch
+    hidden, places = compute_hidden(speaker, batch)
     state, steps = (
         speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
         [],
     )
     before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
     for words in before.unbind(1):
-        again, _ = speaker.step(speaker.word(words), state)  # a state stays as it is
+        again, _ = speaker.step(speaker.word(words), state)  # a step does not change its state
         found, state = speaker.step(speaker.word(words), state)
         assert torch.equal(again, found)
         steps.append(found)
@@ -199,12 +201,12 @@ def test_step_by_step_logits_equal_those_of_teacher_forcing(captioner):
 
 
 def test_greedy_captions_are_those_of_generate(captioner):
-    vocabulary = captioner.own_logits(captioner.numbers[captioner.batch.captions]).shape[2]
+    vocabulary = captioner.compute_logits(captioner.numbers[captioner.batch.captions]).shape[2]
     never = set(range(vocabulary)) - set(captioner.numbers[:-1].tolist())
-    never -= {captioner.begin} if captioner.lead else set()  # it is forced after the lead
+    never -= {captioner.begin} if captioner.lead else set()  # this token is forced after the lead
     options = {"do_sample": False, "max_new_tokens": STEPS + len(captioner.lead), "suppress_tokens": sorted(never)}
-    generated = captioner.generated(**options)
-    tokens = generate(captioner.speaker(), captioner.batch, Greedy(), rng()).tokens
+    generated = captioner.generate_tokens(**options)
+    tokens = generate(captioner.load_speaker(), captioner.batch, Greedy(), rng()).tokens
     for ours, theirs in zip(tokens.tolist(), generated.tolist(), strict=True):
         ours = ours[: ours.index(0)] if 0 in ours else ours
         theirs = theirs[: theirs.index(captioner.end)] if captioner.end in theirs else theirs
@@ -212,7 +214,7 @@ def test_greedy_captions_are_those_of_generate(captioner):
     assert len({tuple(row) for row in tokens.tolist()}) > 1 or captioner.kind == "florence2"
 
 
-def channels():
+def make_channels():
     return {
         "st": StraightThrough(3),
         "psst": PartialSampling(StraightThrough(3), 0.5, "token"),
@@ -221,15 +223,15 @@ def channels():
     }
 
 
-@pytest.mark.parametrize("name", channels())
+@pytest.mark.parametrize("name", make_channels())
 def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
-    speaker, batch = captioner.speaker(dropout=0.2).double().train(), captioner.batch
+    speaker, batch = captioner.load_speaker(dropout=0.2).double().train(), captioner.batch
     batch = replace(batch, regions=batch.regions.double())
     with torch.no_grad():
         speaker.logit.bias[0] += 2  # some captions end early
     twin = deepcopy(speaker)
-    message = generate(speaker, batch, channels()[name], rng())
-    tokens, log_probs, _, captions = plain_unroll(twin, batch, channels()[name], rng())
+    message = generate(speaker, batch, make_channels()[name], rng())
+    tokens, log_probs, _, captions = plain_unroll(twin, batch, make_channels()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
     found, expected = (
@@ -246,26 +248,26 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
         if theirs.grad is not None and theirs.grad.abs().max() > 1e-12:
             reached += 1
             torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-10, rtol=1e-7, msg=lambda text, n=path: n + text)
-    assert reached > (30 if captioner.kind in KINDS else 10)  # these have one layer
+    assert reached > (30 if captioner.kind in KINDS else 10)  # the other kinds have one layer
     assert speaker.word.weight.grad.abs().max() > 0
     assert speaker.logit.weight.grad.abs().max() > 0
 
 
 @pytest.mark.parametrize("channel", [Beam(3), Beam(4, samples=2)])
 def test_beams_are_those_of_the_plain_unroll(captioner, channel):
-    speaker = captioner.speaker()
+    speaker = captioner.load_speaker()
     ours, theirs = (way(speaker, captioner.batch, channel, rng()) for way in (generate, plain.plain_generate))
     assert torch.equal(ours.tokens, theirs.tokens)
 
 
 def test_teacher_forcing_equals_the_plain_form(captioner):
-    speaker = captioner.speaker()
+    speaker = captioner.load_speaker()
     found, expected = teacher_force(speaker, captioner.batch), plain.plain_teacher_force(speaker, captioner.batch)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-5, rtol=1e-4)
 
 
 def test_only_lora_weights_have_a_gradient(captioner, lora):
-    before = captioner.speaker()
+    before = captioner.load_speaker()
     lora.train().requires_grad_(True)  # as in a step that trains the speaker
     message = generate(lora, captioner.batch, StraightThrough(2), rng())
     (message.distributions(lora.vocabulary) * torch.randn(lora.vocabulary + 1, generator=rng())).sum().backward()
@@ -275,25 +277,26 @@ def test_only_lora_weights_have_a_gradient(captioner, lora):
     assert {name for name, p in lora.named_parameters() if p.requires_grad} >= learning
     lora.requires_grad_(False)
     assert not any(p.requires_grad for p in lora.parameters())
-    fresh = captioner.speaker(lora=LORA)  # its product is 0 at first
-    torch.testing.assert_close(hidden_of(fresh, captioner.batch)[0], hidden_of(before, captioner.batch)[0])
-    assert (hidden_of(lora.eval(), captioner.batch)[0] - hidden_of(before, captioner.batch)[0]).abs().max() > 1e-3
+    fresh = captioner.load_speaker(lora=LORA)  # the initial product of its matrices is 0
+    torch.testing.assert_close(compute_hidden(fresh, captioner.batch)[0], compute_hidden(before, captioner.batch)[0])
+    difference = compute_hidden(lora.eval(), captioner.batch)[0] - compute_hidden(before, captioner.batch)[0]
+    assert difference.abs().max() > 1e-3
 
 
 def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(captioner):
     name = {"gpt2": "c_attn", "blip-2-t5": "q"}.get(captioner.kind, "query" if captioner.kind in KINDS else "q_proj")
-    speaker = captioner.speaker(lora={**LORA, "targets": (name,)})
+    speaker = captioner.load_speaker(lora={**LORA, "targets": (name,)})
     layers = {path.rpartition(".lora_A")[0] for path, _ in speaker.named_parameters() if ".lora_A" in path}
     assert layers
     assert all(path.endswith(name) for path in layers)
     with pytest.raises(UserError, match=r"pretrain.speaker.lora.targets: .*nowhere") as caught:
-        captioner.speaker(lora={**LORA, "targets": ("nowhere",)})
+        captioner.load_speaker(lora={**LORA, "targets": ("nowhere",)})
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [None, LORA], ids=["full", "lora"])
 def test_a_saved_captioner_generates_the_same_captions(captioner, lora, given, tmp_path):
-    speaker = captioner.speaker() if given is None else lora
+    speaker = captioner.load_speaker() if given is None else lora
     speaker.add_null_image()
     with torch.no_grad():
         speaker.null.normal_(generator=rng())
@@ -315,20 +318,20 @@ def test_the_null_image_is_one_learned_vector(captioner, lora):
     speaker.add_null_image()
     speaker.requires_grad_(True)
     nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    hidden, _ = hidden_of(speaker, nothing)
-    other, _ = hidden_of(speaker, replace(nothing, regions=batch.regions + 1))
+    hidden, _ = compute_hidden(speaker, nothing)
+    other, _ = compute_hidden(speaker, replace(nothing, regions=batch.regions + 1))
     assert torch.equal(hidden, other)
-    assert (hidden - hidden_of(speaker, batch)[0]).abs().max() > 1e-3
+    assert (hidden - compute_hidden(speaker, batch)[0]).abs().max() > 1e-3
     (hidden * torch.randn(hidden.shape, generator=rng())).sum().backward()
     assert speaker.null.grad.abs().max() > 0
 
 
 def test_the_models_own_dropout_is_off(captioner):
-    speaker = captioner.speaker(dropout=0.5).train()
+    speaker = captioner.load_speaker(dropout=0.5).train()
     torch.manual_seed(0)
-    first, _ = hidden_of(speaker, captioner.batch)
+    first, _ = compute_hidden(speaker, captioner.batch)
     torch.manual_seed(1)
-    assert torch.equal(hidden_of(speaker, captioner.batch)[0], first)
+    assert torch.equal(compute_hidden(speaker, captioner.batch)[0], first)
     assert 'dropout_prob": 0.1' not in json.dumps(speaker.arguments)
 
 
@@ -352,13 +355,13 @@ def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
 def test_special_tokens_that_are_no_ids_are_reported_in_one_line(tmp_path, kind, file, values, found):
     captioner = SmallCaptioner(kind, tmp_path)
     config = json.loads((tmp_path / file).read_text())
-    change(tmp_path / file, **({"text_config": config["text_config"] | values} if kind == "blip" else values))
+    change_json(tmp_path / file, **({"text_config": config["text_config"] | values} if kind == "blip" else values))
     with pytest.raises(UserError, match=rf"expected token ids in {file}.*: .*_token_id.*; got {found}; correct them$"):
-        captioner.speaker()
+        captioner.load_speaker()
     if kind == "gpt2":
-        change(tmp_path / file, eos_token_id=3, decoder_start_token_id=500, forced_bos_token_id=4)
+        change_json(tmp_path / file, eos_token_id=3, decoder_start_token_id=500, forced_bos_token_id=4)
         with pytest.raises(UserError, match="the prepared captions are not of its tokens"):
-            captioner.speaker()
+            captioner.load_speaker()
 
 
 def test_an_encoder_of_very_many_classes_is_saved_without_their_names(tmp_path):
@@ -366,8 +369,8 @@ def test_an_encoder_of_very_many_classes_is_saved_without_their_names(tmp_path):
     encoder = json.loads((tmp_path / "config.json").read_text())["encoder"]
     names = {"id2label": {str(i): f"class {i}" for i in range(10_001)}}
     names |= {"label2id": {name: int(i) for i, name in names["id2label"].items()}}
-    change(tmp_path / "config.json", encoder=encoder | names)
-    speaker = captioner.speaker()
+    change_json(tmp_path / "config.json", encoder=encoder | names)
+    speaker = captioner.load_speaker()
     save_agents(tmp_path / "weights.safetensors", {"speaker": speaker})
     assert load_agent(tmp_path / "weights.safetensors", "speaker").arguments == speaker.arguments
 

@@ -1,4 +1,4 @@
-"""CLIP and SigLIP of transformers as retrievers, against the library's own forward passes."""
+"""CLIP and SigLIP of transformers as retrievers equal the library's own forward passes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LONG = "the dog on the box on the ball on the dog"
 
 @pytest.fixture(scope="module", params=[name for name in MODELS if name != "siglip2"])
 def family(request, tmp_path_factory):
-    """A family's name, and the folder of a model of it."""
+    """Return a family's name, and the folder of one of its models."""
     folder = tmp_path_factory.mktemp("dual") / request.param
     write_judge(request.param, folder)
     return request.param, folder
 
 
-def photos() -> list[Image.Image]:
+def make_photos() -> list[Image.Image]:
     random = np.random.default_rng(0)
     sizes = ((40, 50), (32, 90), (64, 64))
     return [Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)) for size in sizes]
@@ -44,10 +44,10 @@ def test_both_towers_equal_the_librarys_own_forward(family, tmp_path):
     name, folder = family
     network = open_network(NetworkSettings(f"hub/{folder}"))
     assert isinstance(network, HubDualNetwork)
-    seen = network([network.prepare(photo) for photo in photos()])
+    outputs = network([network.prepare(photo) for photo in make_photos()])
     with FeatureWriter(tmp_path, 3, network.pooled_size, network.regions_shape) as store:
         store.manifest.update(network.description)
-        store.write(np.arange(3), seen.pooled.numpy(), seen.regions.numpy())
+        store.write(np.arange(3), outputs.pooled.numpy(), outputs.regions.numpy())
     settings = PretrainedJudgeSettings(features="clip", network=f"hub/{folder}", weights="hub")
     encoder = load_pretrained_encoder(settings, FeatureStore(tmp_path), CPU)
     save_agents(tmp_path / "weights.safetensors", {"listener": encoder})
@@ -61,15 +61,15 @@ def test_both_towers_equal_the_librarys_own_forward(family, tmp_path):
     )
     texts = [*TEXTS, LONG]
     inputs = processor(
-        text=texts, images=photos(), padding="max_length", truncation=True, max_length=LONGEST, return_tensors="pt"
+        text=texts, images=make_photos(), padding="max_length", truncation=True, max_length=LONGEST, return_tensors="pt"
     )
     with torch.inference_mode():
         expected, tower = whole(**inputs), whole.vision_model(inputs["pixel_values"])
         close = {"atol": 1e-5, "rtol": 0.0}
         torch.testing.assert_close(written.encode_text(texts), expected.text_embeds, **close)
         torch.testing.assert_close(written.encode_text(texts[:1]), expected.text_embeds[:1], **close)
-        torch.testing.assert_close(written.encode_image(seen.pooled), expected.image_embeds, **close)
-    torch.testing.assert_close(seen.regions, tower.last_hidden_state[:, -4:], **close)  # 32 pixels in patches of 16
+        torch.testing.assert_close(written.encode_image(outputs.pooled), expected.image_embeds, **close)
+    torch.testing.assert_close(outputs.regions, tower.last_hidden_state[:, -4:], **close)  # 32 pixels in patches of 16
     assert (written.encode_text(TEXTS)[0] - written.encode_text(TEXTS)[1]).abs().max() > 0.01
     counted = processor.tokenizer([LONG], truncation=False)["input_ids"][0]
     assert int(written.lengths([LONG])) == len(counted) > written.max_tokens == LONGEST
@@ -83,7 +83,7 @@ def test_a_model_that_does_not_fit_is_reported_in_one_line(tmp_path, monkeypatch
         open_network(NetworkSettings("hub/siglip2"))
     with pytest.raises(UserError, match=r"network hub/siglip takes weights: hub, options: {}, image_size, mean, std"):
         open_network(NetworkSettings("hub/siglip", 64))
-    encoder = HubDualEncoder.from_model("siglip", _whole("siglip"), "clip")
+    encoder = HubDualEncoder.from_model("siglip", _load_whole_model("siglip"), "clip")
     shutil.rmtree("siglip")
     with pytest.raises(UserError, match=r"^siglip: no AutoTokenizer in a folder of this name") as error:
         encoder.encode_text(TEXTS)
@@ -101,7 +101,7 @@ def test_a_processor_of_another_size_is_reported_in_one_line(tmp_path, name):
     assert "\n" not in str(error.value)
 
 
-def _whole(name: str):
+def _load_whole_model(name: str):
     from pipeline.runtime.hub_loading import load_dual_encoder
 
     return load_dual_encoder(name)

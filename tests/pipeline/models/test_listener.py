@@ -6,7 +6,7 @@ from pipeline.models.listener import Listener
 from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
 
 
-def message(rows: list[list[int]], distributions: torch.Tensor | None = None) -> Message:
+def make_message(rows: list[list[int]], distributions: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
     whole = (
         None
@@ -21,8 +21,8 @@ def test_tokens_and_one_hot_distributions_are_encoded_equally(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
     rows = [[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]]
-    words = message(rows)
-    rows_of_words = message(rows, F.one_hot(words.tokens, 6).float())
+    words = make_message(rows)
+    rows_of_words = make_message(rows, F.one_hot(words.tokens, 6).float())
     torch.testing.assert_close(listener.encode_text(words), listener.encode_text(rows_of_words))
 
 
@@ -30,13 +30,13 @@ def test_tokens_and_one_hot_distributions_are_encoded_equally(encoder):
 def test_padding_is_not_encoded_and_eos_is(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
-    short, padded = listener.encode_text(message([[1, 2, 0]])), listener.encode_text(message([[1, 2, 0, 0, 0, 0]]))
+    short, padded = (listener.encode_text(make_message([row])) for row in ([1, 2, 0], [1, 2, 0, 0, 0, 0]))
     torch.testing.assert_close(short, padded)
-    assert not torch.allclose(short, listener.encode_text(message([[1, 2]])), atol=1e-3)
+    assert not torch.allclose(short, listener.encode_text(make_message([[1, 2]])), atol=1e-3)
 
 
 def test_the_grus_first_input_is_bos():
-    """The last state of torch's own GRU cell, stepped over BOS and the words up to the EOS."""
+    """The text embedding is the last state of a torch GRU cell over BOS, the words and EOS."""
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6)
     cell = torch.nn.GRUCell(3, 6)
@@ -45,14 +45,14 @@ def test_the_grus_first_input_is_bos():
     state = torch.zeros(1, 6)
     for word in (6, 4, 2, 0):
         state = cell(listener.word.weight[word : word + 1], state)
-    torch.testing.assert_close(listener.encode_text(message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
+    torch.testing.assert_close(listener.encode_text(make_message([[4, 2, 0, 0]])), F.normalize(state, dim=-1))
 
 
 def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
     torch.manual_seed(0)
     pair, captions, images = (
         Listener(5, 4, words=3, hidden=6, encoder="pair"),
-        message([[4, 2, 0], [1, 0, 0]]),
+        make_message([[4, 2, 0], [1, 0, 0]]),
         torch.randn(7, 4),
     )
     state, cosines = pair.state_dict(), []
@@ -69,5 +69,5 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
 def test_embeddings_have_length_1():
     listener = Listener(5, 4, words=3, hidden=6)
     torch.testing.assert_close(listener.encode_image(torch.randn(7, 4)).norm(dim=-1), torch.ones(7))
-    torch.testing.assert_close(listener.encode_text(message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))
+    torch.testing.assert_close(listener.encode_text(make_message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))
     assert listener.encode_image(torch.randn(7, 4)).shape == (7, 6)

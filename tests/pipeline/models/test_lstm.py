@@ -1,4 +1,4 @@
-"""The speaker without attention: its equations, and the part of an image that it uses."""
+"""The LSTM speaker without attention: its equations, and its mean over regions."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def by_equations(speaker, batch, drop_words, drop_states):
+def compute_log_probs(speaker, batch, drop_words, drop_states):
     """Return log-probabilities (B, T) in float64 by the LSTM's equations, one image, token and gate at a time."""
     w = {name: value.detach().double().numpy() for name, value in speaker.state_dict().items()}
     found = np.zeros(batch.captions.shape)
     for image, caption in enumerate(batch.captions.tolist()):
-        there = batch.regions[image][batch.region_mask[image]].double().numpy()
-        h = there.mean(0) @ w["region.weight"].T + w["region.bias"]  # no activation
+        regions = batch.regions[image][batch.region_mask[image]].double().numpy()
+        h = regions.mean(0) @ w["region.weight"].T + w["region.bias"]  # no activation
         c, before = h, WORDS + 1
         for t, word in enumerate(caption):
             x = w["word.weight"][before] * drop_words[image, t].numpy()
@@ -49,8 +49,8 @@ def test_teacher_forcing_is_the_lstms_equations(toy, dropout):
     of_words = drop(torch.ones(len(batch), STEPS, 6, dtype=torch.float64))
     of_states = drop(torch.ones(size, 8, dtype=torch.float64), torch.arange(size), STEPS).view(len(batch), STEPS, 8)
     message = teacher_force(speaker, batch, torch.Generator().manual_seed(5))
-    torch.testing.assert_close(message.log_probs, by_equations(speaker, batch, of_words, of_states))
-    assert dropout == float((of_words == 0).any()) * dropout
+    torch.testing.assert_close(message.log_probs, compute_log_probs(speaker, batch, of_words, of_states))
+    assert bool((of_words == 0).any()) == (dropout > 0)
 
 
 def test_an_image_is_the_mean_of_the_regions_that_it_has(toy):

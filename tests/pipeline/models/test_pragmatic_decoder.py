@@ -1,4 +1,4 @@
-"""Pragmatic decoding against Bayes' rule by hand and by whole prefixes."""
+"""Pragmatic decoding equals Bayes' rule, by hand and over whole prefixes."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def speaker(toy, decoder):
-    """An untrained speaker of each architecture, with logits large enough to depend on the image."""
+    """Return an untrained speaker of each architecture, with logits large enough to depend on the image."""
     made = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         made.logit.weight *= 4
@@ -31,19 +31,19 @@ def speaker(toy, decoder):
 
 
 def shift_images(batch, by):
-    """Return the batch with each image replaced by the one `by` places further."""
+    """Return the batch with the images shifted by `by` rows."""
     rolled = {name: getattr(batch, name).roll(-by, 0) for name in ("images", "pooled", "regions", "region_mask")}
     return replace(batch, **rolled)
 
 
-def two_distractors(batch):
+def make_distractors(batch):
     exist = torch.ones(len(batch), 2, dtype=torch.bool)
     exist[3, 1] = False
     return DistractorBatches([shift_images(batch, 1), shift_images(batch, 2)], exist)
 
 
 def test_the_distribution_is_bayes_rule_by_hand():
-    """Two images, three words: S0 is (.5, .3, .2) and (.1, .6, .3); the prior of the distractor is half the image's."""
+    """S0 of three words is (.5, .3, .2) for the image and (.1, .6, .3) for the distractor, which has half its prior."""
     generated = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
     prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
     posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
@@ -57,22 +57,22 @@ def test_the_distribution_is_bayes_rule_by_hand():
 def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, channel):
     batch = toy.batch()
     expected = generate(speaker, batch, channel, rng()).tokens
-    nobody = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
-    missing = replace(two_distractors(batch), exist=torch.zeros(len(batch), 2, dtype=torch.bool))
-    for alpha, others in ((0.0, two_distractors(batch)), (ALPHA, nobody), (ALPHA, missing)):
+    no_distractors = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
+    missing = replace(make_distractors(batch), exist=torch.zeros(len(batch), 2, dtype=torch.bool))
+    for alpha, others in ((0.0, make_distractors(batch)), (ALPHA, no_distractors), (ALPHA, missing)):
         bound = PragmaticDecoder(speaker, alpha, lambda _, others=others: others)
         assert torch.equal(generate(bound, batch, channel, rng()).tokens, expected)
 
 
-def prefix_log_probs(speaker, batch, tokens, position):
+def compute_prefix_log_probs(speaker, batch, tokens, position):
     """Return log p of the tokens before `position` (B,) by each image."""
     log_probs = teacher_force(speaker, replace(batch, captions=tokens)).log_probs
     return log_probs[:, :position].sum(1)
 
 
 def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
-    batch, others = toy.batch(), two_distractors(toy.batch())
-    bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
+    batch, others = toy.batch(), make_distractors(toy.batch())
+    bound = PragmaticDecoder(speaker, ALPHA, make_distractors)
     tokens = generate(bound, batch, Greedy(), rng()).tokens
     differ = not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
     images = [batch, *others.batches]
@@ -85,8 +85,8 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
             candidate = tokens.clone()
             candidate[:, t] = word
             candidate[:, t + 1 :] = 0
-            whole = torch.stack([prefix_log_probs(speaker, each, candidate, t + 1) for each in images], 1)
-            before = torch.stack([prefix_log_probs(speaker, each, candidate, t) for each in images], 1)
+            whole = torch.stack([compute_prefix_log_probs(speaker, each, candidate, t + 1) for each in images], 1)
+            before = torch.stack([compute_prefix_log_probs(speaker, each, candidate, t) for each in images], 1)
             posterior = (prior + whole).log_softmax(1)[:, 0]
             scores.append((whole - before)[:, 0] + ALPHA * posterior)
         best = torch.stack(scores, 1)
@@ -97,7 +97,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
 
 def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, speaker):
     batch = toy.batch()
-    bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
+    bound = PragmaticDecoder(speaker, ALPHA, make_distractors)
     greedy = generate(bound, batch, Greedy(), rng()).tokens
     assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, greedy)
     wide = generate(bound, batch, Beam(12, samples=1), rng()).tokens
@@ -115,16 +115,16 @@ def test_distractors_are_the_nearest_other_images():
 
 def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, speaker):
     """The distractors of an image depend on its row alone, not on the other images of its batch."""
-    batch, read = toy.batch(), []
+    batch, loaded_rows = toy.batch(), []
 
-    class ByNumber:
+    class RowEncoder:
         device = torch.device("cpu")
 
         def encode_image(self, rows):
             return torch.stack([torch.cos(rows * 0.7), torch.sin(rows * 0.7)], 1)
 
-    def images(rows):
-        read.append(rows.tolist())
+    def load_images(rows):
+        loaded_rows.append(rows.tolist())
         picked = torch.from_numpy(rows)
         every = toy.batch()
         return replace(
@@ -133,30 +133,30 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
         )  # fmt: skip
 
     rows = torch.arange(8).numpy()
-    bound = PragmaticCaptions(ALPHA, 2, "speaker", ByNumber()).bind(
-        speaker.train(), rows, images, Vocabulary(tuple("abcdefghijkl"))
+    bound = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
+        speaker.train(), rows, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
     assert not speaker.training
     found = generate(bound, batch, Greedy(), rng()).tokens
-    nearest = nearest_images(ByNumber().encode_image(torch.arange(8)), 2)
-    assert read == nearest.T.tolist()
-    others = DistractorBatches([images(column.numpy()) for column in nearest.T], nearest >= 0)
+    nearest = nearest_images(RowEncoder().encode_image(torch.arange(8)), 2)
+    assert loaded_rows == nearest.T.tolist()
+    others = DistractorBatches([load_images(column.numpy()) for column in nearest.T], nearest >= 0)
     wanted = generate(PragmaticDecoder(speaker, ALPHA, lambda _: others), batch, Greedy(), rng()).tokens
     assert torch.equal(found, wanted)
-    some = generate(bound, images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
+    some = generate(bound, load_images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
     assert torch.equal(some, wanted[[6, 2, 5], : some.shape[1]])
-    split, read[:] = rows[[7, 2, 6, 1]], []  # a split's rows are not the numbers of its images
-    bound = PragmaticCaptions(ALPHA, 2, "speaker", ByNumber()).bind(
-        speaker, split, images, Vocabulary(tuple("abcdefghijkl"))
+    split, loaded_rows[:] = rows[[7, 2, 6, 1]], []  # the rows of a split differ from the positions of its images
+    bound = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
+        speaker, split, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
-    generate(bound, images(split), Greedy(), rng())
-    nearest = nearest_images(ByNumber().encode_image(torch.from_numpy(split)), 2)
-    assert read[1:] == torch.from_numpy(split)[nearest].T.tolist()
+    generate(bound, load_images(split), Greedy(), rng())
+    nearest = nearest_images(RowEncoder().encode_image(torch.from_numpy(split)), 2)
+    assert loaded_rows[1:] == torch.from_numpy(split)[nearest].T.tolist()
     few = [
-        PragmaticCaptions(ALPHA, count, "speaker", ByNumber()).bind(
-            speaker, rows[:2], images, Vocabulary(tuple("abcdefghijkl"))
+        PragmaticCaptions(ALPHA, count, "speaker", RowEncoder()).bind(
+            speaker, rows[:2], load_images, Vocabulary(tuple("abcdefghijkl"))
         )
         for count in (1, 3)
     ]  # two images have one distractor each; two more are missing
-    for_each = [generate(each, images(rows[:2]), Greedy(), rng()).tokens for each in few]
+    for_each = [generate(each, load_images(rows[:2]), Greedy(), rng()).tokens for each in few]
     assert torch.equal(*for_each)

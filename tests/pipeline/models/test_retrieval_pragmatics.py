@@ -1,4 +1,4 @@
-"""Pragmatic decoding by a retrieval listener against whole prefixes."""
+"""Pragmatic decoding by a retrieval listener equals its computation over whole prefixes."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def agents(toy):
-    """An untrained speaker and listener that depend on image and words."""
+    """Return an untrained speaker and listener that depend on image and words."""
     made = toy.agents()
     with torch.no_grad():
         made.speaker.logit.weight *= 4
@@ -39,7 +39,7 @@ def agents(toy):
     return made.speaker.eval(), made.listener.eval()
 
 
-def embeddings(listener, tokens):
+def embed_tokens(listener, tokens):
     mask = caption_mask(tokens)
     return listener.encode_text(Message(tokens, mask, torch.arange(len(tokens)), 1))
 
@@ -70,7 +70,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     nearest = nearest_images(vectors, 2)
     nearest[3, 1] = -1
     images = with_distractors(vectors, vectors, nearest)
-    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embeddings(listener, tokens))
+    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens))
     bound.candidates = candidates or speaker.vocabulary + 1
     tokens = generate(bound, batch, Greedy(), rng()).tokens
     for t in range(tokens.shape[1]):
@@ -80,7 +80,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
             prefix = torch.cat([tokens[:, :t], torch.full((len(tokens), 1), word)], 1)
             padded = torch.nn.functional.pad(prefix, (0, tokens.shape[1] - t - 1))
             generated.append(teacher_force(speaker, replace(batch, captions=padded)).log_probs[:, t])
-            cosines = torch.einsum("nd,nkd->nk", embeddings(listener, prefix), images) / TEMPERATURE
+            cosines = torch.einsum("nd,nkd->nk", embed_tokens(listener, prefix), images) / TEMPERATURE
             cosines[3, 2] = -torch.inf
             posterior.append(cosines.log_softmax(1)[:, 0])
         texts = torch.stack(generated, 1)
@@ -99,7 +99,7 @@ def test_rows_move_with_their_images_and_tokens(toy, agents):
     batch = toy.batch()
     vectors = listener.encode_image(batch.pooled)
     images = with_distractors(vectors, vectors, nearest_images(vectors, 2))
-    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embeddings(listener, tokens))
+    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens))
     drop = RolloutDropout(0.0, BatchRandom(batch, None))
     first = torch.full((len(batch),), speaker.vocabulary + 1)
     _, state = bound.step(bound.word(first), bound.begin(batch, bound.encode_image(batch), drop, 1))
@@ -122,7 +122,9 @@ def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
     with torch.no_grad():
         vectors = listener.encode_image(batch.pooled)
         images = with_distractors(vectors, vectors, nearest_images(vectors, 2))
-        wanted = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda said: embeddings(listener, said))
+        wanted = RetrievalPragmaticDecoder(
+            speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
+        )
     assert torch.equal(found, generate(wanted, batch, Beam(3), rng()).tokens)
     last = replace(
         batch, images=batch.images[5:], pooled=batch.pooled[5:], regions=batch.regions[5:],

@@ -1,4 +1,4 @@
-"""The transformer against torch's own layers, and its cache of keys and values."""
+"""The transformer equals torch's own layers, and its cache holds keys and values once per image."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAt
         theirs.out_proj.load_state_dict(out.state_dict())
 
 
-def torchs(layer: TransformerLayer, regions: bool) -> nn.Module:
+def make_torch_layer(layer: TransformerLayer, regions: bool) -> nn.Module:
     """Return torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
     made = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
@@ -39,8 +39,8 @@ def torchs(layer: TransformerLayer, regions: bool) -> nn.Module:
 def test_encoder_and_decoder_equal_torchs(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     assert isinstance(speaker, Transformer)
-    encoder = [torchs(layer, regions=False) for layer in speaker.encoder]
-    decoder = [torchs(layer, regions=True) for layer in speaker.decoder]
+    encoder = [make_torch_layer(layer, regions=False) for layer in speaker.encoder]
+    decoder = [make_torch_layer(layer, regions=True) for layer in speaker.decoder]
     x, absent = torch.relu(speaker.region(batch.regions)), ~batch.region_mask
     for layer in encoder:
         x = layer(x, src_key_padding_mask=absent)

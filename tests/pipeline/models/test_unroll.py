@@ -89,7 +89,7 @@ def test_a_masked_region_changes_nothing(toy, decoder):
     torch.testing.assert_close(teacher_force(speaker, batch).log_probs, expected)
 
 
-def _best_by_enumeration(speaker, batch, image):
+def _enumerate_best(speaker, batch, image):
     """Return the log-probability and the words of the image's most probable caption of at most `max_words` words."""
     best, best_words = -float("inf"), ()
     for words in itertools.product(range(speaker.vocabulary + 1), repeat=speaker.max_words):
@@ -104,7 +104,7 @@ def _best_by_enumeration(speaker, batch, image):
     return best, best_words
 
 
-def _totals(speaker, batch, message, sample=0):
+def _sum_log_probs(speaker, batch, message, sample=0):
     """Return the log-probability (B,) of each image's caption number `sample` in a message."""
     tokens = message.tokens[sample :: message.samples]
     target = batch.to("cpu")
@@ -137,14 +137,14 @@ def test_an_exhaustive_beam_finds_the_most_probable_caption(make):
         three_best = generate(speaker, batch, Beam(width=40, samples=3), rng())
         greedy = generate(speaker, batch, Beam(width=1), rng())
         for image in range(images):
-            best, words = _best_by_enumeration(speaker, batch, image)
+            best, words = _enumerate_best(speaker, batch, image)
             found = message.tokens[image].tolist()
             assert tuple(found + [0] * (3 - len(found))) == words
-            assert abs(float(_totals(speaker, batch, message)[image]) - best) < 1e-5
-        totals = torch.stack([_totals(speaker, batch, three_best, k) for k in range(3)], 1)
+            assert abs(float(_sum_log_probs(speaker, batch, message)[image]) - best) < 1e-5
+        totals = torch.stack([_sum_log_probs(speaker, batch, three_best, k) for k in range(3)], 1)
         assert (totals[:, 0] >= totals[:, 1]).all()
         assert (totals[:, 1] >= totals[:, 2]).all()
-        assert (_totals(speaker, batch, message) >= _totals(speaker, batch, greedy) - 1e-6).all()
+        assert (_sum_log_probs(speaker, batch, message) >= _sum_log_probs(speaker, batch, greedy) - 1e-6).all()
 
 
 def test_dropout_keeps_the_mean_and_a_rows_mask_does_not_depend_on_other_rows(toy):
@@ -160,11 +160,11 @@ def test_dropout_keeps_the_mean_and_a_rows_mask_does_not_depend_on_other_rows(to
 
 def test_a_part_of_a_batch_draws_the_random_numbers_of_its_images(toy):
     batch = toy.batch()
-    whole = BatchRandom(batch, rng()).like(torch.zeros(16, 3), width=2)
+    whole = BatchRandom(batch, rng()).rand_like(torch.zeros(16, 3), width=2)
     part = replace(batch, images=batch.images[2:5], first=2, of=8)
     rows = torch.tensor([0, 5])
-    assert torch.equal(BatchRandom(part, rng()).like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
-    assert torch.equal(BatchRandom(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])
+    assert torch.equal(BatchRandom(part, rng()).rand_like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
+    assert torch.equal(BatchRandom(part, rng()).rand_like(torch.zeros(6, 3), width=2), whole[4:10])
 
 
 @pytest.mark.parametrize("forced", [False, True], ids=["sampling", "teacher forcing"])
@@ -189,4 +189,4 @@ def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
     generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))
     (dropout_stream,) = streams
     x = torch.zeros(8, 3)
-    assert not torch.equal(dropout_stream.like(x), BatchRandom(toy.batch(), rng(5)).like(x))
+    assert not torch.equal(dropout_stream.rand_like(x), BatchRandom(toy.batch(), rng(5)).rand_like(x))

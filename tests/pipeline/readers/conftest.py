@@ -1,3 +1,3 @@
-"""Fixtures shared with the tests of other packages."""
+"""Fixtures that tests of other packages use too."""
 
 from small_corpora import karpathy  # noqa: F401

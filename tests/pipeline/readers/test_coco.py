@@ -9,7 +9,7 @@ from pipeline.readers import read_coco, read_corpus
 from pipeline.readers.checks import check_corpus
 
 
-def coco_form(*rows: tuple[int, str, list[str]]) -> dict:
+def make_coco(*rows: tuple[int, str, list[str]]) -> dict:
     annotations = [
         {"id": 10 * i + k, "image_id": i, "caption": caption} for i, _, some in rows for k, caption in enumerate(some)
     ]
@@ -21,7 +21,7 @@ def write_coco(folder: Path, images: Path) -> dict[str, Path]:
     for i, split in enumerate(("train", "val", "test")):
         files[split] = folder / f"captions_{split}2099.json"
         rows = [(i, f"{i}.jpg", ["A Ball.", "two balls"])]
-        files[split].write_text(json.dumps(coco_form(*rows)))
+        files[split].write_text(json.dumps(make_coco(*rows)))
         (images / f"{split}2099").mkdir()
         (images / f"{i}.jpg").rename(images / f"{split}2099" / f"{i}.jpg")
     return files
@@ -38,7 +38,7 @@ def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
         ("2", "test2099/2.jpg", "test"),
     ]
     assert [c.words for c in corpus.images[0].captions] == [("two", "balls"), ("a", "ball")]
-    assert check_corpus(read_coco(files, None), None).counts() == corpus.counts()  # no image file is looked for
+    assert check_corpus(read_coco(files, None), None).counts() == corpus.counts()  # no image file is opened
     by_stage = read_corpus("balls", "coco", tmp_path, {k: f.name for k, f in files.items()}, images)
     assert by_stage.images == corpus.images
     assert by_stage.name == "balls"
@@ -47,7 +47,7 @@ def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
 def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_name(karpathy, tmp_path):
     annotations, images = karpathy()
     rows = [(i, f"part/{i}.jpg" if i % 2 else f"{i}.jpg", ["a ball"]) for i in range(8)]
-    (tmp_path / "captions.json").write_text(json.dumps(coco_form(*rows)))
+    (tmp_path / "captions.json").write_text(json.dumps(make_coco(*rows)))
     splits = tmp_path / "splits.json"
     splits.write_text(json.dumps({"train": [0, 3], "val": ["2.jpg"], "test": ["7"]}))
     corpus = check_corpus(read_coco([tmp_path / "captions.json"], images, splits), images)
@@ -84,7 +84,7 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
     ],
 )
 def test_a_mistake_in_a_coco_file_is_reported_with_its_place(tmp_path, change, message):
-    data = coco_form(*[(i, f"{i}.jpg", ["a ball"]) for i in range(3)])
+    data = make_coco(*[(i, f"{i}.jpg", ["a ball"]) for i in range(3)])
     change(data)
     (tmp_path / "captions.json").write_text(json.dumps(data))
     (tmp_path / "splits.json").write_text(json.dumps({"train": [0, 9], "val": [1], "test": [2]}))
@@ -94,13 +94,13 @@ def test_a_mistake_in_a_coco_file_is_reported_with_its_place(tmp_path, change, m
 
 @pytest.fixture
 def merged_files(tmp_path) -> tuple[list[Path], Path]:
-    """COCO's two files of 2014, two photos each, in folders as COCO packs them."""
+    """Write COCO's two files of 2014 with two photos each, in the folders of COCO's archives."""
     files = []
     for part, ids in (("train2014", (9, 25)), ("val2014", (42, 73))):
         names = [f"COCO_{part}_{i:012}.jpg" for i in ids]
         files.append(tmp_path / f"captions_{part}.json")
         files[-1].write_text(
-            json.dumps(coco_form(*[(i, name, ["a ball"]) for i, name in zip(ids, names, strict=True)]))
+            json.dumps(make_coco(*[(i, name, ["a ball"]) for i, name in zip(ids, names, strict=True)]))
         )
         (tmp_path / "images" / part).mkdir(parents=True)
         for name in names:
@@ -133,7 +133,7 @@ def test_two_coco_files_are_merged_by_one_file_of_splits(merged_files, tmp_path)
 
 
 def test_an_image_is_in_the_folder_that_its_name_states(merged_files, tmp_path):
-    # a file of merged references, called captions_val2014.json, has images of train2014, too
+    # the merged file is called captions_val2014.json and has images of train2014, too
     files, images = merged_files
     data = [json.loads(file.read_text()) for file in files]
     whole = {key: data[0][key] + data[1][key] for key in ("images", "annotations")}
@@ -163,7 +163,7 @@ def test_an_image_of_the_splits_that_no_file_has_is_reported(merged_files, tmp_p
     files, images = merged_files
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK))
     with pytest.raises(
-        UserError, match=r"cocotalk.json: 2 of its images, COCO_train2014_000000000009.jpg the first, are"
+        UserError, match=r"cocotalk.json: 2 of its images, such as COCO_train2014_000000000009.jpg, are"
     ):
         check_corpus(read_coco([files[1]], images, tmp_path / "cocotalk.json"), images)
 
@@ -188,7 +188,7 @@ def test_no_annotation_file_is_reported(annotations):
 def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_path):
     mini = real_data / "coco_mini"
     rows = json.loads((mini / "dataset_coco_mini.json").read_text())["images"]
-    val = sorted(row["cocoid"] for row in rows if row["split"] == "val")  # the others are not of val2017
+    val = sorted(row["cocoid"] for row in rows if row["split"] == "val")  # the other images are not in val2017
     (tmp_path / "splits.json").write_text(json.dumps({"train": val[:100], "val": val[100:130], "test": val[130:]}))
     corpus = check_corpus(
         read_coco([mini / "captions_val2017.json"], mini / "images", tmp_path / "splits.json"), mini / "images"
@@ -203,7 +203,7 @@ def test_real_coco_photos_read_in_karpathys_form(real_data, tmp_path):
     mini = real_data / "coco_mini"
     data = json.loads((mini / "dataset_coco_mini.json").read_text())
     for row in [row for row in data["images"] if row["split"] == "val"][:30]:
-        row["split"] = "test"  # the file has none
+        row["split"] = "test"  # the file has no test split
     (tmp_path / "dataset.json").write_text(json.dumps(data))
     corpus = read_corpus("coco_mini", "karpathy", tmp_path, "dataset.json", mini / "images")
     assert len(corpus.images) == 248

@@ -13,11 +13,11 @@ from pipeline.errors import UserError
 from pipeline.readers import read_cocotalk, read_corpus, read_karpathy
 from pipeline.runtime.files import sha256
 
-WORDS = ["ball", "grass", "a", "red", "UNK"]  # in no order that counting would give
+WORDS = ["ball", "grass", "a", "red", "UNK"]  # not in the order of their counts
 CAPTIONS = [[[3, 4, 1]], [[3, 1], [1, 5, 2, 3]], [[4, 1, 1, 1]], [[2]]]
 
 
-def write(folder: Path, change: Callable[[dict, dict], None] = lambda data, arrays: None) -> tuple[Path, Path]:
+def write_files(folder: Path, change: Callable[[dict, dict], None] = lambda data, arrays: None) -> tuple[Path, Path]:
     """Write both files of four images, with captions of at most four words, after `change`."""
     labels = [caption for image in CAPTIONS for caption in image]
     counts = np.array([len(image) for image in CAPTIONS])
@@ -41,7 +41,7 @@ def write(folder: Path, change: Callable[[dict, dict], None] = lambda data, arra
 
 
 def test_images_splits_and_captions_are_those_of_the_files(tmp_path):
-    files = write(tmp_path)
+    files = write_files(tmp_path)
     corpus = read_cocotalk(*files)
     assert [(image.id, image.file, image.split) for image in corpus.images] == [
         ("391895", "val2014/COCO_0.jpg", "train"),
@@ -55,7 +55,7 @@ def test_images_splits_and_captions_are_those_of_the_files(tmp_path):
 
 
 def test_ids_and_words_are_unchanged(tmp_path):
-    corpus = read_cocotalk(*write(tmp_path))
+    corpus = read_cocotalk(*write_files(tmp_path))
     manifest = write_prepared(corpus, tmp_path / "out", None, 4)
     prepared = PreparedData.load(tmp_path / "out")
     assert prepared.vocabulary.words == tuple(WORDS)
@@ -65,7 +65,7 @@ def test_ids_and_words_are_unchanged(tmp_path):
 
 
 def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):
-    corpus = read_cocotalk(*write(tmp_path))
+    corpus = read_cocotalk(*write_files(tmp_path))
     with pytest.raises(UserError, match="were cut after 4 words, fewer than max_words 5"):
         write_prepared(corpus, tmp_path / "out", None, 5)
     write_prepared(corpus, tmp_path / "out", None, 3)
@@ -78,7 +78,7 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
     write_prepared(own, tmp_path / "own", 1, 4)
     prepared = PreparedData.load(tmp_path / "own")
 
-    def theirs(data, arrays):
+    def copy_prepared(data, arrays):
         data["ix_to_word"] = {str(i): word for word, i in prepared.vocabulary.ids.items()}
         data["images"] = [
             {"id": int(i.id), "file_path": i.file, "split": "restval" if i.id == "1" else i.split} for i in own.images
@@ -90,7 +90,7 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
             "label_length": (prepared.tokens > 0).sum(1).astype(np.uint32),
         }
 
-    write(tmp_path, theirs)
+    write_files(tmp_path, copy_prepared)
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
     corpus = read_corpus("balls", "cocotalk", tmp_path, files, tmp_path / "images")
     write_prepared(corpus, tmp_path / "theirs", None, 4)
@@ -104,9 +104,9 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
 
 
 def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
-    write(tmp_path)
+    write_files(tmp_path)
     captions = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
-    splits = ["test", "train", "val", "train"]  # the splits of cocotalk.json count
+    splits = ["test", "train", "val", "train"]  # the reader ignores these and takes the splits of cocotalk.json
 
     def annotate(change=lambda images: None):
         images = [
@@ -140,32 +140,32 @@ def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
 
 
 def test_images_are_opened_only_if_their_folder_is_given(tmp_path):
-    write(tmp_path)
+    write_files(tmp_path)
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
     assert read_corpus("coco", "cocotalk", tmp_path, files, None).name == "coco"
     (tmp_path / "images").mkdir()
     with pytest.raises(UserError, match=r"COCO_0.jpg: the image is missing"):
         read_corpus("coco", "cocotalk", tmp_path, files, tmp_path / "images")
-    write(tmp_path, lambda data, arrays: data["images"][2].pop("file_path"))
+    write_files(tmp_path, lambda data, arrays: data["images"][2].pop("file_path"))
     assert read_corpus("coco", "cocotalk", tmp_path, files, None).images[2].file == ""
     with pytest.raises(UserError, match="image 391897 has no file name; without image files set images: null"):
         read_corpus("coco", "cocotalk", tmp_path, files, tmp_path / "images")
 
 
-def data(key, value):
+def set_data(key, value):
     return lambda data, arrays: data.update({key: value})
 
 
-def image(**change):
+def set_image(**change):
     return lambda data, arrays: data["images"][2].update(change)
 
 
-def array(name, place, value):
+def set_array_value(name, place, value):
     return lambda data, arrays: arrays[name].__setitem__(place, value)
 
 
-def real(name, place, value):
-    """Write the array `name` with real numbers, and `value` at `place`."""
+def set_real_value(name, place, value):
+    """Return a change that stores the array `name` as real numbers, with `value` at `place`."""
 
     def change(data, arrays):
         arrays[name] = arrays[name].astype(float)
@@ -174,37 +174,37 @@ def real(name, place, value):
     return change
 
 
-def no_images(data, arrays):
+def remove_images(data, arrays):
     data["images"] = []
     arrays.update({name: values[:0] for name, values in arrays.items()})
 
 
 MISTAKES = [
-    (data("ix_to_word", None), r"needs `ix_to_word`"),
-    (data("ix_to_word", {"1": "a", "2": "UNK", "4": "b"}), r'ix_to_word\["3"\] must be a word, not null'),
-    (data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] must be a word, not "a b"'),
-    (data("ix_to_word", {"1": "a", "2": "a"}), r'ix_to_word\["2"\] is "a", which is word 1 already'),
-    (data("ix_to_word", {"1": "UNK", "2": "a"}), r'the last word, ix_to_word\["2"\], is "a" and not UNK'),
-    (data("bpe", "#version: 0.2"), r"its tokens are parts of words"),
-    (data("images", {}), r"needs a list `images`"),
-    (data("images", []), r"do not belong to the 0 images"),
-    (no_images, r"cocotalk.json: `images` is empty"),
-    (real("labels", (0, 0), 2.9), r"labels holds 2.9; expected signed 64-bit integers"),
-    (real("label_start_ix", 0, 1.5), r"label_start_ix holds 1.5; expected"),
-    (real("label_length", 3, np.nan), r"label_length holds nan; expected"),
-    (image(split="dev"), r'images\[2\] \(line 1\): the split "dev" is unknown'),
-    (image(id=391896), r'image id "391896" occurs a second time, first at images\[1\]'),
-    (image(id=None), r"images\[2\] \(line 1\): `id` is missing"),
+    (set_data("ix_to_word", None), r"needs `ix_to_word`"),
+    (set_data("ix_to_word", {"1": "a", "2": "UNK", "4": "b"}), r'ix_to_word\["3"\] must be a word, not null'),
+    (set_data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] must be a word, not "a b"'),
+    (set_data("ix_to_word", {"1": "a", "2": "a"}), r'ix_to_word\["2"\] is "a", which is word 1 already'),
+    (set_data("ix_to_word", {"1": "UNK", "2": "a"}), r'the last word, ix_to_word\["2"\], is "a" and not UNK'),
+    (set_data("bpe", "#version: 0.2"), r"its tokens are parts of words"),
+    (set_data("images", {}), r"needs a list `images`"),
+    (set_data("images", []), r"do not belong to the 0 images"),
+    (remove_images, r"cocotalk.json: `images` is empty"),
+    (set_real_value("labels", (0, 0), 2.9), r"labels holds 2.9; expected signed 64-bit integers"),
+    (set_real_value("label_start_ix", 0, 1.5), r"label_start_ix holds 1.5; expected"),
+    (set_real_value("label_length", 3, np.nan), r"label_length holds nan; expected"),
+    (set_image(split="dev"), r'images\[2\] \(line 1\): the split "dev" is unknown'),
+    (set_image(id=391896), r'image id "391896" occurs a second time, first at images\[1\]'),
+    (set_image(id=None), r"images\[2\] \(line 1\): `id` is missing"),
     (lambda data, arrays: data["images"].pop(), r"do not belong to the 3 images of"),
     (lambda data, arrays: arrays.pop("labels"), r"not an HDF5 file with labels, label_start_ix and label_end_ix"),
-    (array("label_start_ix", 0, 0), r"label_start_ix\[0\] is 0, not 1"),
-    (array("label_start_ix", 2, 3), r"label_start_ix\[2\] is 3, not 4"),  # overlaps the image before
-    (array("label_end_ix", 3, 4), r"image 3 has no captions \(label_start_ix 5, label_end_ix 4\)"),
-    (array("label_end_ix", 3, 6), r"5 captions in labels, but label_end_ix ends at 6"),
-    (array("labels", (1, 0), 6), r"labels\[1\] holds an id outside 0 … 5"),
-    (array("labels", (1, 3), 2), r"labels\[1\] goes on after its end"),
-    (array("labels", (4, 0), 0), r"labels\[4\] is empty"),
-    (array("label_length", 1, 3), r"labels\[1\] has another length than label_length states"),
+    (set_array_value("label_start_ix", 0, 0), r"label_start_ix\[0\] is 0, not 1"),
+    (set_array_value("label_start_ix", 2, 3), r"label_start_ix\[2\] is 3, not 4"),  # overlaps the previous image
+    (set_array_value("label_end_ix", 3, 4), r"image 3 has no captions \(label_start_ix 5, label_end_ix 4\)"),
+    (set_array_value("label_end_ix", 3, 6), r"5 captions in labels, but label_end_ix ends at 6"),
+    (set_array_value("labels", (1, 0), 6), r"labels\[1\] holds an id outside 0 … 5"),
+    (set_array_value("labels", (1, 3), 2), r"labels\[1\] goes on after its end"),
+    (set_array_value("labels", (4, 0), 0), r"labels\[4\] is empty"),
+    (set_array_value("label_length", 1, 3), r"labels\[1\] has another length than label_length states"),
     (lambda data, arrays: arrays.update(labels=arrays["labels"].ravel()), r"labels \(20,\)"),
 ]
 
@@ -212,19 +212,19 @@ MISTAKES = [
 @pytest.mark.parametrize(("change", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
 def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change, message):
     with pytest.raises(UserError, match=message) as caught:
-        read_cocotalk(*write(tmp_path, change))
+        read_cocotalk(*write_files(tmp_path, change))
     assert str(caught.value).startswith(str(tmp_path / "cocotalk"))
     assert "\n" not in str(caught.value)
 
 
 def test_whole_numbers_may_be_stored_as_real_ones(tmp_path):
-    corpus = read_cocotalk(*write(tmp_path))
-    assert read_cocotalk(*write(tmp_path, real("labels", (0, 0), 3))).images == corpus.images
+    corpus = read_cocotalk(*write_files(tmp_path))
+    assert read_cocotalk(*write_files(tmp_path, set_real_value("labels", (0, 0), 3))).images == corpus.images
 
 
 def test_damaged_groups_of_labels_are_reported(tmp_path):
     """HDF5 finds no array in a group with a damaged index, for which h5py raises a RuntimeError."""
-    annotations, labels = write(tmp_path)
+    annotations, labels = write_files(tmp_path)
     content = labels.read_bytes()
     assert content.count(b"HEAP") == 1
     labels.write_bytes(content.replace(b"HEAP", b"heap"))
@@ -233,7 +233,7 @@ def test_damaged_groups_of_labels_are_reported(tmp_path):
 
 
 def test_a_missing_or_invalid_file_of_labels_is_reported(tmp_path):
-    annotations, labels = write(tmp_path)
+    annotations, labels = write_files(tmp_path)
     labels.write_bytes(b"not HDF5")
     with pytest.raises(UserError, match=r"cocotalk_label.h5: not an HDF5 file"):
         read_cocotalk(annotations, labels)

@@ -22,7 +22,7 @@ LISTS = {"train": "3_c.jpg\n\n", "val": "1_a.jpg\r\n", "test": "2_b.jpg"}
 
 @pytest.fixture
 def files(tmp_path):
-    """The four text files, as published, and the photos of the lists."""
+    """Write the four text files in the published form, and the photos of the lists."""
     (tmp_path / "captions").write_text(CAPTIONS)
     (tmp_path / "images").mkdir()
     for split, names in LISTS.items():

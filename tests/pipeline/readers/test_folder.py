@@ -29,13 +29,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def csv_of(rows, header="file,caption,split"):
+def format_csv(rows, header="file,caption,split"):
     quoted = [",".join('"' + value.replace('"', '""') + '"' for value in row) for row in rows]
     return "\n".join([header, *quoted]) + "\n"
 
 
 def write_csv(path):
-    path.write_text("\ufeff" + csv_of(WHOLE).replace("\n", "\r\n"), encoding="utf-8")
+    path.write_text("\ufeff" + format_csv(WHOLE).replace("\n", "\r\n"), encoding="utf-8")
 
 
 def write_json_lines(path):
@@ -77,7 +77,8 @@ def test_tables_of_every_kind_are_read(folder, name, write):
     texts = [[caption.text for caption in image.captions] for image in corpus.images[:3]]
     assert texts == [["A cat, asleep.", "The cat sleeps"], ['The "blue" sea'], ["NA"]]
     assert corpus.images[0].captions[0].words == ("a", "cat", "asleep")
-    assert read_corpus("mine", "folder", folder, name, folder, shares=SHARES).images == corpus.images  # a column wins
+    # a column of splits takes precedence over shares
+    assert read_corpus("mine", "folder", folder, name, folder, shares=SHARES).images == corpus.images
 
 
 def test_splits_are_random_without_a_column_and_independent_of_order_and_other_images(tmp_path):
@@ -85,48 +86,48 @@ def test_splits_are_random_without_a_column_and_independent_of_order_and_other_i
     for name in names:
         Image.new("L", (3, 3)).save(tmp_path / name)
 
-    def splits(some):
-        (tmp_path / "c.csv").write_text(csv_of([(name, f"photo {name}") for name in some], "file,caption"))
+    def read_splits(some):
+        (tmp_path / "c.csv").write_text(format_csv([(name, f"photo {name}") for name in some], "file,caption"))
         return {
             image.file: image.split
             for image in check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES), tmp_path).images
         }
 
-    whole = splits(names)
+    whole = read_splits(names)
     assert whole == {name: draw_split(name, 0.2, 0.2, 0) for name in names}
-    assert splits(names[::-1]) == whole
-    assert splits(names[:30]) == {name: whole[name] for name in names[:30]}
+    assert read_splits(names[::-1]) == whole
+    assert read_splits(names[:30]) == {name: whole[name] for name in names[:30]}
 
 
 def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
     names = [f"{i}.png" for i in range(9)]
     for name in names:
         Image.new("L", (3, 3)).save(tmp_path / name)
-    (tmp_path / "c.csv").write_text(csv_of([(name, "it") for name in names], "file,caption"))
+    (tmp_path / "c.csv").write_text(format_csv([(name, "it") for name in names], "file,caption"))
 
-    def least(seed):
+    def count_smallest_split(seed):
         drawn = [draw_split(name, 0.2, 0.2, seed) for name in names]
         return min(drawn.count(split) for split in ("train", "val", "test"))
 
-    for small in (next(seed for seed in range(100) if least(seed) == count) for count in (0, 1)):
+    for small in (next(seed for seed in range(100) if count_smallest_split(seed) == count) for count in (0, 1)):
         with pytest.raises(
             UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has"
         ) as error:
             check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small}), tmp_path)
         seed = int(str(error.value).split("seed: ")[1].split()[0])
-        assert least(seed) >= 2
+        assert count_smallest_split(seed) >= 2
         counts = check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}), tmp_path).counts()
-        assert min(counts.values()) == least(seed)
+        assert min(counts.values()) == count_smallest_split(seed)
 
 
 def test_a_column_that_leaves_a_split_too_small_is_reported(folder):
     Image.new("L", (3, 3)).save(folder / "d.png")
-    (folder / "c.csv").write_text(csv_of([*WHOLE[:-1], ("d.png", "four", "train")]))
+    (folder / "c.csv").write_text(format_csv([*WHOLE[:-1], ("d.png", "four", "train")]))
     with pytest.raises(UserError, match=r"c.csv: of 6 images fewer than two are in test; each split needs two"):
         check_corpus(read_folder(folder / "c.csv", folder), folder)
 
 
-GOOD = csv_of(ROWS)
+GOOD = format_csv(ROWS)
 MISTAKES = {
     "no column": (
         "c.csv",
@@ -172,7 +173,7 @@ MISTAKES = {
     ),
     "no split": (
         "c.csv",
-        csv_of([row[:2] for row in WHOLE], "file,caption"),
+        format_csv([row[:2] for row in WHOLE], "file,caption"),
         "row 1: there is no column split; add one",
     ),
     "a number": (
@@ -261,12 +262,12 @@ def test_a_table_under_another_name_is_named(folder):
 
 
 def test_photos_without_a_row_are_reported(folder, capsys):
-    (folder / "c.csv").write_text(csv_of(WHOLE))
+    (folder / "c.csv").write_text(format_csv(WHOLE))
     read_folder(folder / "c.csv", folder)
     assert capsys.readouterr().err == ""
     for file in ("trip/z.JPG", "a.jpeg"):
         Image.new("L", (3, 3)).save(folder / file)
-    (folder / "album.jpg").mkdir()  # a folder is no photo
+    (folder / "album.jpg").mkdir()  # a folder is not a photo
     read_folder(folder / "c.csv", folder)
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
@@ -274,7 +275,7 @@ def test_photos_without_a_row_are_reported(folder, capsys):
 
 
 def test_the_warning_of_photos_without_a_row_is_one_line_without_control_characters(folder, capsys):
-    (folder / "c.csv").write_text(csv_of(WHOLE))
+    (folder / "c.csv").write_text(format_csv(WHOLE))
     Image.new("L", (3, 3)).save(folder / "a\n\x1b[31m.png")
     read_folder(folder / "c.csv", folder)
     printed = capsys.readouterr().err
@@ -283,7 +284,7 @@ def test_the_warning_of_photos_without_a_row_is_one_line_without_control_charact
 
 
 def test_a_heic_photo_is_reported_with_any_extension(folder):
-    (folder / "c.csv").write_text(csv_of(WHOLE))
+    (folder / "c.csv").write_text(format_csv(WHOLE))
     (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):
         check_corpus(read_folder(folder / "c.csv", folder), folder)

@@ -32,10 +32,6 @@ def test_sentences_without_tokens_are_tokenised(karpathy):
     assert caption.text == "A T-shirt, it's BIG! Two 'n' 3."
 
 
-def image(index):
-    return lambda data: data["images"][index]
-
-
 MISTAKES = {
     "no captions": (
         lambda d: d["images"][1].update(sentences=[]),

@@ -13,13 +13,13 @@ SPLITS = {"train": NAMES[:6], "val": NAMES[6:8], "test": NAMES[8:]}
 ANNOTATIONS = {"captions": "tgif-v1.0.tsv", **{split: f"splits/{split}.txt" for split in SPLITS}}
 
 
-def sentence(name):
+def make_sentence(name):
     return f"a cat {name[0]} tries to catch a mouse, on a tablet."
 
 
 @pytest.fixture
 def folder(tmp_path):
-    rows = [f"{HOST}{name}\t{sentence(name)}" for name in NAMES]
+    rows = [f"{HOST}{name}\t{make_sentence(name)}" for name in NAMES]
     rows += [f"{HOST}{SPLITS['test'][0]}\tA man is glaring", f"{HOST}zz_250.gif\tin no list"]
     (tmp_path / "tgif-v1.0.tsv").write_text("\n".join(rows) + "\n")
     (tmp_path / "splits").mkdir()
@@ -41,7 +41,7 @@ def test_the_published_form_is_read_without_gifs_in_no_list(folder):
     assert [(image.file, image.split) for image in corpus.images] == [
         (f"tumblr_{name}", split) for split, names in SPLITS.items() for name in names
     ]
-    assert [caption.text for caption in corpus.images[8].captions] == [sentence("i_500.gif"), "A man is glaring"]
+    assert [caption.text for caption in corpus.images[8].captions] == [make_sentence("i_500.gif"), "A man is glaring"]
     assert corpus.images[0].captions[0].words == (
         "a",
         "cat",

@@ -1,4 +1,4 @@
-"""Two reports, written once."""
+"""Reports that are written once in a session, and a world of one scene."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing
 
 @pytest.fixture(scope="session")
 def plain_report(build_world, tmp_path_factory) -> Path:
-    """Write the report of the world with three judges and no scores of single captions; three images."""
+    """Write a report of three images for the world with three judges and no scores of single captions."""
     world, out = build_world(tmp_path_factory.mktemp("plain"), False), tmp_path_factory.mktemp("plain-report")
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, ReportSettings(images=3))
     return out
@@ -26,7 +26,7 @@ def plain_report(build_world, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def full_report(build_world, tmp_path_factory) -> Path:
-    """Write the report of the world that has everything; four images and two systems of frozen speakers."""
+    """Write a report of four images and two frozen speakers for the world that has every measurement."""
     world, out = build_world(tmp_path_factory.mktemp("full"), True), tmp_path_factory.mktemp("full-report")
     settings = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
     inputs = {"crossed": world.crossed}
@@ -36,11 +36,11 @@ def full_report(build_world, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def one_scene() -> Callable[[Any], None]:
-    """A function that makes every image of a world a drawn scene of two brown dogs, and all captions the same."""
-    return _one_scene
+    """Return a function that makes every image of a world a scene of two brown dogs, and all captions the same."""
+    return _write_one_scene
 
 
-def _one_scene(world: Any) -> None:
+def _write_one_scene(world: Any) -> None:
     box = (0.1, 0.5, 0.4, 0.8)
     dogs = Thing("dog", "brown", "plain", "medium", 2, "running", "ground", "left", (box, box), box)
     scene = Scene("farm", "clear", "night", 0.45, 0.45, {}, (dogs,))

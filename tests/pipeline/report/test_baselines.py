@@ -17,8 +17,8 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 
 @pytest.fixture
-def shown(full_world, make_full_cell):
-    """mle and the template beside it, of which each finds every second image among its neighbours."""
+def results_and_choices(full_world, make_full_cell):
+    """Return results of mle and the template, which rank every second image first among its neighbours."""
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     for n, row in enumerate(entry["captions"]):
         names = [f"{of}neighbourhood_{judge}" for of in ("", "template_") for judge in JUDGES]
@@ -35,26 +35,28 @@ def shown(full_world, make_full_cell):
     return results, choose_all(results, ReportSettings())
 
 
-def cells_of(table, row):
+def get_cells(table, row):
     labels = [f"{column.group} {column.label}".strip() for column in table.columns]
     (found,) = [cells for cells in table.rows if cells[0] == row]
     return dict(zip(labels, found, strict=True))
 
 
-def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_last(shown):
-    table = results_table(*shown)
+def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_last(results_and_choices):
+    table = results_table(*results_and_choices)
     assert [row[0] for row in table.rows] == ["mle", "human", "template"]
-    row = cells_of(table, "template")
+    row = get_cells(table, "template")
     assert (row["Language metrics CIDEr"], row["Own listener R@1 (hard)"]) == ("0.123", "50.0")
     assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 (hard)"]) == ("–", "–", "50.0")
-    assert cells_of(table, "mle")["Independent judge R@1 (hard)"] == "50.0"
-    assert "R@1 (hard)" not in " ".join(column.label for column in results_table(*shown, "image_to_text").columns)
-    row = cells_of(galleries_table(*shown), "mle")
+    assert get_cells(table, "mle")["Independent judge R@1 (hard)"] == "50.0"
+    assert "R@1 (hard)" not in " ".join(
+        column.label for column in results_table(*results_and_choices, "image_to_text").columns
+    )
+    row = get_cells(galleries_table(*results_and_choices), "mle")
     assert (row["Hard gallery R@1 judge"], row["Hard gallery MRR judge"]) == ("50.0", "75.0")
 
 
-def test_notes_state_random_recall_and_methods_not_above_the_template(shown):
-    notes = " ".join(results_table(*shown, samples=resample(shown[0])).notes)
+def test_notes_state_random_recall_and_methods_not_above_the_template(results_and_choices):
+    notes = " ".join(results_table(*results_and_choices, samples=resample(results_and_choices[0])).notes)
     assert "12.5 at random" in notes
     assert "Not clearly above the template by R@1 (hard)" in notes
     assert "own: mle; adapted: mle; pretrained: mle; judge: mle." in notes
@@ -82,30 +84,30 @@ def test_notes_name_the_method_of_each_template(full_world, make_full_cell):
         assert f"Not clearly above the template ({method}) by R@1 (hard)" in notes
 
 
-def test_terminal_and_truth_tables_have_baseline_rows(shown):
-    first, second, last = compact_tables(*shown, resample(shown[0]))
-    row = cells_of(first, "template")
+def test_terminal_and_truth_tables_have_baseline_rows(results_and_choices):
+    first, second, last = compact_tables(*results_and_choices, resample(results_and_choices[0]))
+    row = get_cells(first, "template")
     assert {name: cell for name, cell in row.items() if "(hard)" in name} == {
         "R@1 (hard) own": "50.0",
         "R@1 (hard) judge": "50.0",
     }
     assert row["true"] == "0.625"
     assert last.notes[1] == "true: share of the captions' claims that are true of their image."
-    assert cells_of(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
+    assert get_cells(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
     assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
     assert "Not clearly above" in " ".join(last.notes)
     assert max(map(len, markdown([first, second, last]).splitlines())) <= 120
-    tables = {table.name: table for table in caption_tables(*shown)}
-    assert cells_of(tables["faithfulness"], "template")["All facts true"] == "0.625"
+    tables = {table.name: table for table in caption_tables(*results_and_choices)}
+    assert get_cells(tables["faithfulness"], "template")["All facts true"] == "0.625"
     assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # a method without measurements has no row
 
 
-def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(shown):
-    results, _ = shown
+def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(results_and_choices):
+    results, _ = results_and_choices
     comparison = compare_methods(results, ReportSettings(cider_levels=(0.9,)))
     table = at_cider_table(comparison, comparison.at_cider[0], compact=True)
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
-    assert cells_of(table, "template (0.123)")["R@1 (hard) judge"].startswith("50.0 [")
-    assert cells_of(table, "human")["R@1 (hard) judge"] == "–"
+    assert get_cells(table, "template (0.123)")["R@1 (hard) judge"].startswith("50.0 [")
+    assert get_cells(table, "human")["R@1 (hard) judge"] == "–"
     assert "their own CIDEr is in brackets" in " ".join(table.notes)

@@ -1,4 +1,4 @@
-"""The page in a browser: Chromium without a window, opening the file as a reader would."""
+"""The report in Chromium without a window, opened as a file."""
 
 import re
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from watched_pages import watched_pages
+from watched_pages import watch_pages
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
@@ -23,15 +23,15 @@ def report(full_report):
 
 @pytest.fixture
 def open_page(browser, report):
-    """A function that opens the report; the fixture fails for console messages and for other requests."""
-    with watched_pages(browser) as make_page:
+    """Yield a function that opens the report; fail at the end for console messages and for other requests."""
+    with watch_pages(browser) as make_page:
 
-        def opened(file=report, **options):
+        def open_file(file=report, **options):
             page = make_page(file.as_uri(), **{"viewport": WIDE, **options})
             page.goto(file.as_uri())
             return page
 
-        yield opened
+        yield open_file
 
 
 @pytest.fixture
@@ -39,22 +39,17 @@ def page(open_page):
     return open_page()
 
 
-def captions(page):
-    """Return the gallery's present text."""
+def read_captions(page):
+    """Return the visible captions of the gallery."""
     return page.locator("article:visible tbody tr:visible td.text").all_inner_texts()
 
 
-def test_the_fixture_notices_requests_and_errors(browser, tmp_path, request):
+@pytest.mark.parametrize("content", ['<img src="file:///nowhere.png">', '<script>throw new Error("thrown")</script>'])
+def test_the_fixture_notices_requests_and_errors(browser, tmp_path, content):
     file = tmp_path / "other.html"
-    file.write_text('<img src="file:///nowhere.png"><script>throw new Error("thrown")</script>')
-    context = browser.new_context()
-    page, seen = context.new_page(), []
-    page.on("pageerror", lambda error: seen.append(str(error)))
-    page.on("request", lambda request: seen.append(request.url))
-    page.goto(file.as_uri())
-    context.close()
-    assert "file:///nowhere.png" in seen
-    assert any("thrown" in text for text in seen)
+    file.write_text(content)
+    with pytest.raises(AssertionError), watch_pages(browser) as make_page:
+        make_page(file.as_uri()).goto(file.as_uri())
 
 
 def test_hovering_shows_method_lambda_seeds_and_values(page):
@@ -87,22 +82,22 @@ def test_a_chart_is_read_by_keyboard(page):
     assert second.startswith("MLE (frozen)")
     page.keyboard.press("ArrowLeft")
     assert panel.locator(".readout").inner_text() == first
-    page.keyboard.press("ArrowLeft")  # round to the last
+    page.keyboard.press("ArrowLeft")  # from the first point to the last
     assert panel.locator(".readout").inner_text().startswith("Luo et al. (frozen)")
 
 
 def test_the_metric_is_switched(page):
-    def visible_titles():
+    def read_titles():
         return page.locator("#curve svg[aria-roledescription]:visible title").evaluate_all(
             "titles => titles.filter(t => t.id).map(t => t.textContent)"
         )
 
-    assert all(title.endswith("against CIDEr") for title in visible_titles())
+    assert all(title.endswith("against CIDEr") for title in read_titles())
     page.get_by_role("radio", name="METEOR").check()
-    assert len(visible_titles()) == 4
-    assert all(title.endswith("against METEOR") for title in visible_titles())
+    assert len(read_titles()) == 4
+    assert all(title.endswith("against METEOR") for title in read_titles())
     page.keyboard.press("ArrowRight")
-    assert all(title.endswith("against ROUGE-L") for title in visible_titles())
+    assert all(title.endswith("against ROUGE-L") for title in read_titles())
 
 
 def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
@@ -134,17 +129,17 @@ def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
 
 def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
     assert page.locator("article:visible").count() == 1
-    first = captions(page)
+    first = read_captions(page)
     page.locator(".picker label").nth(2).click()
-    third = captions(page)
+    third = read_captions(page)
     assert page.locator("article:visible").count() == 1
     assert len(third) == len(first)
     assert not set(first) & set(third)
     page.keyboard.press("ArrowRight")
-    fourth = captions(page)
+    fourth = read_captions(page)
     assert not set(fourth) & set(third)
-    page.keyboard.press("ArrowRight")  # round to the first
-    assert captions(page) == first
+    page.keyboard.press("ArrowRight")  # from the last image to the first
+    assert read_captions(page) == first
 
 
 def test_a_picked_image_is_announced(page):
@@ -153,21 +148,21 @@ def test_a_picked_image_is_announced(page):
     page.locator(".picker input").nth(1).check()
     name = page.locator("article:visible h3").inner_text()
     assert status.inner_text().startswith(f"{name}, a <i>person</i> on image")
-    assert status.inner_text().endswith(f": {len(captions(page))} captions below.")
+    assert status.inner_text().endswith(f": {len(read_captions(page))} captions below.")
 
 
 def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     page.get_by_role("radio", name="every λ").check()
-    every = captions(page)
+    every = read_captions(page)
     page.get_by_role("radio", name="chosen on validation").check()
-    chosen = captions(page)
+    chosen = read_captions(page)
     assert len(chosen) == len(set(page.locator("#first table").last.locator("tbody th").all_inner_texts())) == 7
     assert set(chosen) < set(every)
     assert page.locator("p.view:visible").all_inner_texts() == [
         "One setting per method: the setting chosen on validation."
     ]
     page.locator(".picker label").nth(1).click()
-    assert len(captions(page)) == 7
+    assert len(read_captions(page)) == 7
 
 
 def test_retrieved_images_are_shown_with_the_right_one_framed(page):
@@ -195,7 +190,7 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
 
 
 def test_tab_reaches_every_control_and_shows_where_it_is(page):
-    """A group of radio buttons is one stop, as everywhere; its arrow keys are tested above."""
+    """A group of radio buttons is one stop. The tests above press its arrow keys."""
     expected = page.evaluate(
         """() => {
           const all = [...document.querySelectorAll("a, button, summary, [tabindex='0'], input:checked")];
@@ -299,12 +294,12 @@ def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
 
 
 def test_dark_mode_is_dark(open_page):
-    def ground(scheme):
+    def read_background(scheme):
         page = open_page(color_scheme=scheme)
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
-    assert ground("light") == "rgb(255, 255, 255)"
-    assert max(map(int, re.findall(r"\d+", ground("dark")))) < 40
+    assert read_background("light") == "rgb(255, 255, 255)"
+    assert max(map(int, re.findall(r"\d+", read_background("dark")))) < 40
 
 
 def test_the_page_without_scripts_shows_the_curve_and_all_pictures(open_page):
@@ -369,7 +364,7 @@ def test_markup_in_captions_is_not_executed(browser, full_world, tmp_path):
 
 
 def test_unescaped_markup_is_executed_in_this_browser(browser, tmp_path):
-    """Without this, the test above could not fail."""
+    """The browser executes these payloads unless they are escaped, so the test above can fail."""
     (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
     context = browser.new_context()
     page = context.new_page()

@@ -17,8 +17,8 @@ from pipeline.report.training_histories import mean_history, training_runs
 from pipeline.runtime.processor_seconds import write_processor_seconds
 
 
-def history(*captions: int, hard: bool = True) -> list[dict[str, float]]:
-    """Return entries of ten steps each, after which the speaker has drawn `captions`."""
+def make_history(*captions: int, hard: bool = True) -> list[dict[str, float]]:
+    """Return one entry per ten steps; `captions` are the numbers of captions drawn by then."""
     entries = [
         {"epoch": n, "step": 10 * n, "captions_drawn": drawn, "val/cider": 1 + n / 10, "val/recall@1": 30.0 + n}
         for n, drawn in enumerate(captions, 1)
@@ -27,23 +27,27 @@ def history(*captions: int, hard: bool = True) -> list[dict[str, float]]:
 
 
 @pytest.fixture
-def trained(full_world, make_full_cell):
-    """The control, Luo with two seeds in the grid, and a method of which no history is there."""
+def trained_world(full_world, make_full_cell):
+    """Write the control, Luo with two seeds in the grid, and a method without a history."""
     cells = [make_full_cell("luo", 0.96, 0.5, seed=seed) for seed in (1, 2)]
     single = [make_full_cell(name, 0.96, 0.5, seed=1) for name in ("mle", "psst_multinomial")]
     full_world.write(cells, single)
     root = full_world.sweep.parent
-    swept = {cell["cell"]: history(*captions) for cell, captions in zip(cells, ((320, 640), (340, 1660)), strict=True)}
+    swept = {
+        cell["cell"]: make_history(*captions) for cell, captions in zip(cells, ((320, 640), (340, 1660)), strict=True)
+    }
     lines = [{"method": "luo", "cell": name, **entry} for name, entries in swept.items() for entry in entries]
     (full_world.sweep / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (root / "models/mle").mkdir(parents=True)
-    (root / "models/mle/history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history(0, 0)))
-    for entries, seconds in zip((history(0, 0), *swept.values()), ((1.5, 2.5), (100, 200), (300, 401)), strict=True):
+    (root / "models/mle/history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in make_history(0, 0)))
+    for entries, seconds in zip(
+        (make_history(0, 0), *swept.values()), ((1.5, 2.5), (100, 200), (300, 401)), strict=True
+    ):
         write_processor_seconds(root / "times", entries, seconds)
     return full_world
 
 
-def found(world, times: bool = True):
+def read_runs(world, times: bool = True):
     results = read_results(world.sweep, world.evaluations, first=("mle",), score="R@1 (hard)")
     choices, root = choose_all(results, ReportSettings()), world.sweep.parent
     models = [root / "models" / name for name in ("mle", "psst_multinomial")]
@@ -54,8 +58,8 @@ def found(world, times: bool = True):
     )
 
 
-def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained):
-    _, choices, runs = found(trained)
+def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained_world):
+    _, choices, runs = read_runs(trained_world)
     table = budget_table(budgets(choices, runs))
     assert [column.label for column in table.columns] == ["Method", "steps", "captions drawn", "processor seconds"]
     assert {row[0]: row[1:] for row in table.rows} == {
@@ -65,8 +69,8 @@ def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained):
     }
 
 
-def test_numbers_of_older_trainings_are_not_recorded(trained):
-    _, choices, runs = found(trained, times=False)
+def test_numbers_that_older_trainings_lack_are_shown_as_not_recorded(trained_world):
+    _, choices, runs = read_runs(trained_world, times=False)
     old = {"mle": [[{"step": 10.0}]], "luo": runs["luo"], "psst_multinomial": [[]]}
     rows = {row[0]: row[1:] for row in budget_table(budgets(choices, old)).rows}
     assert rows["mle"] == ["10", UNKNOWN, UNKNOWN]
@@ -75,8 +79,8 @@ def test_numbers_of_older_trainings_are_not_recorded(trained):
     assert budget_table(budgets(choices, {})) is None
 
 
-def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_seconds(trained):
-    results, _, runs = found(trained)
+def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_seconds(trained_world):
+    results, _, runs = read_runs(trained_world)
     histories = {method: mean_history(seeds) for method, seeds in runs.items()}
     panels = learning_panels(results, histories)
     assert [(panel.title, panel.x_label) for panel in panels] == [
@@ -85,16 +89,16 @@ def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_se
         ("CIDEr against captions drawn", "captions drawn, in thousands →"),
         ("CIDEr against processor seconds", "processor seconds →"),
     ]
-    spots = [{line.label: [(spot.x, spot.y) for spot in line.points] for line in panel.series} for panel in panels]
-    assert spots[0] == {"MLE": [(0, 51), (0, 52)], "Luo et al.": [(0.33, 51), (1.15, 52)]}
-    assert spots[3] == {"MLE": [(1.5, 1.1), (2.5, 1.2)], "Luo et al.": [(200, 1.1), (300.5, 1.2)]}
+    points = [{line.label: [(point.x, point.y) for point in line.points] for line in panel.series} for panel in panels]
+    assert points[0] == {"MLE": [(0, 51), (0, 52)], "Luo et al.": [(0.33, 51), (1.15, 52)]}
+    assert points[3] == {"MLE": [(1.5, 1.1), (2.5, 1.2)], "Luo et al.": [(200, 1.1), (300.5, 1.2)]}
     assert panels[0].series[1].points[1].label == "Luo et al., step 20, 1,150 captions drawn: R@1 (hard) 52.0"
-    soft = learning_panels(results, {"mle": history(0, 0, hard=False)})
-    assert [panel.title for panel in soft] == ["R@1 against captions drawn", "CIDEr against captions drawn"]
+    without_hard = learning_panels(results, {"mle": make_history(0, 0, hard=False)})
+    assert [panel.title for panel in without_hard] == ["R@1 against captions drawn", "CIDEr against captions drawn"]
 
 
-def test_the_report_has_the_table_and_the_curves(trained, tmp_path):
-    world, root = trained, trained.sweep.parent
+def test_the_report_has_the_table_and_the_curves(trained_world, tmp_path):
+    world, root = trained_world, trained_world.sweep.parent
     inputs, models = {"processor_seconds": root / "times"}, [root / "models/mle"]
     settings = ReportSettings(score="R@1 (hard)")
     write_report(world.sweep, world.evaluations, world.prepared, None, tmp_path, settings, inputs=inputs, models=models)
@@ -112,11 +116,11 @@ def test_the_report_has_the_table_and_the_curves(trained, tmp_path):
     assert (tmp_path / "learning.png").stat().st_size > 0
 
 
-def test_a_damaged_history_is_reported_in_one_line(trained):
-    path = trained.sweep.parent / "models/mle/history.jsonl"
+def test_a_damaged_history_is_reported_in_one_line(trained_world):
+    path = trained_world.sweep.parent / "models/mle/history.jsonl"
     path.write_text(path.read_text()[:-9])
     with pytest.raises(UserError, match=r"mle/history.jsonl: a line is not JSON \(.*\); run the stage"):
-        found(trained)
+        read_runs(trained_world)
 
 
 def test_a_mean_history_ends_with_the_shortest():

@@ -14,7 +14,7 @@ CLAIM = MethodClaim(says="a beats b", data="toy", more="a", than="b", judge="own
 OTHER = MethodClaim(says="a beats c", data="toy", more="a", than="c", judge="judge", at="chosen λ", score="R@10")
 
 
-def table(value):
+def make_table(value):
     found = [
         ClaimResult(CLAIM, "CIDEr 0.800", value, (value - 1, value + 1), {1: value - 0.5, 2: value + 0.5}, "≥"),
         ClaimResult(OTHER, "chosen λ", reason="c was not measured"),
@@ -52,15 +52,15 @@ def test_a_file_without_the_form_of_claims_is_reported(tmp_path, content, messag
 
 
 def test_recorded_results_are_shown_beside_this_runs():
-    recorded = dict(tables_in(markdown([table(3.0)])))["Claims"]
+    recorded = dict(tables_in(markdown([make_table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
         "R@1 (hard) own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
     ]  # fmt: skip
     assert recorded.rows[1][4:] == ["–", "–", "open: c was not measured"]
-    beside = compare_claims(table(-2.0), recorded)
+    beside = compare_claims(make_table(-2.0), recorded)
     assert beside.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
     elsewhere = ClaimResult(CLAIM.model_copy(update={"at": "chosen λ"}), "chosen λ", reason="a was not measured")
     twice = claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), elsewhere], "R@1 (hard)")
     recorded = dict(tables_in(markdown([twice])))["Claims"]
     assert [row[5] for row in compare_claims(twice, recorded).rows] == ["open: no result", "open: a was not measured"]
-    assert compare_claims(table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]
+    assert compare_claims(make_table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]

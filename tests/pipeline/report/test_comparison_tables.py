@@ -17,26 +17,26 @@ from pipeline.report.comparison_tables import (
 )
 
 
-def comparison_of(world, **settings):
+def compare_world(world, **settings):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ("mle", "luo"))
     return compare_methods(results, ReportSettings(**settings))
 
 
-def all_tables(comparison):
+def build_tables(comparison):
     return [*equal_tables(comparison), *rho_tables(comparison)]
 
 
-def cells_of(table, row):
+def get_cells(table, row):
     labels = [f"{column.group} {column.label}".strip() for column in table.columns]
     (found,) = [cells for cells in table.rows if cells[0].rstrip("‡§") == row]
     return dict(zip(labels, found, strict=True))
 
 
 def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
-    comparison = comparison_of(full_world)
+    comparison = compare_world(full_world)
     slice_ = comparison.at_cider[1]
     table = at_cider_table(comparison, slice_)
-    row = cells_of(table, "st_multinomial")
+    row = get_cells(table, "st_multinomial")
     (reading,) = [reading for reading in slice_.readings if reading.curve.label == "st_multinomial"]
     found = reading.estimates[recall_keys("judge")]
     assert row["Independent judge R@10"] == f"{found.value:.1f} [{found.interval[0]:.1f}, {found.interval[1]:.1f}]"
@@ -46,9 +46,9 @@ def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
 
 
 def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted(full_world):
-    comparison = comparison_of(full_world, cider_levels=(0.99,))
+    comparison = compare_world(full_world, cider_levels=(0.99,))
     table = at_cider_table(comparison, comparison.at_cider[0])
-    assert set(cells_of(table, "luo").values()) == {"luo", "–"}
+    assert set(get_cells(table, "luo").values()) == {"luo", "–"}
     (note,) = [note for note in table.notes if note.startswith("–, not reached")]
     assert "luo 0.860 to 0.970" in note
     assert "mle 0.960;" in note
@@ -56,7 +56,7 @@ def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted
 
 
 def test_notes_state_the_rule_and_the_resamples(full_world):
-    comparison = comparison_of(full_world)
+    comparison = compare_world(full_world)
     notes = " ".join(at_cider_table(comparison, comparison.at_cider[0]).notes)
     assert "mle has 0.960 on the test split" in notes
     assert "1,000 resamples of the test images" in notes
@@ -67,19 +67,19 @@ def test_notes_state_the_rule_and_the_resamples(full_world):
 
 
 def test_differences_carry_interval_mark_and_p(full_world):
-    comparison = comparison_of(full_world)
+    comparison = compare_world(full_world)
     slice_ = comparison.at_cider[1]
     table = significance_table(comparison, slice_)
-    row = cells_of(table, "luo")
+    row = get_cells(table, "luo")
     assert re.fullmatch(r"−\d+\.\d \[−\d+\.\d, −\d+\.\d\]\*", row["Own listener Δ R@10"])
     assert row["Own listener p"] == f"{slice_.differences['luo']['own'].p:.3f}"
     unclear = [label for label, found in slice_.differences.items() if not found["judge"].clear]
-    assert all(not cells_of(table, label)["Independent judge Δ R@10"].endswith("*") for label in unclear)
+    assert all(not get_cells(table, label)["Independent judge Δ R@10"].endswith("*") for label in unclear)
     assert slice_.reference.label in table.caption
     assert any(f"all {sum(map(len, slice_.differences.values()))} differences" in note for note in table.notes)
 
 
-def bounded_slice(full_world, make_full_cell, **ends):
+def make_bounded_slice(full_world, make_full_cell, **ends):
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
         for method, settings in ends.items() for cider, share in settings
@@ -92,12 +92,12 @@ def bounded_slice(full_world, make_full_cell, **ends):
 def test_bounds_are_counted_and_undecided_differences_are_dashes_with_a_reason(full_world, make_full_cell):
     above, below = ((0.95, 0.9), (1.05, 0.8)), ((0.95, 0.3), (1.05, 0.2))
     psst = ((0.85, 0.65), (0.95, 0.55))
-    comparison, slice_ = bounded_slice(full_world, make_full_cell, psst_multinomial=psst, luo=above, st=below)
+    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=psst, luo=above, st=below)
     notes = " ".join(at_cider_table(comparison, slice_).notes)
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in notes
     table = significance_table(comparison, slice_)
-    assert re.fullmatch(r"≥\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]\*", cells_of(table, "luo")["Own listener Δ R@10"])
-    assert cells_of(table, "st")["Own listener Δ R@10"] == cells_of(table, "st")["Own listener p"] == "–"
+    assert re.fullmatch(r"≥\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]\*", get_cells(table, "luo")["Own listener Δ R@10"])
+    assert get_cells(table, "st")["Own listener Δ R@10"] == get_cells(table, "st")["Own listener p"] == "–"
     assert any(
         re.match(r"– \(. of 2 rows have only dashes\): both numbers are lower bounds", note) for note in table.notes
     )
@@ -106,7 +106,7 @@ def test_bounds_are_counted_and_undecided_differences_are_dashes_with_a_reason(f
 
 def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
     above = ((0.95, 0.9), (1.05, 0.8))
-    comparison, slice_ = bounded_slice(full_world, make_full_cell, psst_multinomial=above, luo=above, st=above)
+    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=above, luo=above, st=above)
     table = significance_table(comparison, slice_)
     assert {cell for row in table.rows for cell in row[1:]} == {"–"}
     assert any(note.startswith("– (2 of 2 rows have only dashes)") for note in table.notes)
@@ -114,9 +114,9 @@ def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
 
 def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):
     short, there = ((0.7, 0.9), (0.8, 0.8)), ((0.85, 0.65), (0.95, 0.55))
-    comparison, slice_ = bounded_slice(full_world, make_full_cell, psst_multinomial=short, luo=there)
+    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=short, luo=there)
     table = at_cider_table(comparison, slice_)
-    assert set(cells_of(table, "psst_multinomial").values()) == {"psst_multinomial", "–"}
+    assert set(get_cells(table, "psst_multinomial").values()) == {"psst_multinomial", "–"}
     assert "–, not reached (CIDEr measured): psst_multinomial 0.700 to 0.800." in table.notes
     assert "psst_multinomial is not reached, so there are no differences from it here." in table.notes
     assert significance_table(comparison, slice_) is None
@@ -151,24 +151,24 @@ def test_the_note_names_the_settings_along_which_the_curves_run(full_world, make
 
 
 def test_language_at_equal_recall(full_world):
-    comparison = comparison_of(full_world, score_levels=(80.0,))
+    comparison = compare_world(full_world, score_levels=(80.0,))
     table = at_score_table(comparison, comparison.at_score[0])
-    row = cells_of(table, "st_multinomial")
+    row = get_cells(table, "st_multinomial")
     assert list(row)[1:] == ["CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "± over seeds CIDEr"]
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, \d\.\d{3}\]", row["CIDEr"])
     assert "R@10 80%" in table.caption
 
 
 def test_the_table_has_a_row_per_rho(full_world):
-    comparison = comparison_of(full_world)
+    comparison = compare_world(full_world)
     table = rho_table(comparison, comparison.along_rho[0])
     assert [row[0].rstrip("‡") for row in table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
     assert f"CIDEr {comparison.along_rho[0].level:.3f}" in table.caption
 
 
 def test_all_tables_have_rows_of_one_length_different_names_and_the_protocol(full_world):
-    comparison = comparison_of(full_world)
-    tables = all_tables(comparison)
+    comparison = compare_world(full_world)
+    tables = build_tables(comparison)
     assert len(tables) == 2 + 2 + 2 + 1
     assert len({table.name for table in tables}) == len(tables)
     for table in [*tables, *compact_comparison(comparison)]:
@@ -187,7 +187,7 @@ def test_two_protocols_are_announced_in_every_table_that_mixes_them(full_world, 
     for folder in full_world.evaluations:
         (folder / "metrics.json").unlink()
     comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings())
-    tables = all_tables(comparison)
+    tables = build_tables(comparison)
     tables += compact_comparison(comparison)
     assert len(tables) == 6 + 4
     for table in tables:
@@ -196,8 +196,8 @@ def test_two_protocols_are_announced_in_every_table_that_mixes_them(full_world, 
 
 
 def test_without_single_captions_scores_there_are_numbers_without_intervals_and_no_differences(world):
-    comparison = comparison_of(world)
-    tables = all_tables(comparison)
+    comparison = compare_world(world)
+    tables = build_tables(comparison)
     assert not [table for table in tables if table.name.startswith("significance")]
     table = at_cider_table(comparison, comparison.at_cider[0])
     assert "[" not in "".join(cell for row in table.rows for cell in row)
@@ -211,5 +211,5 @@ def test_no_levels_make_no_tables(world, make_cell, levels):
     comparison = compare_methods(
         read_results(world.sweep, []), ReportSettings(cider_levels=levels, score_levels=levels)
     )
-    assert all_tables(comparison) == []
+    assert build_tables(comparison) == []
     assert compact_comparison(comparison) == []

@@ -67,35 +67,35 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def put(root, text):
+def write_readme(root, text):
     (root / "README.md").write_bytes(text.encode())
 
 
 def update(capsys, *arguments):
-    """Return the exit status and the lines on standard error."""
+    """Update the documents; return the exit status and the lines on standard error."""
     status = documents.update_documents([*arguments])
     return status, capsys.readouterr().err.splitlines()
 
 
-def shown(root, asked):
-    """Return the text between the markers of that request."""
-    put(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
+def render_block(root, asked):
+    """Return the lines that an update writes between the markers of the request `asked`."""
+    write_readme(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
     assert documents.update_documents([]) == 0
     return (root / "README.md").read_text().splitlines()[1:-1]
 
 
 def test_blocks_are_written_between_their_markers_and_the_rest_is_unchanged(root, capsys):
-    put(root, DOCUMENT)
+    write_readme(root, DOCUMENT)
     assert update(capsys) == (0, [])
     assert (root / "README.md").read_bytes().decode() == SHOWN
     os.utime(root / "README.md", (0, 0))
     assert update(capsys) == (0, [])
-    assert (root / "README.md").stat().st_mtime == 0, "what is current is not written again"
+    assert (root / "README.md").stat().st_mtime == 0, "a current document is not written again"
     assert update(capsys, "--check") == (0, [])
 
 
 def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
-    put(root, SHOWN.replace("7.5", "7.6"))
+    write_readme(root, SHOWN.replace("7.5", "7.6"))
     assert update(capsys, "--check") == (
         2,
         ["README.md, line 3: “small | Recall” differs from results/small.json: run make documents"],
@@ -106,7 +106,7 @@ def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
 
 
 def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_shows_it(root, capsys):
-    put(root, SHOWN)
+    write_readme(root, SHOWN)
     (root / "RESULTS.md").write_bytes(SHOWN.encode())
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("−10.1", "−10.2"))
@@ -116,7 +116,7 @@ def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_sh
 
 
 def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
-    put(root, SHOWN)
+    write_readme(root, SHOWN)
     (root / "docs" / "curve.png").write_bytes(b"another")
     for arguments in ([], ["--check"]):
         status, (line,) = update(capsys, *arguments)
@@ -125,12 +125,12 @@ def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
 
 
 def test_columns_and_rows_are_in_the_requested_order(root):
-    assert shown(root, "small | Recall | columns: note; Method | rows: luo") == [
+    assert render_block(root, "small | Recall | columns: note; Method | rows: luo") == [
         "| note | Method     |",
         "| ---- | ---------- |",
         "| none | Luo et al. |",
     ]
-    assert [line[2:5] for line in shown(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
+    assert [line[2:5] for line in render_block(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
 
 
 def test_a_row_is_named_by_its_key_or_its_title(root):
@@ -143,15 +143,15 @@ def test_a_row_is_named_by_its_key_or_its_title(root):
             "frozen_luo | columns: Method; mle | rows: luo ρ 0.5",
             "Luo et al. (frozen) | rows: Luo et al. ρ 0.5",
         ):
-            head, _, row = shown(root, f"small | {asked}")
+            head, _, row = render_block(root, f"small | {asked}")
             assert [cell.strip() for cell in (head + row).split("|")[1:-1] if cell] == [
                 "Method", "MLE", "Luo et al. ρ 0.5", "luo",
-            ], "cells beside the first are not names"  # fmt: skip
+            ], "only the first cell of a row is a name"  # fmt: skip
 
 
 def test_a_description_is_kept_below_an_empty_line_and_over_two_lines(root):
     block = "<!-- results: small | figure: curve -->\n{}<!-- end -->\n"
-    put(root, block.format("\n![Recall\nalong λ](docs/other.png)\n\n"))
+    write_readme(root, block.format("\n![Recall\nalong λ](docs/other.png)\n\n"))
     assert documents.update_documents([]) == 0
     assert (root / "README.md").read_text() == block.format("![Recall\nalong λ](docs/curve.png)\n")
 
@@ -165,7 +165,7 @@ def test_a_document_in_another_encoding_is_reported_in_one_line(root, capsys):
 
 def test_the_first_unknown_column_is_reported(root, capsys):
     unknown = [f"unknown {n}" for n in range(20)]
-    put(root, f"<!-- results: small | Words | columns: {'; '.join(unknown)} -->\n<!-- end -->\n")
+    write_readme(root, f"<!-- results: small | Words | columns: {'; '.join(unknown)} -->\n<!-- end -->\n")
     _, (line,) = update(capsys)
     assert "has no “unknown 0” in that table" in line
 
@@ -187,7 +187,7 @@ def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
 def test_a_table_with_a_long_cell_is_not_padded(root):
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("none", "n" * 61))
-    assert shown(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
+    assert render_block(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
 
 
 def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
@@ -225,14 +225,14 @@ def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, given, ti
     path = path_of(root, "small")
     assert given in path.read_text()
     path.write_text(path.read_text().replace(given, title))
-    put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
+    write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")
     line = f"README.md, line 1: results/small.json has tables {told}: rename one"
     assert update(capsys) == ((2, [line]) if told else (0, []))
 
 
 def test_provenance_is_one_line(root):
     line = "Printed by `make repro PROFILE=small` at commit abc1234, 2026-01-02, seeds 1, 2; one core."
-    assert shown(root, "small | provenance") == [line]
+    assert render_block(root, "small | provenance") == [line]
 
 
 @pytest.mark.parametrize(
@@ -256,18 +256,18 @@ def test_provenance_is_one_line(root):
 )
 def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, asked, message):
     text = f"{DOCUMENT}\n<!-- results: {asked} -->\n<!-- end -->\n"
-    put(root, text)
+    write_readme(root, text)
     assert update(capsys) == (2, [f"README.md, line 12: {message}"])
     assert (root / "README.md").read_bytes().decode() == text
 
 
 def test_a_text_stands_where_a_table_was_not_recorded(root):
-    assert shown(root, "small | Budget | else: not recorded") == ["not recorded"]
-    assert shown(root, "small | Work | else: not recorded")[2] == "| Luo et al. |   5 |"
+    assert render_block(root, "small | Budget | else: not recorded") == ["not recorded"]
+    assert render_block(root, "small | Work | else: not recorded")[2] == "| Luo et al. |   5 |"
 
 
 def test_an_exact_table_name_goes_before_longer_names(root):
-    assert shown(root, "small | Words")[2] == "| Luo et al. |   3 |"
+    assert render_block(root, "small | Words")[2] == "| Luo et al. |   3 |"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_exact_table_name_goes_before_longer_names(root):
     ],
 )
 def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
-    put(root, text)
+    write_readme(root, text)
     for arguments in ([], ["--check"]):
         assert update(capsys, *arguments) == (2, [message])
     assert (root / "README.md").read_text() == text
@@ -311,7 +311,7 @@ def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, mess
     found = json.loads(path.read_text())
     change(found)
     path.write_text(json.dumps(found))
-    put(root, "<!-- results: small | Words -->\n<!-- end -->\n")
+    write_readme(root, "<!-- results: small | Words -->\n<!-- end -->\n")
     status, (line,) = update(capsys)
     assert status == 2
     assert line.startswith("README.md, line 1: results/small.json is not a result file: ")
@@ -341,6 +341,6 @@ def test_documents_have_no_table_or_figure_without_a_marker(name):
 def test_signs_of_settings_are_words_in_the_names_of_files(root, capsys):
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("Words, all", "R@1 (hard) at λ 1, ρ 0.5, τ 0.3"))
-    put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
+    write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")
     assert update(capsys) == (0, [])
     assert (root / FOLDER / "small" / "r1_hard_at_lambda_1_rho_0.5_tau_0.3.csv").is_file()

@@ -26,29 +26,29 @@ OTHER = PlotPanel("judge", "JudgeTitle", "across →", "up →", (RISING, replac
 EMPTY = replace(OTHER, series=())
 
 
-def parsed(panels, name="chart"):
+def parse_panels(panels, name="chart"):
     return [ElementTree.fromstring(f"<svg>{drawn}</svg>") for _, drawn in panels_svg(panels, name)]
 
 
-def points(svg, line):
-    """Return the positions of a line's markers, and their labels."""
+def find_points(svg, line):
+    """Return the positions of a line's markers with their labels."""
     groups = [group for each in svg.iter("g") if each.get("data-line") == str(line) for group in each
               if group.get("class") == "point"]  # fmt: skip
     return [(float(g.find("use").get("x")), float(g.find("use").get("y")), g.get("aria-label")) for g in groups]
 
 
 def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
-    one, other = parsed([ONE, OTHER])
-    found = points(one, 0)
-    assert found == points(other, 0)
+    one, other = parse_panels([ONE, OTHER])
+    found = find_points(one, 0)
+    assert found == find_points(other, 0)
     (x0, y0, label), (x1, y1, _), (x4, y4, _) = found
     assert label == "a, x 0"
     assert (x4 - x1) / (x1 - x0) == pytest.approx(3, rel=0.01)
     assert (y4 - y1) / (y1 - y0) == pytest.approx(3, rel=0.01)
     assert x4 > x0
-    assert y4 < y0  # up is more
-    assert points(other, 1) == []
-    assert [place[2] for place in points(one, 1)] == ["<b>"]
+    assert y4 < y0  # y is 0 at the top
+    assert find_points(other, 1) == []
+    assert [place[2] for place in find_points(one, 1)] == ["<b>"]
     for group in one.iter("g"):
         if group.get("class") == "point":
             circle, marker = group.find("circle"), group.find("use")
@@ -58,17 +58,17 @@ def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
 
 def test_panels_with_other_axes_have_their_own_scale():
     far = replace(RISING, points=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
-    alone = points(parsed([ONE])[0], 0)
-    assert points(parsed([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
-    assert points(parsed([ONE, replace(OTHER, y_label="more →", series=(far,))])[0], 0) == alone
+    alone = find_points(parse_panels([ONE])[0], 0)
+    assert find_points(parse_panels([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
+    assert find_points(parse_panels([ONE, replace(OTHER, y_label="more →", series=(far,))])[0], 0) == alone
 
 
 def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
     line = replace(RISING, points=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
-    one, ten, hundred = points(parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
+    one, ten, hundred = find_points(parse_panels([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
     assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
     shown = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, includes=((0.0,), ()))
-    from_zero = points(parsed([shown])[0], 0)
+    from_zero = find_points(parse_panels([shown])[0], 0)
     assert from_zero[0][0] > one[0]
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
 
@@ -77,29 +77,29 @@ def test_one_point_beyond_1_has_a_logarithmic_axis():
     line = replace(RISING, points=(PlotPoint(5.0, 5.0, "alone"),))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib warns of an axis without length
-        (svg,) = parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])
-    assert len(points(svg, 0)) == 1
+        (svg,) = parse_panels([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])
+    assert len(find_points(svg, 0)) == 1
 
 
 def test_bars_seeds_ring_and_band_are_drawn_with_their_line():
-    (svg,) = parsed([ONE])
+    (svg,) = parse_panels([ONE])
     groups = [group for group in svg.iter("g") if group.get("data-line") == "1"]
     bars, seeds, ring, line = groups
-    x, y, _ = points(svg, 1)[0]
+    x, y, _ = find_points(svg, 1)[0]
     numbers = [float(word) for word in bars.find("path").get("d").split() if word not in "ML"]
     assert numbers[1] == numbers[3] == y
     assert numbers[4] == numbers[6] == x
-    assert (numbers[0] + numbers[2]) / 2 == pytest.approx(x, abs=0.1)  # from 1 to 3 round 2
+    assert (numbers[0] + numbers[2]) / 2 == pytest.approx(x, abs=0.1)  # the bar is from 1 to 3, with the point at 2
     assert len(list(seeds.iter("use"))) == 2
     assert [(float(use.get("x")), float(use.get("y"))) for use in ring.iter("use")] == [(x, y)]
     assert line.find("path").get("stroke-dasharray")
     assert any("people" in (text.text or "") for text in svg.iter("text"))
-    without = parsed([replace(ONE, band=None)])[0]
+    without = parse_panels([replace(ONE, band=None)])[0]
     assert len(list(without.iter("path"))) == len(list(svg.iter("path"))) - 1
 
 
 def test_ticks_are_round_numbers_and_hidden_from_screen_readers():
-    (svg,) = parsed([ONE])
+    (svg,) = parse_panels([ONE])
     across, up = [group for group in svg.iter("g") if group.get("aria-hidden") == "true"]
     for axis in (across, up):
         values = [float(text.text.replace("−", "-")) for text in list(axis.iter("text"))[:-1]]
@@ -110,7 +110,7 @@ def test_ticks_are_round_numbers_and_hidden_from_screen_readers():
 
 
 def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
-    one, other = parsed([ONE, OTHER])
+    one, other = parse_panels([ONE, OTHER])
     for svg in (one, other):
         for element in svg.iter():
             assert ":" not in element.tag
@@ -124,9 +124,9 @@ def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
 
 
 def test_a_single_point_and_an_empty_panel_can_be_drawn():
-    (svg,) = parsed([replace(ONE, series=(replace(RISING, points=RISING.points[:1]),))])
-    assert len(points(svg, 0)) == 1
-    (svg,) = parsed([EMPTY])
+    (svg,) = parse_panels([replace(ONE, series=(replace(RISING, points=RISING.points[:1]),))])
+    assert len(find_points(svg, 0)) == 1
+    (svg,) = parse_panels([EMPTY])
     assert any(text.text == "not measured" for text in svg.iter("text"))
 
 
@@ -140,7 +140,7 @@ def test_a_swatch_has_line_and_marker_and_styles_repeat():
     assert LineStyle(0, 0).name != LineStyle(0, 0, dashed=True).name
 
 
-def size(png):
+def read_size(png):
     with Image.open(io.BytesIO(png)) as image:
         assert "Software" not in image.info
         return image.size
@@ -149,11 +149,11 @@ def size(png):
 def test_png_panels_are_side_by_side_and_four_in_two_rows():
     first = panels_png([ONE, OTHER, OTHER])
     assert first == panels_png([ONE, OTHER, OTHER])
-    wide, high = size(first)
-    assert size(panels_png([ONE, OTHER, OTHER, OTHER]))[0] == pytest.approx(wide * 2 / 3, abs=1)
-    assert size(panels_png([ONE]))[0] == 825
+    wide, high = read_size(first)
+    assert read_size(panels_png([ONE, OTHER, OTHER, OTHER]))[0] == pytest.approx(wide * 2 / 3, abs=1)
+    assert read_size(panels_png([ONE]))[0] == 825
     long = replace(ONE, series=tuple(replace(RISING, label=f"a rather long label {n}") for n in range(6)))
-    assert size(panels_png([long]))[1] > high  # more lines of the legend
+    assert read_size(panels_png([long]))[1] > high  # the legend has more lines
 
 
 def test_the_legend_has_the_lines_of_all_panels():
@@ -176,7 +176,7 @@ def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
     lines = [PlotSeries(label, LineStyle(n, n), (PlotPoint(1.0, 5.0, label),)) for n, label in enumerate(labels)]
     drawn = labelled_svg(replace(ONE, series=tuple(lines), includes=((0.0,), (0.0,))), "chart", size)
     svg = ElementTree.fromstring(f"<svg>{drawn}</svg>")
-    ((x, _, _),) = points(svg, 0)
+    ((x, _, _),) = find_points(svg, 0)
     assert x > 0.4 * size[0]
     placed = [
         (text.text, re.search(r"translate\(([\d.]+) ([\d.]+)", text.get("transform", ""))) for text in svg.iter("text")

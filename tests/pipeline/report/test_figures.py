@@ -19,7 +19,7 @@ def read(world):
 def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
     panels = curve_panels(*read(world))
     assert [panel.name for panel in panels] == ["own", "pretrained", "judge"]
-    own, before, judge = panels
+    own, pretrained, judge = panels
     assert {series.label: len(series.points) for series in own.series} == {
         "MLE": 1, "PSST-Multinomial": 3, "ST-Multinomial": 3, "Luo et al.": 2
     }  # fmt: skip
@@ -28,15 +28,15 @@ def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
     assert [spot.chosen for spot in psst.points] == [False, True, False]
     assert psst.points[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
     assert psst.points[0].y == pytest.approx(74.5)
-    # .97 and .98 are .00707 apart from their mean by the sample's deviation, 74 and 75 are .707
+    # the sample standard deviation of .97 and .98 is .00707, and that of 74 and 75 is .707
     assert psst.points[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
     assert len(psst.points[0].seeds) == 2
-    assert (before.band, judge.band) == ((61.0, 61.0), (41.0, 41.0))
+    assert (pretrained.band, judge.band) == ((61.0, 61.0), (41.0, 41.0))
     assert judge.series[1].points[0].y == pytest.approx(54.5)
 
 
-def test_points_of_guidance_name_gamma(world, guided):
-    world.write(guided, [])
+def test_points_of_guidance_name_gamma(world, guidance_cells):
+    world.write(guidance_cells, [])
     found = {series.label: series.points for series in curve_panels(*read(world))[0].series}
     assert [spot.tag for spot in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
     assert found["Guidance"][2].label.startswith("Guidance, λ 0, γ 2, seed 1, ")
@@ -64,8 +64,8 @@ def test_unmeasured_values_are_not_drawn(world, make_cell):
     del lost["test"]["judges"]["judge"], lost["test"]["judges"]["own"]["human"]
     world.write([entry, lost], [])
     results = read_results(world.sweep, [])
-    own, before = curve_panels(results, [])  # nobody asked the independent judge
-    assert len(own.series[0].points) == len(before.series[0].points) == 1
+    own, pretrained = curve_panels(results, [])  # no run has the independent judge
+    assert len(own.series[0].points) == len(pretrained.series[0].points) == 1
     assert own.band is None
     nothing = curve_panels(results, [], metric="SPICE")
     assert [panel.name for panel in nothing] == ["own", "pretrained", "judge"]
@@ -111,8 +111,8 @@ def test_drift_needs_human_captions(world, make_cell):
     assert drift_panel(read_results(world.sweep, []), []) is None
 
 
-def rho_series(world, found):
-    """Build the figure of a comparison with only `found`: for each ρ of PSST the estimates by judge."""
+def make_rho_comparison(world, found):
+    """Return results and a comparison that has only `found`: the estimates by judge for each ρ of PSST."""
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     lines = [curve for curve in curves(results) if curve.method == "psst_multinomial"]
     readings = tuple(
@@ -125,7 +125,7 @@ def rho_series(world, found):
 
 def test_recall_against_rho_has_its_intervals(full_world):
     found = [{"own": Estimate(70.0 + n, (68.0 + n, 73.0 + n)), "judge": Estimate(50.0 - n)} for n in range(5)]
-    own, judge = rho_panels(*rho_series(full_world, found))
+    own, judge = rho_panels(*make_rho_comparison(full_world, found))
     (line,) = own.series
     assert line.label == "PSST-Multinomial at CIDEr 0.900"
     assert [spot.x for spot in line.points] == [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -136,7 +136,7 @@ def test_recall_against_rho_has_its_intervals(full_world):
 
 
 def test_a_lower_bound_is_labelled_at_least(full_world):
-    results, comparison = rho_series(full_world, [{"own": Estimate(70.0)}] * 5)
+    results, comparison = make_rho_comparison(full_world, [{"own": Estimate(70.0)}] * 5)
     slice_ = comparison.along_rho[0]
     first, *rest = slice_.readings
     slice_ = replace(slice_, readings=(replace(first, above=True), *rest))
@@ -148,7 +148,7 @@ def test_a_lower_bound_is_labelled_at_least(full_world):
 
 def test_a_judge_without_values_along_rho_has_no_panel(full_world):
     found = [{"own": Estimate(70.0)}] * 5
-    assert [panel.name for panel in rho_panels(*rho_series(full_world, found))] == ["own"]
+    assert [panel.name for panel in rho_panels(*make_rho_comparison(full_world, found))] == ["own"]
 
 
 def test_a_methods_colour_does_not_depend_on_the_other_methods():

@@ -40,12 +40,12 @@ def make_gallery(results, views, prepared, images, settings, *more):
     return pictures_of(sample_images(prepared, settings), results, views, prepared, images, *more)
 
 
-def drawn(world, **changes):
+def make_world_gallery(world, **changes):
     return make_gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes), None, gallery_scenes)
 
 
 def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
-    pictures = drawn(world)
+    pictures = make_world_gallery(world)
     assert len(pictures) == 5
     numbers = [int(picture.id) - 100 for picture in pictures]
     assert numbers == sorted(numbers)
@@ -64,13 +64,13 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
 
 
 def test_settings_of_one_curve_are_consecutive(full_world):
-    lines = [words.line for words in drawn(full_world, images=1)[0].captions]
+    lines = [words.line for words in make_world_gallery(full_world, images=1)[0].captions]
     assert len(lines) == 1 + 5 * 4 + 4 + 4 + 3 + 3
     assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
 
 
 def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world):
-    captions = [(picture.row, words) for picture in drawn(full_world) for words in picture.captions]
+    captions = [(picture.row, words) for picture in make_world_gallery(full_world) for words in picture.captions]
     for row, words in captions:
         assert list(words.retrieved) == ["own", "judge"]
         for judge, found in words.retrieved.items():
@@ -83,7 +83,7 @@ def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world
 
 
 def test_a_frozen_speaker_has_its_methods_captions(full_world):
-    for picture in drawn(full_world):
+    for picture in make_world_gallery(full_world):
         luo, frozen = ([words for words in picture.captions if words.line == m] for m in ("luo", "frozen_luo"))
         assert [words.caption for words in luo] == [words.caption for words in frozen]
         assert [words.ranks["adapted"] for words in luo] == [words.ranks["own"] for words in frozen]
@@ -92,7 +92,7 @@ def test_a_frozen_speaker_has_its_methods_captions(full_world):
 
 
 def test_each_image_has_one_thumbnail_pictures_first(full_world):
-    pictures = drawn(full_world)
+    pictures = make_world_gallery(full_world)
     made = thumbnails(pictures, full_world.prepared, full_world.images)
     rows = [picture.row for picture in pictures]
     assert list(made)[:5] == rows
@@ -105,7 +105,7 @@ def test_each_image_has_one_thumbnail_pictures_first(full_world):
 
 
 def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world, monkeypatch):
-    pictures = drawn(full_world)
+    pictures = make_world_gallery(full_world)
     everything = thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
     monkeypatch.setattr(module, "MAX_THUMBNAILS", budget)
@@ -114,12 +114,12 @@ def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world,
 
 
 def test_the_seed_decides_the_images_and_a_larger_number_gives_all(world):
-    def ids(**changes):
-        return [picture.id for picture in drawn(world, **changes)]
+    def get_ids(**changes):
+        return [picture.id for picture in make_world_gallery(world, **changes)]
 
-    assert ids() == ids()
-    assert len({tuple(ids(seed=seed)) for seed in range(5)}) > 1
-    assert ids(images=99) == [str(n) for n in range(104, 112)]
+    assert get_ids() == get_ids()
+    assert len({tuple(get_ids(seed=seed)) for seed in range(5)}) > 1
+    assert get_ids(images=99) == [str(n) for n in range(104, 112)]
 
 
 def test_an_image_without_a_caption_has_none(world):
@@ -129,7 +129,7 @@ def test_an_image_without_a_caption_has_none(world):
     path = world.root / "evaluation" / "mle" / "captions.parquet"
     table = pq.read_table(path)
     pq.write_table(table.filter(pc.field("image") != 7), path)
-    pictures = drawn(world, images=99)
+    pictures = make_world_gallery(world, images=99)
     (seven,) = [picture for picture in pictures if picture.id == "107"]
     assert seven.captions[0].caption is None
     assert set(seven.captions[0].ranks.values()) == {None}
@@ -141,7 +141,7 @@ def test_a_large_picture_is_made_small(world):
 
     for n in range(12):
         Image.new("RGB", (900, 300)).save(world.images / f"{n}.jpg")
-    assert drawn(world)[0].image.size == (320, 107)
+    assert make_world_gallery(world)[0].image.size == (320, 107)
 
 
 @pytest.mark.parametrize(
@@ -158,50 +158,55 @@ def test_transparent_and_16_bit_pictures_look_as_the_captioner_received_them(tmp
 def test_a_setting_includes_the_value_along_its_curve(world, make_cell):
     cells = [make_cell("scst_grammar", 0.9, 70.0, **{"similarity": n, "seed": 1}) for n in (0.5, 2.0)]
     world.write(cells, [])
-    assert [words.setting for words in drawn(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
+    assert [words.setting for words in make_world_gallery(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
 
 
 def test_missing_files_are_named(world):
-    results, seen = read(world)
+    results, views = read(world)
     for n in range(12):
         (world.images / f"{n}.jpg").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"\d\.jpg: the image cannot be read"):
-        make_gallery(results, seen, world.prepared, world.images, SETTINGS)
+        make_gallery(results, views, world.prepared, world.images, SETTINGS)
     (world.sweep / "captions.parquet").unlink()
     with pytest.raises(UserError, match=r"captions\.parquet: no such file"):
-        make_gallery(results, seen, world.prepared, world.images, SETTINGS)
+        make_gallery(results, views, world.prepared, world.images, SETTINGS)
 
 
-def viewed(world):
+def read_views(world):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, LEVELS)
     return results, choices, gallery_views(results, choices, compare_methods(results, LEVELS))
 
 
 def test_a_view_shows_the_settings_nearest_to_a_level(world):
-    results, _, found = viewed(world)
+    results, _, found = read_views(world)
     by_name = {view.name: view for view in found}
     assert list(by_name) == ["chosen", "all", "equal-0", "equal-1", "equal-2"]
     assert [view.label for view in found[2:]] == ["at CIDEr 0.900", "at R@10 80%", "at R@10 200%"]
 
-    def shown(name):
+    def list_settings(name):
         points = [point for point in results.points if id(point) in by_name[name].points]
         return {(point.method, point.settings.get("lambda")) for point in points}
 
-    assert len(shown("all")) == 9
-    assert len(shown("chosen")) == 4
+    assert len(list_settings("all")) == 9
+    assert len(list_settings("chosen")) == 4
     # test CIDEr of PSST: .975, .945, .825; of ST: .95, .92, .80; Luo ends at .91, mle has .97 alone
-    # these two lie above .9, so they have at least what they have there
-    assert shown("equal-0") == {("psst_multinomial", 0.005), ("st_multinomial", 0.005), ("luo", 0.9), ("mle", None)}
+    # luo and mle lie above .9, so their values are lower bounds
+    assert list_settings("equal-0") == {
+        ("psst_multinomial", 0.005),
+        ("st_multinomial", 0.005),
+        ("luo", 0.9),
+        ("mle", None),
+    }
     assert "own listener" not in by_name["equal-0"].description
     # test R@10 of PSST: 74.5, 86.5, 95.5; of ST: 70, 82, 91; Luo ends at 79
-    assert shown("equal-1") == {("psst_multinomial", 0.001), ("st_multinomial", 0.005)}
+    assert list_settings("equal-1") == {("psst_multinomial", 0.001), ("st_multinomial", 0.005)}
     assert "R@10 80% (own listener)" in by_name["equal-1"].description
-    assert shown("equal-2") == set()
+    assert list_settings("equal-2") == set()
 
 
 def test_the_example_is_psst_with_the_chosen_rho(full_world):
-    results, choices, _ = viewed(full_world)
+    results, choices, _ = read_views(full_world)
     (chosen,) = [choice.point for choice in choices if choice.method == "psst_multinomial"]
     assert example_line(results, choices) == f"psst_multinomial ρ {chosen.settings['rho']:g}"
 
@@ -216,8 +221,8 @@ def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
 
 
 def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
-    results, _, seen = viewed(world)
-    pictures = make_gallery(results, seen, world.prepared, world.images, LEVELS)
+    results, _, views = read_views(world)
+    pictures = make_gallery(results, views, world.prepared, world.images, LEVELS)
     same = replace(pictures[0], captions=tuple(replace(words, caption="the same") for words in pictures[0].captions))
     picture, texts = example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
@@ -227,10 +232,10 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
 
 
 def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):
-    pictures = drawn(world, images=99)
+    pictures = make_world_gallery(world, images=99)
     assert all(words.truths == () for picture in pictures for words in picture.captions)
     one_scene(world)
-    captions = drawn(world, images=99)[3].captions[0]
+    captions = make_world_gallery(world, images=99)[3].captions[0]
     assert captions.caption == "two red dogs and a cat on a farm"
     known = [(word, truth) for word, _, truth in mark_words(captions, "")]
     assert known == [
@@ -242,11 +247,11 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
 
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
-    results, seen = read(world)
-    of_file = make_gallery(results, seen, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    results, views = read(world)
+    of_file = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
     assert of_file.image.size == (64, 48)
     one_scene(world)
-    again = make_gallery(results, seen, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    again = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
     assert again.image.size == (256, 256)
     scene = read_facts(world.prepared / SCENE_FACTS)[again.id]
     small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)
@@ -263,12 +268,12 @@ def test_words_that_another_caption_does_not_have_are_marked():
 
 
 def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world):
-    number = int(drawn(world, images=1)[0].id) - 100
+    number = int(make_world_gallery(world, images=1)[0].id) - 100
     frames = [Image.new("RGB", (400, 300), (20 * n,) * 3) for n in range(5)]
     file = world.images / f"{number}.jpg"  # the content, not the name, gives the format
     file.unlink()
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=80)
-    picture = drawn(world, images=1)[0]
+    picture = make_world_gallery(world, images=1)[0]
     assert picture.image.size == (320, 240)
     assert picture.image.getpixel((3, 3)) == (0, 0, 0)
     assert picture.moving.startswith("data:image/webp;base64,")

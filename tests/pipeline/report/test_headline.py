@@ -5,7 +5,7 @@ from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.headline import headline_pair
 
 
-def headline_method(world, cells, control):
+def find_headline_method(world, cells, control):
     world.write(cells, [control])
     results = read_results(world.sweep, [world.root / "evaluation" / control["method"]])
     own, best = headline_pair(results, choose_all(results, ReportSettings()), "mle")
@@ -17,10 +17,10 @@ def test_methods_that_keep_the_controls_cider_come_first(world, make_cell, contr
     natural = make_cell("st_multinomial", 0.95, 60.0, **{"lambda": 0.1, "seed": 1})  # the control's CIDEr is .96
     broken = make_cell("luo", 0.5, 90.0, **{"lambda": 0.9, "seed": 1})
     worse = make_cell("psst_multinomial", 0.6, 70.0, **{"lambda": 0.9, "seed": 1})
-    assert headline_method(world, [broken, natural, worse], control) == "st_multinomial"
+    assert find_headline_method(world, [broken, natural, worse], control) == "st_multinomial"
 
 
 def test_the_highest_recall_counts_where_no_method_keeps_the_controls_cider(world, make_cell, control):
     broken = make_cell("luo", 0.5, 90.0, **{"lambda": 0.9, "seed": 1})
     worse = make_cell("psst_multinomial", 0.6, 70.0, **{"lambda": 0.9, "seed": 1})
-    assert headline_method(world, [broken, worse], control) == "luo"
+    assert find_headline_method(world, [broken, worse], control) == "luo"

@@ -2,7 +2,7 @@
 
 import re
 
-from how_to_pages import copy_project, follow, run_program
+from how_to_pages import apply_page, copy_project, run_program
 
 REPORT = """
 import sys
@@ -23,7 +23,10 @@ def test_a_module_and_a_line_are_a_section_of_the_report(world, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()
     copy_project(copy)
-    assert follow("figure", copy) == ["pipeline/report/page_sections/splits_section.py", "pipeline/report/sections.py"]
+    assert apply_page("figure", copy) == [
+        "pipeline/report/page_sections/splits_section.py",
+        "pipeline/report/sections.py",
+    ]
     done = run_program(copy, REPORT, str(world.root))
     assert done.returncode == 0, done.stderr
     html = (copy / "report/report.html").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from pipeline.report.number_files import comparison_csv, curve_csv, markdown, rh
 from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
 
-def table_md(world, compact=True):
+def format_tables(world, compact=True):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     results = with_frozen_speakers(results, ("mle",))
     settings = ReportSettings()
@@ -26,44 +26,44 @@ def table_md(world, compact=True):
     return markdown(tables, describe_rule(results, settings))
 
 
-def tables_in(text):
+def split_tables(text):
     return [part for part in text.split("\n\n") if part.startswith("|")]
 
 
 def test_markdown_fits_a_terminal_and_its_columns_stand_in_line(world, full_world):
-    assert max(map(len, table_md(world).splitlines())) <= 110
-    assert max(map(len, table_md(full_world).splitlines())) <= 120
-    text = table_md(world)
-    for table in tables_in(text):
+    assert max(map(len, format_tables(world).splitlines())) <= 110
+    assert max(map(len, format_tables(full_world).splitlines())) <= 120
+    text = format_tables(world)
+    for table in split_tables(text):
         assert len({len(line) for line in table.splitlines()}) == 1
         assert len({line.count("|") for line in table.splitlines()}) == 1
-    assert "0.945±0.007" in tables_in(text)[0]
+    assert "0.945±0.007" in split_tables(text)[0]
     assert "standard deviation" in text
     assert "SPICE was not computed" in text
 
 
 def test_the_terminal_shows_results_recall_at_equal_cider_and_significance(full_world):
-    text = table_md(full_world)
+    text = format_tables(full_world)
     assert text.startswith("- λ is chosen on the validation split")
     captions = [part for part in text.split("\n\n") if part.startswith("**")]
     assert captions[0] == "**Results at the chosen λ**"
     assert captions[2] == "**R@10 at CIDEr 0.960**"
     assert captions[3].startswith("**R@10 minus that of PSST-Multinomial")
-    assert len(tables_in(text)) == 2 + 2 + 2
+    assert len(split_tables(text)) == 2 + 2 + 2
     assert "MLE (frozen)" in text
     assert "mle" not in text
 
 
 def test_every_table_has_its_protocol_and_other_notes_occur_once(full_world):
-    text = table_md(full_world, compact=False)
-    assert text.count("- Protocol: gallery test 40") == len(tables_in(text)) == 2 + 7
+    text = format_tables(full_world, compact=False)
+    assert text.count("- Protocol: gallery test 40") == len(split_tables(text)) == 2 + 7
     assert text.count("± is the standard deviation over the seeds.") == 1
     assert "| Own listener R@10 |" in text.replace("  ", "")
 
 
 def test_a_vertical_bar_in_a_name_does_not_split_a_cell(world, make_cell, control):
     world.write([make_cell("a|b", 0.95, 70.0, seed=1)], [control])
-    assert "| a\\|b " in table_md(world)
+    assert "| a\\|b " in format_tables(world)
 
 
 def test_curve_csv_has_a_line_per_run_and_split_with_numbers_in_full(world, make_cell):
@@ -129,7 +129,7 @@ def test_rho_csv_has_a_line_per_rho_and_judge(full_world):
 def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     world.write(cells, [control])
-    parts = table_md(world).split("\n\n")
+    parts = format_tables(world).split("\n\n")
     below = parts[parts.index("**More metrics at the chosen λ**") + 2]
     assert below.startswith("- **Warning:** These rows were measured under 2 protocols")
 

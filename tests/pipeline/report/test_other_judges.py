@@ -1,4 +1,4 @@
-"""The judges are those of the evaluations: here the own listener and an unknown one."""
+"""The judges of a report are those of its evaluations: here the own listener and an unknown judge."""
 
 import csv
 import re
@@ -21,8 +21,8 @@ def judges(request):
 
 
 @pytest.fixture
-def other(full_world, make_full_cell, judges):
-    """Two methods along λ and the control, judged by `judges` alone; clip has the independent judge's ranks."""
+def judged_world(full_world, make_full_cell, judges):
+    """Write two methods along λ and the control with `judges` alone; clip has the independent judge's ranks."""
     source = {"own": "own", "clip": "judge"}
     steps = ((0.001, 1.00, 0.55), (0.005, 0.97, 0.70), (0.02, 0.88, 0.95))
     cells = [
@@ -43,13 +43,13 @@ def other(full_world, make_full_cell, judges):
     return full_world
 
 
-def test_the_first_judge_selects_and_defines_the_curves(other, judges):
-    results = read_results(other.sweep, other.evaluations, first=("mle",))
+def test_the_first_judge_selects_and_defines_the_curves(judged_world, judges):
+    results = read_results(judged_world.sweep, judged_world.evaluations, first=("mle",))
     assert list(results.judges) == list(judges)
     assert results.first.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
     assert results.judges["clip"].description == "clip"
     luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
-    natural = [p for p in results.of("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
+    natural = [p for p in results.get_points("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
     assert luo is max(natural, key=lambda point: point.mean("val", *recall_keys(judges[0])))
     assert f"R@10 ({results.first.title.lower()})" in describe_rule(results, SETTINGS)
     comparison = compare_methods(results, SETTINGS)
@@ -57,8 +57,10 @@ def test_the_first_judge_selects_and_defines_the_curves(other, judges):
     assert (drift_panel(results, []) is None) == ("own" not in judges)
 
 
-def test_page_tables_figures_and_gallery_show_exactly_these_judges(other, judges, tmp_path):
-    write_report(other.sweep, other.evaluations, other.prepared, other.images, tmp_path, SETTINGS)
+def test_page_tables_figures_and_gallery_show_exactly_these_judges(judged_world, judges, tmp_path):
+    write_report(
+        judged_world.sweep, judged_world.evaluations, judged_world.prepared, judged_world.images, tmp_path, SETTINGS
+    )
     html = (tmp_path / "report.html").read_text()
     assert set(re.findall(r'data-judge="(\w+)"', html)) - {"drift"} == set(judges)
     assert '<span class="hidden">rank by listener </span>clip</th>' in html

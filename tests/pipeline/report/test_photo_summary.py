@@ -25,16 +25,16 @@ def test_a_word_is_known_that_occurs_more_than_min_count_times_in_training_capti
 
 
 def test_unknown_words_are_expected_on_the_power_law_of_the_measured_shares():
-    assert expected_share(1600, {100: 0.2, 400: 0.1}) == pytest.approx(0.05)  # halved by four times as many
-    assert expected_share(400, {50: 0.4, 100: 0.2, 200: 0.1}) == pytest.approx(0.05)  # halved by twice as many
+    assert expected_share(1600, {100: 0.2, 400: 0.1}) == pytest.approx(0.05)  # four times the photos halve the share
+    assert expected_share(400, {50: 0.4, 100: 0.2, 200: 0.1}) == pytest.approx(0.05)  # twice the photos halve it
     assert expected_share(200, {50: 0.3, 100: 0.3}) == pytest.approx(0.3)
-    assert expected_share(800, {50: 0.3, 100: 0.6}) == 1.0  # a share
+    assert expected_share(800, {50: 0.3, 100: 0.6}) == 1.0  # a share is at most 1
     assert expected_share(200, {50: 0.2, 100: 0.0}) < 1e-9
 
 
 @pytest.fixture
 def content(world):
-    """Captions of eight of forty test photos, the third of which is found last, and sixteen photos to train with."""
+    """Return the content of a report on eight captioned test photos, the third ranked last, and 16 training photos."""
     rows = pq.read_table(world.prepared / "images.parquet").to_pylist()
     rows += [{"image": 100 + n, "id": f"t{n}", "file": f"t{n}.jpg", "split": "train"} for n in range(16)]
     pq.write_table(pa.Table.from_pylist(rows), world.prepared / "images.parquet")
@@ -76,7 +76,7 @@ def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_
 def test_the_summary_says_what_more_photos_would_change(content):
     flat = " ".join(photo_summary(content).split())
     assert "a share of 40 photos has a 95 % interval of up to ±15 points" in flat  # 1.96 · 0.5 / √40
-    # of four words one is the place, and one of four places occurs in training captions, in all of them
+    # one of four words is the place, and training captions have one of the four places
     assert "Training photos: 16. Captions cannot contain 19% of the words in the human captions" in flat
     assert flat.endswith("The expected share is about 19% with 32 photos like these, and about 19% with 160.")
 

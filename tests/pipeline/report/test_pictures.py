@@ -22,7 +22,7 @@ def read(world, settings=SETTINGS):
     return results, choices, pictures
 
 
-def size(png):
+def read_size(png):
     with Image.open(io.BytesIO(png)) as image:
         assert "Software" not in image.info
         return image.size
@@ -52,5 +52,5 @@ def test_one_picture_along_lambda(world):
     along = example_along(read(world)[2], "psst_multinomial")
     png = along_png(*along, OWN)
     assert png == along_png(*along, OWN)
-    assert size(png)[0] == 1440
+    assert read_size(png)[0] == 1440
     assert png != along_png(along[0], along[1][:1], OWN)

@@ -26,12 +26,12 @@ def read(world, frozen=("mle",)):
     return results, choose_all(results, ReportSettings())
 
 
-def about(name, results, choices):
+def find_caption_table(name, results, choices):
     """Return the caption table `name`; None where no run has its metrics."""
     return next((table for table in caption_tables(results, choices) if table.name == name), None)
 
 
-def cells_of(table, row):
+def get_cells(table, row):
     labels = [f"{column.group} {column.label}".strip() for column in table.columns]
     (found,) = [cells for cells in table.rows if cells[0] == row]
     return dict(zip(labels, found, strict=True))
@@ -39,13 +39,13 @@ def cells_of(table, row):
 
 def test_galleries_beside_the_whole_split(full_world):
     results, choices = read(full_world)
-    row = cells_of(galleries_table(results, choices), "mle")
-    (run,) = results.of("mle")[0].runs
+    row = get_cells(galleries_table(results, choices), "mle")
+    (run,) = results.get_points("mle")[0].runs
     assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_keys('judge')):.1f}"
     among = run.value("test", *recall_keys("own", "R@1", "galleries", "similar100"))
     assert row["100 similar images R@1 own"] == f"{among:.1f}"
     assert not any("1,000" in label for label in row)  # the split is not larger
-    frozen = cells_of(galleries_table(results, choices), "frozen_mle")
+    frozen = get_cells(galleries_table(results, choices), "frozen_mle")
     adapted = run.value("test", *recall_keys("adapted", "R@10", "galleries", "random100"))
     assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"
 
@@ -54,41 +54,41 @@ def test_the_gallery_of_a_thousand_where_it_was_measured(full_world, make_full_c
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["judges"]["own"]["galleries"]["1000"] = {"R@1": 1.0, "R@5": 2.0, "R@10": 3.25}
     full_world.write([], [entry])
-    row = cells_of(galleries_table(*read(full_world)), "mle")
+    row = get_cells(galleries_table(*read(full_world)), "mle")
     assert (row["1,000 images R@10 own"], row["1,000 images R@10 judge"]) == ("3.2", "–")
 
 
 def test_faithfulness_by_kind(full_world):
-    table = about("faithfulness", *read(full_world))
-    row = cells_of(table, "mle")
+    table = find_caption_table("faithfulness", *read(full_world))
+    row = get_cells(table, "mle")
     assert (row["All facts true"], row["All facts told"], row["All facts claims"]) == ("0.700", "0.300", "2.00")
     assert (row["Colour true"], row["Count told"]) == ("0.750", "0.400")
 
 
 def test_diversity_and_drift(full_world):
     results, choices = read(full_world)
-    row = cells_of(about("diversity", results, choices), "mle")
+    row = get_cells(find_caption_table("diversity", results, choices), "mle")
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
-    (run,) = results.of("mle")[0].runs
-    own, before = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "pretrained"))
-    assert drift(results.of("mle")[0], "R@10") == [own - before]
-    row = cells_of(drift_table(results, choices), "mle")
+    (run,) = results.get_points("mle")[0].runs
+    own, pretrained = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "pretrained"))
+    assert drift(results.get_points("mle")[0], "R@10") == [own - pretrained]
+    row = get_cells(drift_table(results, choices), "mle")
     assert row == {
-        "Listener of": "mle", "before": f"{before:.1f}", "after": f"{own:.1f}", "drift": f"{own - before:.1f}"
+        "Listener of": "mle", "before": f"{pretrained:.1f}", "after": f"{own:.1f}", "drift": f"{own - pretrained:.1f}"
     }  # fmt: skip
 
 
-def test_a_loss_is_negative_and_a_missing_seed_gives_a_dash(world):
+def test_a_loss_is_negative_and_has_a_deviation_over_seeds(world):
     table = drift_table(*read(world))
-    assert cells_of(table, "luo")["drift"] == "−1.0"
-    assert cells_of(table, "psst_multinomial")["drift"] == "−1.0±0.0"
+    assert get_cells(table, "luo")["drift"] == "−1.0"
+    assert get_cells(table, "psst_multinomial")["drift"] == "−1.0±0.0"
 
 
 def test_old_files_have_no_table_of_missing_metrics(world):
     results, choices = read(world)
     assert galleries_table(results, choices) is None
-    assert about("faithfulness", results, choices) is None
-    assert [column.label for column in about("diversity", results, choices).columns] == [
+    assert find_caption_table("faithfulness", results, choices) is None
+    assert [column.label for column in find_caption_table("diversity", results, choices).columns] == [
         "Method", "words", "distinct", "repeats", "no end"
     ]  # fmt: skip
 
@@ -99,7 +99,11 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
     full_world.write([entry], [make_full_cell("mle", 0.96, 0.5, seed=1)])
     results, choices = read(full_world)
     built = [build(results, choices) for build in (galleries_table, drift_table)]
-    for table in (*built, about("faithfulness", results, choices), about("diversity", results, choices)):
+    for table in (
+        *built,
+        find_caption_table("faithfulness", results, choices),
+        find_caption_table("diversity", results, choices),
+    ):
         assert "2 protocols" in table.warning
         of_people = ["human [A]"] if table is built[0] else []  # only the galleries have a human row here
         assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]", *of_people]
@@ -109,14 +113,14 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
 def test_crossed_listeners_are_means_over_seeds(full_world):
     crossed = json.loads(full_world.crossed.read_text())
     table = crossed_table(crossed)
-    row = cells_of(table, "luo")
+    row = get_cells(table, "luo")
     assert row["Listener pretrained"] == "56.0±1.4"
     assert row["Own listener of luo"] == "59.0±1.4"
-    assert cells_of(table, "mle")["Own listener of luo"] == "–"
+    assert get_cells(table, "mle")["Own listener of luo"] == "–"
     assert table.shades == [[0, 1, 1, None, 2, 3], [3, 3, 4, 4, 5, 5], [5, 6, 6, 7, 7, 8]]  # 51 … 66
     assert "judge: an independent judge" in table.notes[1]
     crossed["matrix"][0][0] = [50.0, None]
-    assert cells_of(crossed_table(crossed), "mle")["Listener pretrained"] == "–"
+    assert get_cells(crossed_table(crossed), "mle")["Listener pretrained"] == "–"
     assert "–: not measured for every seed." in table.notes
 
 
@@ -135,7 +139,7 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
     entry["test"]["multi_sample"] = SEVERAL
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
-    best, several = about("best", results, choices), about("multi_sample", results, choices)
+    best, several = find_caption_table("best", results, choices), find_caption_table("multi_sample", results, choices)
     assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # SPICE was not measured
     assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
     assert several.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
@@ -146,17 +150,17 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
 
 def test_unmeasured_metrics_have_no_table(full_world):
     results, choices = read(full_world)
-    assert about("best", results, choices) is None
-    assert about("multi_sample", results, choices) is None
+    assert find_caption_table("best", results, choices) is None
+    assert find_caption_table("multi_sample", results, choices) is None
 
 
 def test_self_bleu_and_likelihood_have_columns_where_measured(full_world, make_full_cell):
-    labels = [column.label for column in about("diversity", *read(full_world)).columns]
+    labels = [column.label for column in find_caption_table("diversity", *read(full_world)).columns]
     assert not {"Self-BLEU", "log p"} & set(labels)
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["diversity"] |= {"Self-BLEU": 0.7, "human_log_likelihood": -2.25}
     full_world.write([], [entry])
-    table = about("diversity", *read(full_world))
+    table = find_caption_table("diversity", *read(full_world))
     row = dict(zip((column.label for column in table.columns), table.rows[0], strict=True))
     assert (row["Self-BLEU"], row["log p"], row["repeats"]) == ("0.700", "-2.250", "0.050")
     assert any(note.startswith("log p:") for note in table.notes)
@@ -173,12 +177,13 @@ def test_reader_statistics_have_a_row_of_human_captions(full_world, make_full_ce
     }
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
-    table = about("reader", results, choices)
+    table = find_caption_table("reader", results, choices)
     assert [row[0] for row in table.rows] == ["mle", "luo", "human captions"]
-    speaker, people = cells_of(table, "mle"), cells_of(table, "human captions")
+    speaker, people = get_cells(table, "mle"), get_cells(table, "human captions")
     assert (speaker["no end"], speaker["human words"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
     assert (people["no end"], people["human words"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
     assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
     assert any(note.startswith("Human captions: each caption") for note in table.notes)
-    assert about("diversity", results, choices).rows[-1][0] == "human captions"
-    assert about("faithfulness", results, choices).rows[-1][0] == "luo"  # human captions have no measured truth here
+    assert find_caption_table("diversity", results, choices).rows[-1][0] == "human captions"
+    # human captions have no measured truth here
+    assert find_caption_table("faithfulness", results, choices).rows[-1][0] == "luo"

@@ -1,9 +1,9 @@
-"""A result file of a run: its printed tables, its figures, its machine and its commit."""
+"""A result file of a run has its printed tables, its figures, its machine and its commit."""
 
 import subprocess
 
 import pytest
-from printing import table
+from printing import begin_table
 from run_record import write_run_record
 
 from pipeline.config.overlays import profile_text
@@ -133,7 +133,7 @@ def test_a_figure_recorded_again_keeps_its_path(root):
 
 def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
     (root / "data" / "benchmarks").mkdir()
-    row = table("Speed", "by", "images/s", "ratio", first=2)
+    row = begin_table("Speed", "by", "images/s", "ratio", first=2)
     row("ours", f"{1234.5:,.0f}", "2.0")
     row("a longer peer", 617, "–")
     printed = f"benchmarks/speed.py\none core\n{capsys.readouterr().out}\nsame answers\n"

@@ -18,8 +18,8 @@ VOID = {"meta", "link", "img", "br", "hr", "input"}
 SETTINGS = ReportSettings(images=3)
 
 
-class Reader(HTMLParser):
-    """Collects elements and text; fails where a tag is closed that is not open."""
+class PageParser(HTMLParser):
+    """Parser that collects elements and text, and fails at an end tag that does not close the last open element."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Reader(HTMLParser):
     def handle_data(self, data):
         self.texts.append(data)
 
-    def all(self, tag):
+    def find_all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 FULL = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
 
 
-def write(world, out, settings=SETTINGS, crossed=None, parts=None):
+def write_page(world, out, settings=SETTINGS, crossed=None, parts=None):
     write_report(
         world.sweep,
         world.evaluations,
@@ -70,11 +70,11 @@ def html(plain_report):
 
 
 @pytest.fixture
-def full(full_report):
+def full_html(full_report):
     return (full_report / "report.html").read_text(encoding="utf-8")
 
 
-def section(html, name):
+def find_section(html, name):
     return re.search(rf'<section id="{name}".*?</section>', html, re.S).group()
 
 
@@ -95,10 +95,10 @@ FILES = [
 
 @pytest.mark.slow
 def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, full_report, tmp_path):
-    write(full_world, tmp_path, FULL, full_world.crossed)
+    write_page(full_world, tmp_path, FULL, full_world.crossed)
     names = sorted(path.name for path in full_report.iterdir())
     assert names == sorted([*FILES, "rho.png"])
-    for name in set(names) - {"photos.txt"}:  # it names the folder of the photos
+    for name in set(names) - {"photos.txt"}:  # photos.txt contains the path of the photos
         assert (tmp_path / name).read_bytes() == (full_report / name).read_bytes(), name
 
 
@@ -111,7 +111,7 @@ def test_a_page_without_caption_scores_and_adapted_listener(plain_report, html):
 
 @pytest.mark.slow
 def test_there_is_no_cross_play_section_without_its_file(full_world, tmp_path):
-    html = write(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
+    html = write_page(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
     assert 'id="crossed-caption"' not in html
     assert "crossed.json" not in html
 
@@ -121,9 +121,9 @@ def test_without_image_files_the_page_has_everything_but_the_pictures(full_world
     settings = ReportSettings(images=3)
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
     html = (tmp_path / "report.html").read_text()
-    assert "there are no image files (prepare.images is null)" in section(html, "gallery")
+    assert "there are no image files (prepare.images is null)" in find_section(html, "gallery")
     assert "<img" not in html
-    assert "PSST-Multinomial" in section(html, "results")
+    assert "PSST-Multinomial" in find_section(html, "results")
     assert (tmp_path / "gallery.png").stat().st_size > 0
     assert not (tmp_path / "along.png").exists()
 
@@ -133,13 +133,13 @@ def test_failures_are_reported_first(world, tmp_path):
     for cell in cells:
         cell["test"]["diversity"]["distinct_captions"] = 0.01
     (world.sweep / "cells.json").write_text(json.dumps(cells))
-    html = write(world, tmp_path / "report")
+    html = write_page(world, tmp_path / "report")
     assert "Nearly all captions of" in html[: html.index("<nav")]
     assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
 
 
-def test_settings_are_shown_unchanged(full):
-    found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
+def test_settings_are_shown_unchanged(full_html):
+    found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full_html))
     assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
         "mle, luo",
         "4",
@@ -151,9 +151,9 @@ def test_the_page_has_no_path_of_this_machine(plain_report, html):
     assert str(plain_report.parent) not in html
 
 
-@pytest.mark.parametrize("which", ["html", "full"])
+@pytest.mark.parametrize("which", ["html", "full_html"])
 def test_tags_are_balanced_and_ids_unique(which, request):
-    page = Reader(request.getfixturevalue(which))
+    page = PageParser(request.getfixturevalue(which))
     assert page.open == []
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -161,45 +161,47 @@ def test_tags_are_balanced_and_ids_unique(which, request):
         for reference in ("aria-labelledby", "aria-describedby"):
             for name in (attributes.get(reference) or "").split():
                 assert name in ids
-    for link in page.all("a"):
+    for link in page.find_all("a"):
         assert link["href"][1:] in ids
 
 
-def test_nothing_is_fetched(full):
-    page = Reader(full)
+def test_nothing_is_fetched(full_html):
+    page = PageParser(full_html)
     for tag, attributes in page.elements:
         for name in ("src", "href", "srcset", "data", "poster", "action", "xlink:href"):
             value = attributes.get(name)
             assert value is None or value.startswith(("data:", "#")), (tag, name, value)
-    assert not re.search(r"@import|url\(|fetch\(|https?://", full)
-    images = page.all("img")
+    assert not re.search(r"@import|url\(|fetch\(|https?://", full_html)
+    images = page.find_all("img")
     assert len(images) == 4 + 1 + 8  # the gallery, one along λ, and four pairs on the first screen
     assert all(image["src"].startswith("data:image/jpeg;base64,") for image in images)
 
 
-def test_the_page_forbids_scripts_and_styles_other_than_its_own(full):
-    page = Reader(full)
-    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+def test_the_page_forbids_scripts_and_styles_other_than_its_own(full_html):
+    page = PageParser(full_html)
+    (policy,) = [
+        meta["content"] for meta in page.find_all("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["img-src"] == "data:"
     for tag in ("script", "style"):
-        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full, re.S)
+        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full_html, re.S)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
         assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
-    # the policy would also stop these
+    # the policy also blocks handlers and styles in attributes
     assert not any(name.startswith("on") or name == "style" for _, found in page.elements for name in found)
 
 
-def thumbnails(html):
+def read_thumbnails(html):
     return json.loads(re.search(r'id="thumbnails">(.*?)</script>', html, re.S).group(1))
 
 
-def test_every_retrieved_image_is_embedded_once(full):
-    rows = {attributes["data-row"] for _, attributes in Reader(full).elements if "data-row" in attributes}
-    made = thumbnails(full)
+def test_every_retrieved_image_is_embedded_once(full_html):
+    rows = {attributes["data-row"] for _, attributes in PageParser(full_html).elements if "data-row" in attributes}
+    made = read_thumbnails(full_html)
     assert set(made) == rows
-    assert all(full.count(found["src"]) == 1 for found in made.values())
+    assert all(full_html.count(found["src"]) == 1 for found in made.values())
 
 
 @pytest.mark.slow
@@ -211,10 +213,10 @@ def test_data_cannot_end_its_script_element(world, tmp_path):
     texts = pq.read_table(path).to_pylist()
     evil = "</script><script>alert(1)</script><!--<script>"
     pq.write_table(pa.Table.from_pylist([{**row, "text": evil} for row in texts]), path)
-    html = write(world, tmp_path / "report")
-    assert len(Reader(html).all("script")) == 2
+    html = write_page(world, tmp_path / "report")
+    assert len(PageParser(html).find_all("script")) == 2
     assert evil not in html
-    assert {found["text"] for found in thumbnails(html).values()} == {evil}
+    assert {found["text"] for found in read_thumbnails(html).values()} == {evil}
 
 
 def test_text_from_data_is_escaped(world, cells, control, tmp_path):
@@ -224,26 +226,26 @@ def test_text_from_data_is_escaped(world, cells, control, tmp_path):
         entry["not_computed"] = {"SPICE": f"because {evil}"}
         entry["method"] = entry["method"].replace("luo", f"luo{evil}")
     world.write(cells, [])
-    html = write(world, tmp_path / "report")
-    page = Reader(html)
-    assert len(page.all("script")) == 2  # the page's own and the thumbnails
+    html = write_page(world, tmp_path / "report")
+    page = PageParser(html)
+    assert len(page.find_all("script")) == 2  # the page's own and the thumbnails
     assert "<b>4" not in html
-    assert not page.all("i")
+    assert not page.find_all("i")
     assert "alert(1)" in "".join(page.texts)
     assert "&lt;b&gt;" in html  # the captions
     assert "scenes &lt;toy&gt;" in html  # the data set's name
     assert evil not in html
 
 
-def charts(page):
-    return [attributes for attributes in page.all("svg") if attributes.get("aria-roledescription") == "chart"]
+def find_charts(page):
+    return [attributes for attributes in page.find_all("svg") if attributes.get("aria-roledescription") == "chart"]
 
 
 def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
-    page = Reader(html)
+    page = PageParser(html)
     text = " ".join("".join(page.texts).split())
-    assert len(charts(page)) == 2 + 12 + 1  # the large one for two screens, four metrics by three judges, drift
-    points = [attributes for attributes in page.all("g") if attributes.get("class") == "point"]
+    assert len(find_charts(page)) == 2 + 12 + 1  # the large chart for two screens, four metrics by three judges, drift
+    points = [attributes for attributes in page.find_all("g") if attributes.get("class") == "point"]
     assert len(points) == 9 * 15
     label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     assert sum(point["aria-label"] == label for point in points) == 1
@@ -252,13 +254,13 @@ def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     assert "human captions" in text
     assert "report.min_cider_share" in text
     assert "sweep/cells.json" in text
-    assert "evaluation/mle/metrics.json" not in text  # names are short: the last two parts of the path
+    assert "evaluation/mle/metrics.json" not in text  # the page shows the last two parts of a path
     assert "mle/metrics.json" in text
 
 
-def test_the_full_page_has_every_section(full):
-    page = Reader(full)
-    sections = [attributes["id"] for attributes in page.all("section")]
+def test_the_full_page_has_every_section(full_html):
+    page = PageParser(full_html)
+    sections = [attributes["id"] for attributes in page.find_all("section")]
     assert sections == [
         "first",
         "gallery",
@@ -272,9 +274,9 @@ def test_the_full_page_has_every_section(full):
         "runs",
         "settings",
     ]
-    assert [link["href"][1:] for link in page.all("a") if link["href"] != "#main"][: len(sections)] == sections
-    assert len(charts(page)) == 2 + 4 * 4 + 1 + 2  # the large one twice, four metrics by four judges, drift, ρ by two
-    ids = {attributes.get("id") for attributes in page.all("caption")}
+    assert [link["href"][1:] for link in page.find_all("a") if link["href"] != "#main"][: len(sections)] == sections
+    assert len(find_charts(page)) == 2 + 4 * 4 + 1 + 2  # twice the large chart, four metrics by four judges, drift, ρ
+    ids = {attributes.get("id") for attributes in page.find_all("caption")}
     names = {
         "results",
         "reverse",
@@ -289,22 +291,22 @@ def test_the_full_page_has_every_section(full):
     }
     assert {f"{name}-caption" for name in (*names, "rho-psst_multinomial")} <= ids
     assert sum(name.startswith("equal-cider") for name in ids if name) == 2
-    assert "crossed/crossed.json" in section(full, "settings")
+    assert "crossed/crossed.json" in find_section(full_html, "settings")
 
 
-def test_the_page_without_scripts_shows_the_default_metric_and_all_pictures(full):
-    page = Reader(full)
-    figures = [attributes for attributes in page.all("div") if "data-metric" in attributes]
+def test_the_page_without_scripts_shows_the_default_metric_and_all_pictures(full_html):
+    page = PageParser(full_html)
+    figures = [attributes for attributes in page.find_all("div") if "data-metric" in attributes]
     assert [(figure["data-metric"], "hidden" in figure) for figure in figures] == [
         ("CIDEr", False), ("BLEU-4", True), ("METEOR", True), ("ROUGE-L", True)
     ]  # fmt: skip
-    articles = page.all("article")
+    articles = page.find_all("article")
     assert len(articles) == 4
     assert not any("hidden" in article for article in articles)
 
 
-def test_a_stronger_colour_is_a_higher_recall(full):
-    cells = re.findall(r'<td class="heat-(\d)">([\d.]+)', section(full, "judges"))
+def test_a_stronger_colour_is_a_higher_recall(full_html):
+    cells = re.findall(r'<td class="heat-(\d)">([\d.]+)', find_section(full_html, "judges"))
     assert len(cells) == 3 * 6 - 1
     by_value = sorted((float(value), int(shade)) for shade, value in cells)
     assert by_value[0] == (51.0, 0)  # the mean of 50 and 52
@@ -312,28 +314,28 @@ def test_a_stronger_colour_is_a_higher_recall(full):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
-def test_one_table_is_open_and_the_others_are_folded(full):
-    seen = re.sub(r"<details>.*?</details>", "", full, flags=re.S)
-    names = [caption["id"] for caption in Reader(seen).all("caption") if "-caption" in caption["id"]]
+def test_one_table_is_open_and_the_others_are_folded(full_html):
+    seen = re.sub(r"<details>.*?</details>", "", full_html, flags=re.S)
+    names = [caption["id"] for caption in PageParser(seen).find_all("caption") if "-caption" in caption["id"]]
     assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
         "headline-table-caption",
         "digests-caption",
     ]
 
 
-def test_a_note_occurs_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
-    assert section(full, "equal").count("Read from each method") == 1
-    assert "Protocol: " not in full
-    assert section(full, "settings").count("<dt>protocol</dt>") == 1
+def test_a_note_occurs_once_in_the_comparison_and_the_protocol_once_on_the_page(full_html):
+    assert find_section(full_html, "equal").count("Read from each method") == 1
+    assert "Protocol: " not in full_html
+    assert find_section(full_html, "settings").count("<dt>protocol</dt>") == 1
 
 
-def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full):
-    finding = re.search(r'<p class="finding">(.*?)</p>', full).group(1)
-    assert full.index(finding) < full.index("<nav")
+def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full_html):
+    finding = re.search(r'<p class="finding">(.*?)</p>', full_html).group(1)
+    assert full_html.index(finding) < full_html.index("<nav")
     assert re.match(r"With captions by [-\w. ]+ the independent judge ranks the right image among the first", finding)
     assert "with captions by MLE in " in finding
     assert "95 % interval " in finding
-    first = section(full, "first")
+    first = find_section(full_html, "first")
     assert first.count("<img") == 8
     assert first.count("</b> for both: ") == 4
     assert "MLE gives 32 of 32 test images a caption that another image also has." in first
@@ -348,11 +350,11 @@ def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_la
 
 
 @pytest.mark.slow
-def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_world, tmp_path, one_scene, full):
-    assert "<u>" not in full
-    assert "<s>" not in full
+def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_world, tmp_path, one_scene, full_html):
+    assert "<u>" not in full_html
+    assert "<s>" not in full_html
     one_scene(full_world)
-    html = write(
+    html = write_page(
         full_world,
         tmp_path / "report",
         FULL,
@@ -360,19 +362,19 @@ def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_worl
     )
     marked = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
     for name in ("first", "gallery", "along"):
-        assert marked in section(html, name)
-    assert "<u>True</u> and <s>false</s> claims" in section(html, "first")
-    assert "A simulated annotator:" in section(html, "gallery")
-    assert "A person:" in section(full, "gallery")
+        assert marked in find_section(html, name)
+    assert "<u>True</u> and <s>false</s> claims" in find_section(html, "first")
+    assert "A simulated annotator:" in find_section(html, "gallery")
+    assert "A person:" in find_section(full_html, "gallery")
     assert "A person:" not in html
-    assert "similarity to captions of simulated annotators" in section(html, "first")
-    assert "stands for these simulated annotators" in section(html, "first")
-    assert "<u>underlined</u> words make true claims, <s>struck-through</s> words" in section(html, "gallery")
-    assert Reader(html).open == []
+    assert "similarity to captions of simulated annotators" in find_section(html, "first")
+    assert "stands for these simulated annotators" in find_section(html, "first")
+    assert "<u>underlined</u> words make true claims, <s>struck-through</s> words" in find_section(html, "gallery")
+    assert PageParser(html).open == []
 
 
-def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full):
-    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full_html):
+    style = re.findall(r"<style>(.*?)</style>", full_html, re.S)[0]
     narrow = style.partition("@media (max-width: 40rem) { /*")[2].partition("@media print")[0]
     assert ".said tbody th, .said td { display: block; }" in narrow
     assert ".said td.finds { min-width: 0; width: auto;" in narrow
@@ -380,12 +382,12 @@ def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(fu
     least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
     assert least
     assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
-    ranks = [cell for cell in Reader(full).all("td") if "rank" in (cell.get("class") or "").split()]
+    ranks = [cell for cell in PageParser(full_html).find_all("td") if "rank" in (cell.get("class") or "").split()]
     assert ranks
     assert all(cell["data-by"] for cell in ranks)  # names the listener where the table's head is hidden
 
 
-def light(colour):
+def compute_luminance(colour):
     """Return the relative luminance of #rrggbb (WCAG 2)."""
     values = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
@@ -393,32 +395,32 @@ def light(colour):
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_true_and_false_words_are_readable_on_every_ground_in_light_and_dark(full, scheme):
-    style = re.findall(r"<style>(.*?)</style>", full, re.S)[0]
+def test_true_and_false_words_are_readable_on_every_ground_in_light_and_dark(full_html, scheme):
+    style = re.findall(r"<style>(.*?)</style>", full_html, re.S)[0]
     colours = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
     for ink in ("ink", "right", "wrong"):
         for ground in ("paper", "wash", "mark"):  # the page, a row under the mouse, a changed word
-            low, high = sorted(light(colours[name]) for name in (ink, ground))
+            low, high = sorted(compute_luminance(colours[name]) for name in (ink, ground))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
 
 
-def test_tables_have_captions_and_scopes_and_images_have_descriptions(full):
-    page = Reader(full)
-    assert len(page.all("table")) == len(page.all("caption"))
-    assert all(heading.get("scope") in ("row", "col", "colgroup") for heading in page.all("th"))
-    assert all(image["alt"].startswith("a <i>person</i> on image") for image in page.all("img"))
-    assert page.all("html")[0]["lang"] == "en"
-    assert all(region.get("tabindex") == "0" for region in page.all("div") if region.get("role") == "region")
+def test_tables_have_captions_and_scopes_and_images_have_descriptions(full_html):
+    page = PageParser(full_html)
+    assert len(page.find_all("table")) == len(page.find_all("caption"))
+    assert all(heading.get("scope") in ("row", "col", "colgroup") for heading in page.find_all("th"))
+    assert all(image["alt"].startswith("a <i>person</i> on image") for image in page.find_all("img"))
+    assert page.find_all("html")[0]["lang"] == "en"
+    assert all(region.get("tabindex") == "0" for region in page.find_all("div") if region.get("role") == "region")
     headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
     assert headings[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(headings))
-    for chart in charts(page):
+    for chart in find_charts(page):
         assert chart["aria-labelledby"]
         assert chart["aria-describedby"]
 
 
-def test_rows_of_every_table_have_equal_length(full):
-    for table in re.findall(r"<table.*?</table>", full, re.S):
+def test_rows_of_every_table_have_equal_length(full_html):
+    for table in re.findall(r"<table.*?</table>", full_html, re.S):
         body = table.split("<tbody>")[1]
         assert len({row.count("<td") for row in body.split("</tr>")[:-1]}) == 1
         assert table.count("<colgroup") == 0 or sum(map(int, re.findall(r'colgroup span="(\d+)"', table))) == (
@@ -430,9 +432,9 @@ def test_rows_of_every_table_have_equal_length(full):
 def test_different_protocols_are_announced_on_the_page(world, cells, control, tmp_path):
     control["signature"] = "gallery test 99|decode beam 2|EOS in reward yes|df train"
     world.write(cells, [control])
-    html = write(world, tmp_path / "report")
+    html = write_page(world, tmp_path / "report")
     for name in ("curve", "results", "equal", "judges", "captions", "runs"):
-        assert "Different protocols." in section(html, name), name
+        assert "Different protocols." in find_section(html, name), name
     assert "they differ in: gallery test 99 / gallery test 40" in html
 
 
@@ -443,9 +445,9 @@ def test_bare_results_make_a_page_with_dashes(world, make_cell, tmp_path):
         (folder / "metrics.json").unlink()
     write_report(world.sweep, [], world.prepared, world.images, tmp_path / "report", SETTINGS)
     html = (tmp_path / "report" / "report.html").read_text()
-    page = Reader(html)
+    page = PageParser(html)
     assert page.open == []
-    cells = re.findall(r"<td>(.*?)</td>", section(html, "results").split("<details>")[1])
+    cells = re.findall(r"<td>(.*?)</td>", find_section(html, "results").split("<details>")[1])
     assert cells[:3] == ["–", "–", "1"]
     assert set(cells[3:]) == {"–"}
     assert "not measured" in "".join(page.texts)
@@ -454,11 +456,11 @@ def test_bare_results_make_a_page_with_dashes(world, make_cell, tmp_path):
 def test_a_missing_manifest_is_named(world, tmp_path):
     (world.prepared / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"manifest\.json: no such file"):
-        write(world, tmp_path / "report")
+        write_page(world, tmp_path / "report")
     assert not (tmp_path / "report" / "report.html").exists()
 
 
 def test_the_gallery_can_be_empty(world, tmp_path):
-    html = write(world, tmp_path / "report", replace(SETTINGS, images=0))
-    assert Reader(html).open == []
+    html = write_page(world, tmp_path / "report", replace(SETTINGS, images=0))
+    assert PageParser(html).open == []
     assert "<img" not in html

@@ -1,4 +1,4 @@
-"""Reward hacking, and how the rewards grew: the report of methods that a fixed retriever rewards."""
+"""Reward hacking and the growth of the rewards, in the report of methods that a fixed retriever rewards."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R
 
 
 @pytest.fixture
-def rewarded(full_world, make_full_cell):
-    """The control and two methods, judged by a retriever and, last, by the independent judge.
+def rewarded_world(full_world, make_full_cell):
+    """Return a world with the control and two methods, judged by a retriever and, last, by the independent judge.
 
-    wtf_rl was swept with two seeds and has a single run of another setting, rl has a single run alone.
+    wtf_rl has two seeds in the sweep; the control and rl have one run each outside the sweep.
     """
     cells = [make_full_cell(name, 0.96, 0.5, seed=1, **({} if name == "mle" else {"alpha": 0.9})) for name in RECALLS]
     cells.append(make_full_cell("wtf_rl", 0.96, 0.5, seed=2, alpha=0.9))
@@ -46,17 +46,17 @@ def rewarded(full_world, make_full_cell):
     for name in ("rl", "mle"):
         folder = full_world.sweep.parent / "models" / name
         folder.mkdir(parents=True)
-        (folder / "history.jsonl").write_text(lines(epochs(50.0 if name == "rl" else None)))
+        (folder / "history.jsonl").write_text(format_jsonl(make_history(50.0 if name == "rl" else None)))
     swept = [{"method": "wtf_rl", "cell": cell["cell"], **entry}
-             for cell, first in ((cells[1], 60.0), (cells[3], 64.0)) for entry in epochs(first)]  # fmt: skip
-    (full_world.sweep / "history.jsonl").write_text(lines(swept))
+             for cell, first in ((cells[1], 60.0), (cells[3], 64.0)) for entry in make_history(first)]  # fmt: skip
+    (full_world.sweep / "history.jsonl").write_text(format_jsonl(swept))
     return full_world
 
 
-def epochs(first: float | None) -> list[dict[str, float]]:
-    """Return two epochs of training, validated by the retriever from `first` on, and by a judge."""
+def make_history(first: float | None) -> list[dict[str, float]]:
+    """Return two epochs of training, with R@10 by the retriever of `first` + 1 and `first` + 2, and by a judge."""
 
-    def watched(n: int) -> dict[str, float]:
+    def make_retriever_metrics(n: int) -> dict[str, float]:
         recalls = {
             "val/rewarded_recall@10": first + n,
             "val/rewarded_recall@1": first / 2,
@@ -65,32 +65,32 @@ def epochs(first: float | None) -> list[dict[str, float]]:
         return recalls | {"discriminator/accuracy": 0.75}
 
     entries = [{"epoch": n, "step": 10 * n, "val/cider": 1.0, "val/recall@10": 50.0} for n in (1, 2)]
-    return entries if first is None else [entry | watched(entry["epoch"]) for entry in entries]
+    return entries if first is None else [entry | make_retriever_metrics(entry["epoch"]) for entry in entries]
 
 
-def lines(entries: list[dict]) -> str:
+def format_jsonl(entries: list[dict]) -> str:
     return "".join(json.dumps(entry) + "\n" for entry in entries)
 
 
-def models(world) -> list:
+def list_model_folders(world) -> list:
     return [world.sweep.parent / "models" / name for name in RECALLS]
 
 
-def test_the_excess_gain_is_the_difference_of_two_gains(rewarded):
-    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+def test_the_excess_gain_is_the_difference_of_two_gains(rewarded_world):
+    results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
     table = rewarded_table(results, choices, "retriever", "mle")
     assert table.columns[-1].label == "excess gain"
     assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
     assert "by retriever, minus that by judge" in table.notes[0]
     assert rewarded_table(results, choices, "clip", "mle") is None
-    assert rewarded_table(results, choices, "judge", "mle") is None  # nobody else judged after it
+    assert rewarded_table(results, choices, "judge", "mle") is None  # no judge follows the last one
 
 
-def test_the_figure_has_the_validation_metrics_in_percent(rewarded):
-    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
+    results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
-    runs = training_runs(choices, rewarded.sweep / "history.jsonl", models(rewarded), None)
+    runs = training_runs(choices, rewarded_world.sweep / "history.jsonl", list_model_folders(rewarded_world), None)
     assert {method: len(histories) for method, histories in runs.items()} == {"mle": 1, "wtf_rl": 2, "rl": 1}
     found = {method: mean_history(histories) for method, histories in runs.items()}
     assert list(found) == ["mle", "wtf_rl", "rl"]
@@ -117,44 +117,46 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded):
     assert training_panels(results, unjudged)[1].title == "By a listener that does not"
 
 
-def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded, tmp_path):
-    def page(name: str, **options) -> str:
-        out, world = tmp_path / name, rewarded
+def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp_path):
+    def write_page(name: str, **options) -> str:
+        out, world = tmp_path / name, rewarded_world
         write_report(world.sweep, world.evaluations, world.prepared, None, out, ReportSettings(), **options)
         assert (out / "training.png").exists() == bool(options)
         return (out / "report.html").read_text(encoding="utf-8")
 
-    shown = page("with", retriever="retriever", models=models(rewarded))
+    shown = write_page("with", retriever="retriever", models=list_model_folders(rewarded_world))
     assert "Reward hacking" in shown
     assert "By the retriever that rewards" in shown
-    assert "Reward hacking" not in page("without")
+    assert "Reward hacking" not in write_page("without")
     assert "excess gain" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
 
 
-def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded):
-    results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
+def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_world):
+    results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
     found = hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
     runs = {choice.method: choice.point.runs[0] for choice in choices}
     names = list(runs)
     rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
 
-    def how(method: str, image: int) -> float:
+    def compute_disagreement(method: str, image: int) -> float:
         mine, theirs = rows[method][image], rows["mle"][image]
         rose = theirs["rank_retriever"] / mine["rank_retriever"]
         return min(rose, mine["rank_judge"] / theirs["rank_judge"])
 
-    every = [(how(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
+    every = [(compute_disagreement(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
     worst = {image: max(value for value, other in every if other == image) for _, image in every}
     expected = sorted((-value, image) for image, value in worst.items() if value > 1)[:6]
     assert [image for image, _ in found] == [image for _, image in expected]
-    assert [how(method, image) for image, method in found] == pytest.approx([-value for value, _ in expected])
-    assert found  # or nothing was tested
+    assert [compute_disagreement(method, image) for image, method in found] == pytest.approx(
+        [-value for value, _ in expected]
+    )
+    assert found  # an empty selection would pass the comparisons above
     assert hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
 
 
-def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded, tmp_path):
-    world = rewarded
+def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded_world, tmp_path):
+    world = rewarded_world
     write_report(
         world.sweep,
         world.evaluations,
@@ -163,11 +165,13 @@ def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded, tmp
         tmp_path,
         ReportSettings(images=2),
         retriever="retriever",
-        models=models(world),
+        models=list_model_folders(world),
     )
     shown = (tmp_path / "report.html").read_text(encoding="utf-8")
     section = shown.partition("Largest disagreement between reward and judge")[2].partition("</section>")[0]
     assert (tmp_path / "hacked.png").exists()
-    for table in section.split('<table class="said">')[1:]:
+    tables = section.split('<table class="said">')[1:]
+    assert tables
+    for table in tables:
         assert table.count("<tr data-views") == 2
         assert table.index("mle") < max(table.find("wtf_rl"), table.find("rl"))

@@ -1,4 +1,4 @@
-"""The registry of sections, with those of slices."""
+"""The registry of the report's sections, including those of slices."""
 
 import pytest
 
@@ -6,16 +6,16 @@ from pipeline.report.report_section import ReportSection, SectionContent, insert
 from pipeline.slices.slice_reports import REPORT
 
 
-def section(name: str) -> ReportSection:
+def make_section(name: str) -> ReportSection:
     return ReportSection(name, name, lambda content: SectionContent())
 
 
 def test_a_section_of_a_slice_follows_the_named_one():
-    core = (section("a"), section("b"))
-    found = insert_sections(core, after={"b": section("d"), "a": section("c")})
+    core = (make_section("a"), make_section("b"))
+    found = insert_sections(core, after={"b": make_section("d"), "a": make_section("c")})
     assert [each.name for each in found] == ["a", "c", "b", "d"]
     with pytest.raises(ValueError, match="no section e in the report: name one of a, b"):
-        insert_sections(core, after={"e": section("c")})
+        insert_sections(core, after={"e": make_section("c")})
 
 
 def test_every_section_has_a_name_of_its_own_a_template_and_a_section_to_stand_in():

@@ -39,15 +39,17 @@ def test_fewer_captions_give_fewer_pairs():
 
 
 @pytest.fixture
-def shared(full_world):
-    """A function that finds pairs, given ranks of mle and luo by image, where mle has four captions."""
+def find_pairs(full_world):
+    """Return a function that finds pairs from the ranks of mle and luo by image; mle has four captions."""
 
     settings = ReportSettings(frozen_speakers=("mle", "luo"))
 
-    def found(mle, luo):
-        of_mle = full_world.root / "evaluation" / "mle" / "captions.parquet"
-        _write(of_mle, lambda row: {"caption": f"caption {row['image'] % 4}", "rank_judge": mle(row["image"])})
-        _write(full_world.sweep / "captions.parquet", lambda row: {"rank_judge": luo(row["image"])})
+    def find(mle, luo):
+        mle_file = full_world.root / "evaluation" / "mle" / "captions.parquet"
+        _change_test_rows(
+            mle_file, lambda row: {"caption": f"caption {row['image'] % 4}", "rank_judge": mle(row["image"])}
+        )
+        _change_test_rows(full_world.sweep / "captions.parquet", lambda row: {"rank_judge": luo(row["image"])})
         results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
         choices = choose_all(results, settings)
         views = gallery_views(results, choices, compare_methods(results, settings))
@@ -57,17 +59,17 @@ def shared(full_world):
             results, *runs, 0, lambda rows: pictures_of(rows, results, views, full_world.prepared, full_world.images)
         )
 
-    return found
+    return find
 
 
-def _write(path, change):
+def _change_test_rows(path, change):
     rows = [row | (change(row) if row["split"] == "test" else {}) for row in pq.read_table(path).to_pylist()]
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def test_ranks_of_images_that_share_a_caption_are_counted(shared):
+def test_ranks_of_images_that_share_a_caption_are_counted(find_pairs):
     # of the 32 test images 8 … 39, every fourth shares a caption; ranks rise for 8 … 17 and fall for 38 and 39
-    found = shared(lambda image: 5, lambda image: 2 if image < 18 else 9 if image > 37 else 5)
+    found = find_pairs(lambda image: 5, lambda image: 2 if image < 18 else 9 if image > 37 else 5)
     assert (found.images, found.higher, found.equal, found.lower) == (32, 10, 20, 2)
     assert "gives 32 of 32 test images a caption that another image also has" in found.sentence
     assert "ranks 10 of the 32 images higher among all 32, 2 lower and 20 the same" in found.sentence
@@ -81,12 +83,12 @@ def test_ranks_of_images_that_share_a_caption_are_counted(shared):
 
 
 @pytest.mark.slow
-def test_the_sheet_shows_the_pairs_and_equal_pairs_give_equal_bytes(shared):
-    found = shared(lambda image: 5, lambda image: 2)
+def test_the_sheet_shows_the_pairs_and_equal_pairs_give_equal_bytes(find_pairs):
+    found = find_pairs(lambda image: 5, lambda image: 2)
     assert pairs_png(found) == pairs_png(found)
     assert pairs_png(found) != pairs_png(replace(found, pairs=found.pairs[:3]))
     assert pairs_png(replace(found, higher=3)) != pairs_png(found)
 
 
-def test_without_a_rank_there_are_no_pairs(shared):
-    assert shared(lambda image: None, lambda image: 2) is None
+def test_without_a_rank_there_are_no_pairs(find_pairs):
+    assert find_pairs(lambda image: None, lambda image: 2) is None

@@ -1,4 +1,4 @@
-"""Numbers over starts: their mean, deviation and intervals by hand, and verdicts with the error rate that they name."""
+"""Numbers over starts: mean, deviation and intervals by hand, and verdicts with their nominal error rate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.report.starts import (
 T = 4.302652729911275  # Student's t at .975 with two degrees of freedom
 
 
-def table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -> PrintedTable:
+def make_table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -> PrintedTable:
     rows = [[name, "0.9", value, "1.70±0.02"] for name, value in zip(methods, values, strict=True)]
     return PrintedTable(columns=["Method", "λ", "R@1 (hard) judge", "CIDEr"], rows=rows)
 
@@ -53,7 +53,7 @@ def test_a_verdict_needs_three_starts_and_an_interval_on_one_side_of_0(values, v
 
 @pytest.mark.parametrize(("effect", "lowest", "highest"), [(0.0, 0.03, 0.07), (6.0, 0.75, 1.0)])
 def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
-    """Starts differ by 1.5 points, seeds of a start by 1, and 800 test images add 1 to each difference."""
+    """The standard deviations are 1.5 points between starts, 1 between seeds and 1 for the draw of test images."""
     rng = np.random.default_rng(0)
     starts = rng.normal(effect, 1.5, (4000, 3, 1))
     seeds = starts + rng.normal(0, 1.0, (4000, 3, 3)) + rng.normal(0, 1.0, (4000, 3, 1))
@@ -62,23 +62,27 @@ def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
 
 
 def test_results_over_starts_are_means_with_the_deviation_between_starts():
-    marked = table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # in this start no setting kept enough CIDEr
-    found = results_over_starts([table("40.0±1.0", "50.0"), marked, table("44.0±1.0", "50.0")])
+    marked = make_table(
+        "42.0±1.0", "50.0", methods=("MLE", "Luo et al.*")
+    )  # no setting of this start kept enough CIDEr
+    found = results_over_starts([make_table("40.0±1.0", "50.0"), marked, make_table("44.0±1.0", "50.0")])
     assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
 
 
 def test_starts_with_other_methods_are_not_averaged():
     with pytest.raises(UserError, match="differ in methods or columns"):
-        results_over_starts([table("40.0", "50.0"), table("40.0", "50.0", methods=("MLE", "ReinMax"))])
+        results_over_starts([make_table("40.0", "50.0"), make_table("40.0", "50.0", methods=("MLE", "ReinMax"))])
 
 
-def claims(*differences: str) -> PrintedTable:
+def make_claims(*differences: str) -> PrintedTable:
     rows = [[f"claim {n}", "CIDEr", "chosen λ", cell, "holds"] for n, cell in enumerate(differences)]
     return PrintedTable(columns=["Claim", "by", "at", "difference", "verdict"], rows=rows)
 
 
 def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
-    found = claims_over_starts([claims("+5.0 [+1.0, +9.0]", "≥+2.0"), claims("+5.5", "+2.0"), claims("+6.0", "+2.0")])
+    found = claims_over_starts(
+        [make_claims("+5.0 [+1.0, +9.0]", "≥+2.0"), make_claims("+5.5", "+2.0"), make_claims("+6.0", "+2.0")]
+    )
     assert found.rows == [
         ["claim 0", "CIDEr", "chosen λ", "3", "+5.5 [+4.3, +6.7]", "+5.0, +5.5, +6.0", "holds"],
         ["claim 1", "CIDEr", "chosen λ", "3", "–", "–", "open"],
@@ -86,8 +90,8 @@ def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
 
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
-    recorded = [table("40.0", "50.0"), table("42.0", "50.5"), table("44.0", "51.0")]
-    found, outside = compare_with_recorded(table("43.0", "70.0"), recorded)
+    recorded = [make_table("40.0", "50.0"), make_table("42.0", "50.5"), make_table("44.0", "51.0")]
+    found, outside = compare_with_recorded(make_table("43.0", "70.0"), recorded)
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
     assert outside == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, where 95 % of starts lie"]
@@ -103,10 +107,10 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
             date=f"2026-11-{start:02}",
             machine="m",
             seeds=[start],
-            tables={RESULTS: table(f"{start}.0", "50.0"), CLAIMS: claims("+5.0"), BUDGET: spent},
+            tables={RESULTS: make_table(f"{start}.0", "50.0"), CLAIMS: make_claims("+5.0"), BUDGET: spent},
         )
         path_of(tmp_path, f"scenes@start{start}").write_text(file.text())
-    path_of(tmp_path, "scenes@xeon").write_text(file.text())  # another machine is no start
+    path_of(tmp_path, "scenes@xeon").write_text(file.text())  # a run on another machine is no start
     found = read_starts(tmp_path, "scenes")
     assert list(found) == [2, 3, 10]
     whole = summarise_starts(found)
@@ -114,24 +118,24 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     assert whole.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
     assert whole.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
     assert whole.table(BUDGET_OVER_STARTS).rows == spent.rows
-    found[2] = found[2].model_copy(update={"tables": {RESULTS: table("2.0", "50.0")}})
-    assert list(summarise_starts(found).tables) == [OVER_STARTS]  # an older start lacks the others
+    found[2] = found[2].model_copy(update={"tables": {RESULTS: make_table("2.0", "50.0")}})
+    assert list(summarise_starts(found).tables) == [OVER_STARTS]  # one start has no other tables
 
 
 def test_large_numbers_over_starts_keep_their_commas():
-    found = results_over_starts([table("1,200", "5"), table("1,400", "5"), table("1,600", "5")])
+    found = results_over_starts([make_table("1,200", "5"), make_table("1,400", "5"), make_table("1,600", "5")])
     assert found.rows[0][2] == "1,400±200"
 
 
 def test_a_number_that_a_start_lacks_has_no_mean():
-    found = results_over_starts([table("40.0", "50.0"), table("–", "51.0"), table("44.0", "52.0")])
+    found = results_over_starts([make_table("40.0", "50.0"), make_table("–", "51.0"), make_table("44.0", "52.0")])
     assert [row[2] for row in found.rows] == ["–", "51.0±1.0"]
 
 
 def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
     """Drawn dialogs have no table of captions' results: each table that all starts have is summarised."""
 
-    def start(mrr: str, difference: str, chosen: str) -> ResultFile:
+    def make_start(mrr: str, difference: str, chosen: str) -> ResultFile:
         tables = {
             "Generators": PrintedTable(columns=["Method", "α", "MRR"], rows=[["G-MLE", chosen, mrr]]),
             "Claims of the paper": PrintedTable(
@@ -143,9 +147,9 @@ def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
         return ResultFile(command="c", commit="a", date="2026", machine="m", seeds=[1], tables=tables)
 
     starts = [
-        start("0.4000", "+0.0100 [−0.1, +0.2]", "2"),
-        start("0.4100", "+0.0200 [0, +0.2]", "8"),
-        start("0.4200", "+0.0300 [0, +0.2]", "2"),
+        make_start("0.4000", "+0.0100 [−0.1, +0.2]", "2"),
+        make_start("0.4100", "+0.0200 [0, +0.2]", "8"),
+        make_start("0.4200", "+0.0300 [0, +0.2]", "2"),
     ]
     tables = summarise_starts(dict(enumerate(starts))).tables
     assert tables["Generators"].rows == [["G-MLE", "4±3", "0.4100±0.0100"]]
@@ -160,21 +164,21 @@ def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
 
 def test_means_have_the_most_decimals_of_the_starts_in_any_order():
     """A median rank is printed without decimals where it is a whole number."""
-    starts = [table(median, "5") for median in ("3", "3.5", "4")]
+    starts = [make_table(median, "5") for median in ("3", "3.5", "4")]
     for ordered in (starts, starts[::-1]):
         assert results_over_starts(ordered).rows[0][2] == "3.5±0.5"
-    differences = [claims("+1"), claims("+1.5"), claims("+2.4")]
+    differences = [make_claims("+1"), make_claims("+1.5"), make_claims("+2.4")]
     assert claims_over_starts(differences).rows[0][5] == "+1.0, +1.5, +2.4"
     assert claims_over_starts(differences[::-1]).rows[0][5] == "+2.4, +1.5, +1.0"
 
 
 def test_a_number_with_an_exponent_is_read_whole():
-    rows = results_over_starts([table("1e-05", "5"), table("0.00103", "5")]).rows
+    rows = results_over_starts([make_table("1e-05", "5"), make_table("0.00103", "5")]).rows
     assert rows[0][2] == "0.00052±0.00072"
 
 
 def test_rows_of_one_name_keep_their_own_numbers_and_a_bound_has_no_mean():
     twice = ("MLE", "MLE")
-    found = results_over_starts([table("1.0", "5.0", methods=twice), table("2.0", "7.0", methods=twice)])
+    found = results_over_starts([make_table("1.0", "5.0", methods=twice), make_table("2.0", "7.0", methods=twice)])
     assert [row[2] for row in found.rows] == ["1.5±0.7", "6.0±1.4"]
-    assert results_over_starts([table("≥2.0", "5"), table("3.0", "5")]).rows[0][2] == "–"
+    assert results_over_starts([make_table("≥2.0", "5"), make_table("3.0", "5")]).rows[0][2] == "–"

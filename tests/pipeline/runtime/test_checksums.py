@@ -18,7 +18,7 @@ from pipeline.runtime.files import sha256
 
 
 def test_a_file_that_is_changed_emptied_swapped_or_missing_is_named(tmp_path):
-    check_checksums(tmp_path, "again")  # never sealed
+    check_checksums(tmp_path, "again")  # the folder has no checksums yet
     with pytest.raises(UserError, match=CHECKSUMS):
         check_checksums(tmp_path, "again", required=True)
     for name in "ab":

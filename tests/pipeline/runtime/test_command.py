@@ -13,7 +13,7 @@ class Panic(BaseException):
     """Stand-in for the error of a Rust library that called a Python function in which StopRequest was raised."""
 
 
-def wrapped(request: signal.Signals) -> None:
+def wrap_request(request: signal.Signals) -> None:
     try:
         os.kill(os.getpid(), request)
     except StopRequest as stopped:
@@ -22,46 +22,46 @@ def wrapped(request: signal.Signals) -> None:
 
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_that_a_library_turns_into_another_error_still_ends_the_command(request_, capfd):
-    assert run_command("train", lambda: wrapped(request_)) == 128 + request_
+    assert run_command("train", lambda: wrap_request(request_)) == 128 + request_
     assert capfd.readouterr().err == f"train: ended by {request_.name}; the same command goes on from here\n"
 
 
-def ask_child() -> None:
+def raise_request_of_child() -> None:
     raise StopRequest(signal.SIGTERM)
 
 
 def test_a_request_to_a_child_ends_the_command_by_the_same_signal(capfd):
-    assert run_command("sweep", ask_child) == 128 + signal.SIGTERM
+    assert run_command("sweep", raise_request_of_child) == 128 + signal.SIGTERM
     assert capfd.readouterr().err == "sweep: ended by SIGTERM; the same command goes on from here\n"
 
 
 def test_an_error_without_a_request_is_raised():
-    run_command("train", lambda: wrapped(signal.SIGTERM))  # a request to an earlier command does not count
+    run_command("train", lambda: wrap_request(signal.SIGTERM))  # a request to an earlier command does not count
 
-    def fails() -> None:
+    def raise_panic() -> None:
         raise Panic("a fault")
 
     with pytest.raises(Panic, match="a fault"):
-        run_command("train", fails)
+        run_command("train", raise_panic)
 
 
 def test_a_command_that_exits_after_a_request_keeps_its_status():
-    def leaves() -> None:
+    def exit_on_request() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except StopRequest:
             raise SystemExit(3) from None
 
     with pytest.raises(SystemExit, match="3"):
-        run_command("train", leaves)
+        run_command("train", exit_on_request)
 
 
 def test_an_unnumbered_error_of_a_library_does_not_hide_a_request(capfd):
-    def reads() -> None:
+    def fail_to_read() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except StopRequest:
             raise OSError("cannot read data") from None
 
-    assert run_command("train", reads) == 128 + signal.SIGTERM
+    assert run_command("train", fail_to_read) == 128 + signal.SIGTERM
     assert capfd.readouterr().err == "train: ended by SIGTERM; the same command goes on from here\n"

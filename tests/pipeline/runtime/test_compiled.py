@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damaged import HOW, damage
-from preloaded_python import program
+from damaged import DAMAGE_KINDS, damage_content
+from preloaded_python import find_program
 
 from pipeline.runtime.compiled import compile_loop, compile_loop_in, exp, tanh
 from pipeline.runtime.files import write_checked
 
 
 @compile_loop
-def tanhs(x, found):
+def compute_tanh(x, found):
     for i in range(len(x)):
         found[i] = tanh(x[i])
 
 
 @compile_loop
-def exps(x, found):
+def compute_exp(x, found):
     for i in range(len(x)):
         found[i] = exp(x[i])
 
@@ -30,10 +30,10 @@ def exps(x, found):
 def test_tanh_in_single_precision():
     x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     found = np.empty_like(x)
-    tanhs(x, found)
+    compute_tanh(x, found)
     assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 3e-7
     assert (np.abs(found) <= 1 + 1e-7).all()
-    tanhs(np.array([np.nan, np.inf, -np.inf], np.float32), found[:3])
+    compute_tanh(np.array([np.nan, np.inf, -np.inf], np.float32), found[:3])
     assert np.isnan(found[0])
     assert found[1:3] == pytest.approx([1, -1])
 
@@ -41,9 +41,9 @@ def test_tanh_in_single_precision():
 def test_exp_in_single_precision():
     x = np.concatenate([np.linspace(-86.9, 88, 200_001), -np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     found = np.empty_like(x)
-    exps(x, found)
+    compute_exp(x, found)
     np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=2.5e-7)
-    exps(np.array([np.nan, -np.inf, -1000], np.float32), found[:3])
+    compute_exp(np.array([np.nan, -np.inf, -1000], np.float32), found[:3])
     assert np.isnan(found[0])
     assert (found[1:3] == 0).all()
 
@@ -51,24 +51,24 @@ def test_exp_in_single_precision():
 def test_double_precision_is_numpys():
     x = np.linspace(-20, 20, 1001)
     found = np.empty_like(x)
-    tanhs(x, found)
+    compute_tanh(x, found)
     np.testing.assert_allclose(found, np.tanh(x), rtol=1e-14)
-    exps(x, found)
+    compute_exp(x, found)
     np.testing.assert_allclose(found, np.exp(x), rtol=1e-14)
 
 
-def sums(x, found):
+def compute_sums(x, found):
     for i in range(len(x)):
         found[i] = tanh(x[i]) + exp(x[i])
 
 
-def products(x, found):
+def compute_products(x, found):
     for i in range(len(x)):
         found[i] = tanh(x[i]) * exp(x[i])
 
 
-def in_a_child(work: Callable[[], bytes]) -> bytes:
-    """Return the result of `work` in a forked process, which wrong machine code may end."""
+def run_in_child(work: Callable[[], bytes]) -> bytes:
+    """Return the result of `work` in a forked process, so that wrong machine code ends this process only."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,33 +84,35 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
 
 
 def compute(function: Callable[..., None], folder: Path) -> bytes:
-    """Return a loop's result in a process that has not compiled it."""
+    """Return a loop's result, computed in a process that has not compiled the loop."""
 
-    def work() -> bytes:
+    def run_loop() -> bytes:
         x = np.linspace(-3, 3, 100, dtype=np.float32)
         found = np.empty_like(x)
         compile_loop_in(folder, function)(x, found)
         return found.tobytes()
 
-    return in_a_child(work)
+    return run_in_child(run_loop)
 
 
-@pytest.mark.parametrize("how", [HOW[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOW[1:])])
+@pytest.mark.parametrize(
+    "how", [DAMAGE_KINDS[0], *(pytest.param(how, marks=pytest.mark.slow) for how in DAMAGE_KINDS[1:])]
+)
 def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, how):
-    expected = compute(sums, tmp_path)
+    expected = compute(compute_sums, tmp_path)
     (path,) = tmp_path.iterdir()
-    other = compute(products, tmp_path / "other")
+    other = compute(compute_products, tmp_path / "other")
     assert len(other) == len(expected)
     assert other != expected
     (swapped,) = (tmp_path / "other").iterdir()
     whole, rng = path.read_bytes(), random.Random(how)
     for _ in range(3):
-        path.write_bytes(damage(how, whole, [swapped.read_bytes()], rng))
-        assert compute(sums, tmp_path) == expected
-        healed = path.stat()
+        path.write_bytes(damage_content(how, whole, [swapped.read_bytes()], rng))
+        assert compute(compute_sums, tmp_path) == expected
+        restored = path.stat()
         assert path.stat().st_size > 1000
-        assert compute(sums, tmp_path) == expected
-        assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
+        assert compute(compute_sums, tmp_path) == expected
+        assert path.stat().st_ino == restored.st_ino, "the restored file is loaded and not compiled again"
 
 
 @pytest.mark.parametrize(
@@ -121,10 +123,10 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
     ],
 )
 def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_path, content):
-    expected = compute(sums, tmp_path)
+    expected = compute(compute_sums, tmp_path)
     (path,) = tmp_path.iterdir()
     write_checked(path, content)
-    assert compute(sums, tmp_path) == expected
+    assert compute(compute_sums, tmp_path) == expected
     assert path.stat().st_size > 1000
 
 
@@ -135,19 +137,19 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     )
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
 
-    def started(**given: str) -> tuple[str, str]:
+    def find_cache_folder(**given: str) -> tuple[str, str]:
         done = subprocess.run(
-            [program("python"), "-c", code], env=environment | given, capture_output=True, text=True, check=True
+            [find_program("python"), "-c", code], env=environment | given, capture_output=True, text=True, check=True
         )
         return done.stdout.strip(), done.stderr
 
-    folder, printed = started(XDG_CACHE_HOME=str(tmp_path))
+    folder, printed = find_cache_folder(XDG_CACHE_HOME=str(tmp_path))
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
     assert printed == ""
-    assert started(XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") == (folder, "")
+    assert find_cache_folder(XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") == (folder, "")
     (tmp_path / "saywhich").chmod(0o777)
     for given in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
-        folder, printed = started(**given)
+        folder, printed = find_cache_folder(**given)
         assert folder == "None"
         assert printed.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
         assert printed.count("\n") == 1

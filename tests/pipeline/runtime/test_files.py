@@ -35,21 +35,21 @@ def test_disk_space_is_reserved_at_once_or_refused(tmp_path, monkeypatch):
     status = (tmp_path / "x").stat()
     assert (status.st_size, status.st_blocks * 512 >= 2**20) == (2**20, True)
 
-    def full(file, start, size):
+    def raise_disk_full(file, start, size):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("os.posix_fallocate", full)
+    monkeypatch.setattr("os.posix_fallocate", raise_disk_full)
     with pytest.raises(OSError, match="No space left"):
         allocate(tmp_path / "y", 2**20)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_is_reported_with_the_files_name(tmp_path, monkeypatch, call):
-    def fail(*arguments: object) -> None:
+    def raise_disk_full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", *arguments[:1] if call == "replace" else ())
 
     path = tmp_path / "metrics.json"
-    monkeypatch.setattr(os, call, fail)
+    monkeypatch.setattr(os, call, raise_disk_full)
     with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.json'$"):
         write_atomically(path, "{}")
     assert list(tmp_path.iterdir()) == []

@@ -16,30 +16,30 @@ from pipeline.runtime.film_decoding import Timeline, check_film, decode_frames, 
 GREYS = range(0, 160, 10)  # of 16 frames
 
 
-def picture(grey, size=(64, 48)):
+def make_picture(grey, size=(64, 48)):
     return Image.new("RGB", size, (grey, grey, grey))
 
 
-def write_gif(path, lasts):
-    pictures = [picture(grey) for grey, _ in zip(GREYS, lasts, strict=False)]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=list(lasts), loop=0)
+def write_gif(path, durations):
+    pictures = [make_picture(grey) for grey, _ in zip(GREYS, durations, strict=False)]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=list(durations), loop=0)
 
 
-def write_film(path, lasts):
-    """Write a film whose frames are shown for `lasts` ms each."""
+def write_film(path, durations):
+    """Write a film whose frames last `durations` ms."""
     av = pytest.importorskip("av")
     with av.open(str(path), "w") as film:
         stream = film.add_stream("mpeg4" if path.suffix in (".mp4", ".mov", ".mkv") else "libvpx", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         stream.codec_context.time_base = Fraction(1, 1000)
-        for number, grey in enumerate(GREYS[: len(lasts)]):
-            frame = av.VideoFrame.from_image(picture(grey))
-            frame.pts, frame.time_base = sum(lasts[:number]), Fraction(1, 1000)
+        for number, grey in enumerate(GREYS[: len(durations)]):
+            frame = av.VideoFrame.from_image(make_picture(grey))
+            frame.pts, frame.time_base = sum(durations[:number]), Fraction(1, 1000)
             film.mux(stream.encode(frame))
         film.mux(stream.encode(None))
 
 
-def greys(path, frames, rate=None):
+def read_greys(path, frames, rate=None):
     times = read_timeline(path)
     chosen = frames_to_take(times.durations, frames, rate, times.ticks_per_second)
     return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
@@ -64,18 +64,18 @@ def test_a_rate_gives_between_one_and_the_largest_number_of_frames():
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm", "a.mkv", "a.mov"])
 def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
-    lasts = [100] * 8 + [200] * 7 + [100]  # 2,300 ms; taken at 383, 1150, 1917
-    (write_gif if name == "a.gif" else write_film)(tmp_path / name, lasts)
+    durations = [100] * 8 + [200] * 7 + [100]  # 2,300 ms; taken at 383, 1150, 1917
+    (write_gif if name == "a.gif" else write_film)(tmp_path / name, durations)
     times = read_timeline(tmp_path / name)
     # the last frame's duration is a guess
-    assert [round(1000 * each / times.ticks_per_second) for each in times.durations[:-1]] == lasts[:-1]
-    assert greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
+    assert [round(1000 * each / times.ticks_per_second) for each in times.durations[:-1]] == durations[:-1]
+    assert read_greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
 
 
 def test_a_film_with_a_rotation_is_upright(tmp_path):
     """A phone stores a portrait film sideways; the track's header has the matrix by which players turn it."""
     av = pytest.importorskip("av")
-    sideways = picture(0)
+    sideways = make_picture(0)
     sideways.paste((255, 255, 255), (0, 0, 32, 48))  # the left half, which is on top after a quarter turn clockwise
     path = tmp_path / "a.mp4"
     with av.open(str(path), "w") as film:
@@ -96,14 +96,14 @@ def test_a_film_with_a_rotation_is_upright(tmp_path):
 
 
 def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
-    picture(50).save(tmp_path / "a.png")
-    picture(50).save(tmp_path / "a.tif", save_all=True, append_images=[picture(90)])
+    make_picture(50).save(tmp_path / "a.png")
+    make_picture(50).save(tmp_path / "a.tif", save_all=True, append_images=[make_picture(90)])
     write_gif(tmp_path / "a.gif", [100])
     for name in ("a.png", "a.tif", "a.gif"):
         assert read_timeline(tmp_path / name) == Timeline([100])
-        assert greys(tmp_path / name, 8) == [50 if name != "a.gif" else 0]
+        assert read_greys(tmp_path / name, 8) == [50 if name != "a.gif" else 0]
     write_film(tmp_path / "a.mp4", [40])
-    assert greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
+    assert read_greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
 
 
 def test_a_gif_without_durations_has_those_of_browsers(tmp_path):
@@ -161,7 +161,7 @@ def test_a_film_beyond_the_limits_is_refused_before_it_is_read_completely(tmp_pa
 
 @pytest.mark.slow
 def test_decoded_frames_are_not_kept(tmp_path):
-    """Frames come one by one, however many there are, and nobody holds on to them."""
+    """The decoder yields frames one at a time and keeps no reference to them."""
     write_gif(tmp_path / "a.gif", [100] * 16)
     write_film(tmp_path / "a.mp4", [100] * 16)
     for name in ("a.gif", "a.mp4"):

@@ -8,7 +8,7 @@ from pipeline.runtime import folders
 from pipeline.runtime.folders import atomic_folder
 
 
-def write(out: Path, text: str) -> None:
+def write_folder(out: Path, text: str) -> None:
     with atomic_folder(out) as new:
         (new / "a").write_text(text)
         assert not (out / "a").exists() or (out / "a").read_text() != text
@@ -21,10 +21,10 @@ def test_a_complete_folder_replaces_an_older_one(tmp_path, monkeypatch, exchange
     if not exchange:
         monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out = tmp_path / "out"
-    write(out, "1")
-    write(out, "2")
+    write_folder(out, "1")
+    write_folder(out, "2")
     with pytest.raises(IsADirectoryError):
-        write(out, ".")
+        write_folder(out, ".")
     assert (out / "a").read_text() == "2"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -33,7 +33,7 @@ def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_pa
     """Some systems cannot exchange two folders in one step."""
     monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out, rename = tmp_path / "out", os.rename
-    write(out, "1")
+    write_folder(out, "1")
 
     def fail(source: Path, to: Path) -> None:
         if to == out and "-" not in Path(source).name:
@@ -42,22 +42,22 @@ def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_pa
 
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        write(out, "2")
+        write_folder(out, "2")
     assert (out / "a").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     monkeypatch.setattr(os, "rename", rename)
     out.rename(tmp_path / ".out.12345678-.part")  # the state of a process that was killed between the renames
     with pytest.raises(IsADirectoryError):
-        write(out, ".")
+        write_folder(out, ".")
     assert (out / "a").read_text() == "1"
 
 
 def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
     (tmp_path / ".out.12345678.part/x").mkdir(parents=True)
     (tmp_path / ".other.12345678.part").mkdir()
-    (tmp_path / ".out.b.12345678.part").mkdir()  # of a folder out.b
+    (tmp_path / ".out.b.12345678.part").mkdir()  # this one belongs to a folder out.b
     with atomic_folder(tmp_path / "out") as held:
-        write(tmp_path / "out", "1")
+        write_folder(tmp_path / "out", "1")
         assert held.is_dir()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", ".out.b.12345678.part", "out"]
 
@@ -67,4 +67,4 @@ def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "inside")
     for place in (Path(), tmp_path, Path(os.sep)):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
-            write(place, "1")
+            write_folder(place, "1")

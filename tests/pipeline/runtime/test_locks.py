@@ -1,4 +1,4 @@
-"""One process at a time, and none waits for a dead one."""
+"""A lock admits one process at a time, and the system releases the lock of a dead process."""
 
 import subprocess
 import sys
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runtime.locks import exclusive
+from pipeline.runtime.locks import hold_lock
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipeline.runtime.locks import exclusive
-with exclusive(Path("x.lock"), "work"):
+from pipeline.runtime.locks import hold_lock
+with hold_lock(Path("x.lock"), "work"):
     print("in", flush=True)
     sys.stdin.readline()
     Path("left").touch()
 """
 
 
-def holder(folder: Path) -> subprocess.Popen:
+def start_holder(folder: Path) -> subprocess.Popen:
     command = [sys.executable, "-c", HOLDER]
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -29,10 +29,10 @@ def holder(folder: Path) -> subprocess.Popen:
 
 
 def test_a_second_process_prints_a_line_and_waits(tmp_path):
-    first = holder(tmp_path)
+    first = start_holder(tmp_path)
     assert first.stdout.readline() == "in\n"
-    second = holder(tmp_path)
-    second.stdin.write("\n")  # were it in, it would end now
+    second = start_holder(tmp_path)
+    second.stdin.write("\n")  # a process that holds the lock would end now
     second.stdin.flush()
     assert "another process is working on it" in second.stderr.readline()
     first.communicate("\n")
@@ -41,14 +41,14 @@ def test_a_second_process_prints_a_line_and_waits(tmp_path):
 
 
 def test_a_killed_process_releases_its_lock(tmp_path, capsys):
-    first = holder(tmp_path)
+    first = start_holder(tmp_path)
     assert first.stdout.readline() == "in\n"
     first.kill()
     first.wait()
-    with exclusive(tmp_path / "x.lock", "work"):
+    with hold_lock(tmp_path / "x.lock", "work"):
         assert capsys.readouterr().err == ""
 
 
 def test_an_error_in_the_block_is_raised_unchanged(tmp_path):
-    with pytest.raises(OSError, match="no space"), exclusive(tmp_path / "x.lock", "work"):
+    with pytest.raises(OSError, match="no space"), hold_lock(tmp_path / "x.lock", "work"):
         raise OSError("no space")

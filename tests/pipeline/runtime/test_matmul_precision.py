@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from damaged import HOW, damage
+from damaged import DAMAGE_KINDS, damage_content
 from torch import nn
 
 from pipeline.errors import UserError
@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
     torch.set_float32_matmul_precision("highest")
 
 
-def large():
+def make_large_layers():
     return [nn.Linear(512, 4000), nn.Linear(2000, 4)]
 
 
@@ -44,46 +44,50 @@ def test_small_models_keep_torchs_library_without_a_measurement(cache):
     ids=["faster and as exact", "hardly faster", "in bfloat16"],
 )
 def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seconds, errors, expected):
-    times, off = (dict(zip(("highest", "medium"), each, strict=True)) for each in (seconds, errors))
+    times, shifts = (dict(zip(("highest", "medium"), each, strict=True)) for each in (seconds, errors))
     product = nn.functional.linear
 
-    def wrong(x, weight):
-        return product(x.double(), weight.double()) + off[torch.get_float32_matmul_precision()]
+    def multiply_with_error(x, weight):
+        return product(x.double(), weight.double()) + shifts[torch.get_float32_matmul_precision()]
 
     monkeypatch.setattr(matmul_precision, "_seconds", lambda x, weight: times[torch.get_float32_matmul_precision()])
-    monkeypatch.setattr(matmul_precision, "_product", wrong)
-    matmul_precision.choose_precision(large(), CPU)
+    monkeypatch.setattr(matmul_precision, "_product", multiply_with_error)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() == expected
     (file,) = cache.iterdir()
     assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
 
 
 def test_the_measured_choice_is_cached(cache, monkeypatch):
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     first = matmul_precision.current_precision()
     monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: pytest.fail("measured again"))
     torch.set_float32_matmul_precision("high")
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() == first
     (file,) = cache.iterdir()
     write_checked(file, json.dumps(json.loads(read_checked(file)) | {"precision": "medium"}).encode())
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() == "medium"
 
 
-@pytest.mark.parametrize("how", ["another choice", *HOW])
+@pytest.mark.parametrize("how", ["another choice", *DAMAGE_KINDS])
 def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monkeypatch, how):
     monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: {"precision": "highest"})
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
     write_checked(file, json.dumps(json.loads(read_checked(file)) | {"cpu": "other", "precision": "medium"}).encode())
     other = file.read_bytes()
     rng = random.Random(how)
     for _ in range(9):
-        content = whole.replace(b"highest", b"medium ") if how == "another choice" else damage(how, whole, [other], rng)
+        content = (
+            whole.replace(b"highest", b"medium ")
+            if how == "another choice"
+            else damage_content(how, whole, [other], rng)
+        )
         file.write_bytes(content)
-        matmul_precision.choose_precision(large(), CPU)
+        matmul_precision.choose_precision(make_large_layers(), CPU)
         assert matmul_precision.current_precision() == "highest"
         assert file.read_bytes() == whole
 
@@ -91,7 +95,7 @@ def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monk
 def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert list(cache.iterdir()) == []
     printed = capsys.readouterr().err
     refusal = f"warning: the choice of a library for matrix products is not kept: others can write to {cache}"
@@ -101,30 +105,30 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
 
 def test_the_environment_variable_decides(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "medium")
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() == "medium"
     assert not cache.exists()
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "high")
-    matmul_precision.choose_precision(large(), torch.device("cuda"))
+    matmul_precision.choose_precision(make_large_layers(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "high"
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "fast")
     with pytest.raises(UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium"):
-        matmul_precision.choose_precision(large(), CPU)
+        matmul_precision.choose_precision(make_large_layers(), CPU)
 
 
 def test_the_former_environment_variable_is_refused_with_the_new_name(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
     with pytest.raises(UserError, match="SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now"):
-        matmul_precision.choose_precision(large(), CPU)
+        matmul_precision.choose_precision(make_large_layers(), CPU)
 
 
 def test_a_gpu_keeps_torchs_library(cache):
-    matmul_precision.choose_precision(large(), torch.device("cuda"))
+    matmul_precision.choose_precision(make_large_layers(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "highest"
     assert not cache.exists()
 
 
 def test_an_unwritable_cache_is_ignored(cache):
     cache.parent.write_text("a file where the folder should be")
-    matmul_precision.choose_precision(large(), CPU)
+    matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() in ("highest", "medium")

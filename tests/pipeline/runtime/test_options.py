@@ -1,4 +1,4 @@
-"""Options of networks: which names, types and numbers are allowed."""
+"""Names, types and numbers that are allowed in options of networks."""
 
 import re
 
@@ -8,10 +8,10 @@ from pipeline.errors import UserError
 from pipeline.runtime.options import MAX_LENGTH, check_options
 
 
-def nested(depth):
+def nest_lists(depth):
     value = 1
     for _ in range(depth):
-        value = [value, value]  # the same list twice, as an alias of YAML
+        value = [value, value]  # the same list twice, like an alias in YAML
     return value
 
 
@@ -20,7 +20,7 @@ def nested(depth):
     [
         ("open_clip", {"embed_dim": 512, "force_quick_gelu": True, "vision_cfg": None, "force_preprocess_cfg": {}}),
         ("open_clip", {"vision_cfg": {"layers": [3, 4, 6, 3], "width": 64}, "force_preprocess_cfg": {"mean": [0.5]}}),
-        ("timm", {"img_size": [32, 64], "global_pool": "avg", "num_classes": nested(2)}),
+        ("timm", {"img_size": [32, 64], "global_pool": "avg", "num_classes": nest_lists(2)}),
     ],
 )
 def test_options_of_a_networks_shape_are_returned(library, options):
@@ -38,8 +38,8 @@ def test_options_of_a_networks_shape_are_returned(library, options):
         ({"embed_dim": {"a": 1}}, "(embed_dim: numbers, texts, true and false are allowed, and lists of them)"),
         ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
         ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
-        ({"embed_dim": nested(3)}, "(embed_dim: numbers, texts, "),
-        ({"embed_dim": nested(1500)}, "(embed_dim: numbers, texts, "),
+        ({"embed_dim": nest_lists(3)}, "(embed_dim: numbers, texts, "),
+        ({"embed_dim": nest_lists(1500)}, "(embed_dim: numbers, texts, "),
         ({"vision_cfg": {"layers": [1, 129]}}, "(layers: 128 is the largest number that is possible)"),
         ({"embed_dim": float("nan")}, "(embed_dim: 1,048,576 is the largest number that is possible)"),
     ],

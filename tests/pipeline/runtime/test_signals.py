@@ -28,7 +28,7 @@ except StopRequest as stopped:
 """
 
 
-def kill_myself(*requests: signal.Signals) -> None:
+def signal_own_process(*requests: signal.Signals) -> None:
     for request in requests:
         os.kill(os.getpid(), request)
     time.sleep(60)
@@ -37,7 +37,7 @@ def kill_myself(*requests: signal.Signals) -> None:
 def test_a_request_ends_work_at_once():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
-        kill_myself(signal.SIGTERM)
+        signal_own_process(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -58,12 +58,12 @@ def test_a_request_during_an_import_is_raised_after_it(tmp_path, monkeypatch):
     (tmp_path / "interrupted_module.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def work():
+    def import_slowly():
         import_module("interrupted_module")
         time.sleep(60)
 
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
-        work()
+        import_slowly()
     assert sys.modules.pop("interrupted_module").whole
 
 
@@ -77,17 +77,17 @@ class RequestInDestructor:
 def test_a_request_that_a_destructor_swallows_is_raised_again():
     report = sys.unraisablehook
 
-    def work():
+    def delete_object():
         RequestInDestructor()
         time.sleep(60)
 
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
-        work()
+        delete_object()
     assert sys.unraisablehook is report
 
 
 def test_initially_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup does the same
     try:
         with raise_requests():
             os.kill(os.getpid(), signal.SIGHUP)
@@ -100,7 +100,7 @@ def test_sigint_ends_a_background_process_of_a_shell():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(StopRequest, match="SIGINT"), raise_requests():
-            kill_myself(signal.SIGINT)
+            signal_own_process(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -118,7 +118,7 @@ def test_an_endless_step_is_interrupted(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
     monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests():
-        kill_myself(signal.SIGTERM)
+        signal_own_process(signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("signals")
@@ -131,7 +131,7 @@ def test_a_handled_request_is_not_repeated(monkeypatch):
         assert not asked()
 
 
-# in a process of its own, which has no descendants but these
+# this program runs in a process of its own, which has no other descendants
 END_ALL = """
 import os, signal, subprocess, sys, time
 from pipeline.runtime import signals
@@ -149,9 +149,9 @@ with signals.note_requests() as asked:
 
 
 def test_processes_that_ignore_requests_are_killed_with_their_descendants(tmp_path):
-    """A process that ignores requests, and one below it whose parent has ended."""
-    deaf = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
-    subprocess.run([sys.executable, "-c", END_ALL, deaf], cwd=tmp_path, check=True)
+    """One process ignores requests; a descendant of it has a parent that has ended."""
+    command = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
+    subprocess.run([sys.executable, "-c", END_ALL, command], cwd=tmp_path, check=True)
     wait_for_end(int((tmp_path / "orphan").read_text()))
 
 
@@ -170,10 +170,10 @@ def test_the_first_request_waits_and_the_second_does_not():
         done += [asked(), os.kill(os.getpid(), signal.SIGTERM), asked()]
     assert done == [False, None, True]
     with pytest.raises(StopRequest, match="SIGINT"), raise_requests(), postpone_requests():
-        kill_myself(signal.SIGTERM, signal.SIGINT)
+        signal_own_process(signal.SIGTERM, signal.SIGINT)
 
 
-def wait_for(path: Path) -> str:
+def wait_for_text(path: Path) -> str:
     deadline = time.monotonic() + 600
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, path
@@ -190,21 +190,21 @@ def wait_for_end(pid: int) -> None:
 
 @pytest.mark.parametrize("killed", ["dvc", "snakemake"])
 def test_descendants_of_a_killed_caller_end(tmp_path, killed):
-    """A caller by its name, a shell below it, and below that what stands for a stage."""
+    """The caller has the name of DVC or Snakemake; it starts a shell, which starts a stand-in for a stage."""
     (tmp_path / "stage.py").write_text(STAGE)
     (tmp_path / killed).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
-    command = f"{sys.executable} stage.py; true"  # not the last command, so that the shell stays
+    command = f"{sys.executable} stage.py; true"  # a shell may replace itself by its last command, but not by this one
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen([sys.executable, killed, command], cwd=tmp_path, env=environment)
-    stage = int(wait_for(tmp_path / "began"))
+    stage = int(wait_for_text(tmp_path / "began"))
     caller.kill()
     caller.wait()
-    assert wait_for(tmp_path / "ended") == "SIGTERM"
+    assert wait_for_text(tmp_path / "ended") == "SIGTERM"
     wait_for_end(stage)
 
 
 def test_descendants_of_a_killed_caller_end_without_a_terminal(tmp_path):
-    """Nothing can be printed once the terminal, or the program that reads standard error, has ended, too."""
+    """Nothing can be printed after the terminal, or the program that reads standard error, has ended."""
     (tmp_path / "stage.py").write_text(STAGE)
     (tmp_path / "dvc").write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
     command = f"{sys.executable} stage.py; true"
@@ -212,11 +212,11 @@ def test_descendants_of_a_killed_caller_end_without_a_terminal(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen([sys.executable, "dvc", command], cwd=tmp_path, env=environment, stderr=writer)
     os.close(writer)
-    stage = int(wait_for(tmp_path / "began"))
+    stage = int(wait_for_text(tmp_path / "began"))
     os.close(reader)
     caller.kill()
     caller.wait()
-    assert wait_for(tmp_path / "ended") == "SIGTERM"
+    assert wait_for_text(tmp_path / "ended") == "SIGTERM"
     wait_for_end(stage)
 
 
@@ -236,7 +236,7 @@ def test_a_program_without_a_terminal_ends_with_its_children(tmp_path):
     words = [sys.executable, "-c", END_WITH_CHILDREN]
     program = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=writer)
     os.close(writer)
-    child = int(wait_for(tmp_path / "began"))
+    child = int(wait_for_text(tmp_path / "began"))
     os.close(reader)
     program.terminate()
     assert program.wait() == 128 + signal.SIGTERM
@@ -247,7 +247,7 @@ def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(2)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)
-    wait_for(tmp_path / "began")
+    wait_for_text(tmp_path / "began")
     caller.kill()
     caller.wait()
     time.sleep(1.5)

@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.tensors import read_tensors, shapes_of
 
 
-def write(path: Path, kind: str, shape: list[int], content: bytes) -> Path:
+def write_tensor(path: Path, kind: str, shape: list[int], content: bytes) -> Path:
     """Write a file with one tensor `a` of a type that NumPy may not have."""
     header = json.dumps({"a": {"dtype": kind, "shape": shape, "data_offsets": [0, len(content)]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + content)
@@ -30,7 +30,7 @@ def test_tensors_of_a_prefix_and_all_shapes(tmp_path):
 @pytest.mark.parametrize(("framework", "kind"), [("pt", "F4"), ("pt", "F6_E2M3"), ("np", "BF16"), ("np", "F4")])
 def test_types_of_numbers_without_a_tensor_type_are_reported(tmp_path, framework, kind):
     bits = {"F4": 4, "F6_E2M3": 6, "BF16": 16}[kind]
-    path = write(tmp_path / "a.safetensors", kind, [64], bytes(8 * bits))
+    path = write_tensor(tmp_path / "a.safetensors", kind, [64], bytes(8 * bits))
     with pytest.raises(UserError, match=r"or one with other types of numbers \(.*\); write it again$"):
         read_tensors(path, "write it again", framework=framework)
     assert shapes_of(path, "write it again") == {"a": (64,)}
@@ -45,7 +45,7 @@ def test_numbers_beyond_single_precision_are_refused(tmp_path):
 
 
 def test_both_readers_report_missing_and_damaged_files_alike(tmp_path):
-    whole = write(tmp_path / "a.safetensors", "F32", [4], bytes(16)).read_bytes()
+    whole = write_tensor(tmp_path / "a.safetensors", "F32", [4], bytes(16)).read_bytes()
     for content in (b"", whole[:5], whole[:30], whole[:-1], bytes(8) + whole[8:], b"\xff" * 8 + whole[8:]):
         (tmp_path / "b.safetensors").write_bytes(content)
         for read in (read_tensors, shapes_of):

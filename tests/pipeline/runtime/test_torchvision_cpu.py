@@ -24,8 +24,8 @@ def iou(a, b):
     return width * height / area if area else 0.0
 
 
-def by_definition(boxes, scores, threshold):
-    """Take the highest box, drop all that it overlaps, and again."""
+def compute_nms(boxes, scores, threshold):
+    """Keep the box with the highest score, drop the boxes that overlap it, and repeat with the rest."""
     left, kept = sorted(range(len(boxes)), key=lambda i: -scores[i]), []
     while left:
         kept.append(left.pop(0))
@@ -33,20 +33,21 @@ def by_definition(boxes, scores, threshold):
     return kept
 
 
-def some_boxes(count, seed):
+def draw_boxes(count, seed):
     generator = torch.Generator().manual_seed(seed)
     corners = torch.randint(0, 20, (count, 2, 2), generator=generator).double()
     boxes = torch.cat([corners.amin(1), corners.amax(1) + torch.randint(0, 2, (count, 2), generator=generator)], 1)
-    return boxes, torch.randint(0, 30, (count,), generator=generator).double()  # equal scores and empty boxes too
+    # some scores are equal and some boxes are empty
+    return boxes, torch.randint(0, 30, (count,), generator=generator).double()
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
 def test_plain_nms_follows_the_definition(threshold):
     declare_operators()
     for seed, count in enumerate((0, 1, 2, 10, 60)):
-        boxes, scores = some_boxes(count, seed)
+        boxes, scores = draw_boxes(count, seed)
         kept = plain_nms(boxes, scores, threshold)
-        assert kept.tolist() == by_definition(boxes.tolist(), scores.tolist(), threshold)
+        assert kept.tolist() == compute_nms(boxes.tolist(), scores.tolist(), threshold)
         assert kept.dtype == torch.int64
 
 
@@ -54,16 +55,18 @@ def test_torchvisions_functions_call_the_plain_nms():
     declare_operators()
     from torchvision.ops import batched_nms, nms, roi_align
 
-    boxes, scores = some_boxes(60, 7)
+    boxes, scores = draw_boxes(60, 7)
     boxes, scores = boxes.float(), torch.randperm(60).float()
-    assert nms(boxes, scores, 0.5).tolist() == by_definition(boxes.tolist(), scores.tolist(), 0.5)
+    assert nms(boxes, scores, 0.5).tolist() == compute_nms(boxes.tolist(), scores.tolist(), 0.5)
     classes = torch.arange(60) % 3
     expected = set()
     for c in range(3):
-        here = torch.where(classes == c)[0]
-        expected |= set(here[by_definition(boxes[here].tolist(), scores[here].tolist(), 0.5)].tolist())
+        members = torch.where(classes == c)[0]
+        expected |= set(members[compute_nms(boxes[members].tolist(), scores[members].tolist(), 0.5)].tolist())
     assert set(batched_nms(boxes, scores, classes, 0.5).tolist()) == expected
-    ramp = torch.arange(8.0).expand(1, 1, 8, 8)  # the value is the column: a bin's mean is its middle's, less half
+    ramp = torch.arange(8.0).expand(
+        1, 1, 8, 8
+    )  # each value is its column; aligned=True subtracts 0.5 from a bin's centre
     with torch.compiler.set_stance("force_eager"):
         pooled = roi_align(ramp, [torch.tensor([[2.0, 1.0, 6.0, 5.0]])], 2, 1.0, 2, aligned=True)
     torch.testing.assert_close(pooled[0, 0], torch.tensor([[2.5, 4.5], [2.5, 4.5]]))

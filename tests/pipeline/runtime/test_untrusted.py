@@ -68,7 +68,7 @@ def hdf5(tmp_path):
 def test_arrays_of_the_file_itself_are_read(hdf5):
     for name in ("own", "group/own", "./own", "group/./own"):
         assert read_dataset(hdf5, name)[:].tolist() == [0, 1, 2]
-    assert len(read_dataset(hdf5, "zeros")) == 2**20  # much smaller in the file, and small
+    assert len(read_dataset(hdf5, "zeros")) == 2**20  # compressed in the file, but below the limit
     for name in ("nothing", "own/x", "group/x", "type/x"):
         with pytest.raises(KeyError):
             read_dataset(hdf5, name)
@@ -96,7 +96,7 @@ def test_arrays_of_other_files_and_with_false_sizes_are_refused(hdf5, name, mess
         read_dataset(hdf5, name)
 
 
-def npy(values: np.ndarray) -> bytes:
+def encode_npy(values: np.ndarray) -> bytes:
     stream = io.BytesIO()
     np.save(stream, values, allow_pickle=True)
     return stream.getvalue()
@@ -106,7 +106,7 @@ def npy(values: np.ndarray) -> bytes:
     "values", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(1.5)]
 )
 def test_an_array_is_read_as_numpy_wrote_it(values):
-    assert np.array_equal(read_npy(npy(values)), values)
+    assert np.array_equal(read_npy(encode_npy(values)), values)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_an_array_is_read_as_numpy_wrote_it(values):
     [
         b"",
         b"\x93NUMPY",
-        npy(np.arange(3))[:-1],
-        npy(np.arange(3)) + b"x",
-        npy(np.array([object()])),
-        npy(np.arange(3)).replace(b"(3,)", b"(9,)"),
-        npy(np.arange(3)).replace(b"(3,), ", b"(-3,),"),
-        npy(np.arange(3)).replace(b"'<i8'", b"'<Q9'"),
-        npy(np.arange(3)).replace(b"{'descr'", b"((((((((("),
-        npy(np.arange(3)).replace(b"\x01\x00", b"\x09\x00", 1),
+        encode_npy(np.arange(3))[:-1],
+        encode_npy(np.arange(3)) + b"x",
+        encode_npy(np.array([object()])),
+        encode_npy(np.arange(3)).replace(b"(3,)", b"(9,)"),
+        encode_npy(np.arange(3)).replace(b"(3,), ", b"(-3,),"),
+        encode_npy(np.arange(3)).replace(b"'<i8'", b"'<Q9'"),
+        encode_npy(np.arange(3)).replace(b"{'descr'", b"((((((((("),
+        encode_npy(np.arange(3)).replace(b"\x01\x00", b"\x09\x00", 1),
     ],
 )
 def test_invalid_arrays_raise_one_type_of_error(content):
@@ -129,7 +129,9 @@ def test_invalid_arrays_raise_one_type_of_error(content):
         read_npy(content)
 
 
-@pytest.mark.parametrize("content", [npy(np.array([object()])), npy(np.arange(1)).replace(b"'<i8',", b"'|O', ")])
+@pytest.mark.parametrize(
+    "content", [encode_npy(np.array([object()])), encode_npy(np.arange(1)).replace(b"'<i8',", b"'|O', ")]
+)
 def test_python_objects_are_refused_before_they_are_read(content):
     with pytest.raises(ValueError, match="an array of Python objects"):
         read_npy(content)

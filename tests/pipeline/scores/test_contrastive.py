@@ -19,11 +19,11 @@ from pipeline.types import Batch, Message, caption_mask
 SEARCHED = [[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]
 GREEDY = [[0.6, 0.5, 0.4], [0.2, 0.4, 0.3], [0.1, 0.1, 0.6]]
 HUMAN = [[0.7, 0.1, 0.0], [0.1, 0.8, 0.2], [0.2, 0.3, 0.9]]
-WORDS = {"searched": 1, "greedy": 4, "human": 7}  # the first word of each: a caption is one word
+WORDS = {"searched": 1, "greedy": 4, "human": 7}  # the first token of each kind; a caption is one token
 TAU = 0.1
 
 
-class Table(nn.Module):
+class CosineTable(nn.Module):
     """Text encoder that takes a caption's token as the index of its cosines."""
 
     def encode_text(self, captions: list[str]) -> Tensor:
@@ -32,7 +32,7 @@ class Table(nn.Module):
 
 
 class FixedMessages:
-    """Three images, and their captions through each channel."""
+    """Batch of three images, and their captions from each channel."""
 
     def __init__(self) -> None:
         captions = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
@@ -43,30 +43,32 @@ class FixedMessages:
         }
         self.messages["human"] = human_message(self.batch)
 
-    def of(self, channel) -> Message:
+    def get_message(self, channel) -> Message:
         return self.messages[{Multinomial(): "searched", Greedy(): "greedy"}.get(channel, "human")]
 
 
 CAPTIONS = (Multinomial(), Greedy(), TeacherForcing(requires_grad=False))
 
 
-def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
+def make_retriever(neighbours: list[list[int]] | None = None) -> Retriever:
     """Return a retriever with unit image vectors, and a fourth image that is similar to the first."""
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
-    near = None if neighbours is None else torch.tensor(neighbours)
-    return Retriever(Table(), vectors, TAU, lambda row: str(row[0]), near)
+    indices = None if neighbours is None else torch.tensor(neighbours)
+    return Retriever(CosineTable(), vectors, TAU, lambda row: str(row[0]), indices)
 
 
-def score(message: str, near: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options) -> Tensor:
+def compute_score(
+    message: str, neighbours: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options
+) -> Tensor:
     texts = FixedMessages()
-    contrastive = ContrastiveScore(retriever(near), captions, tau, **options)
+    contrastive = ContrastiveScore(make_retriever(neighbours), captions, tau, **options)
     return contrastive.bind_batch(texts)(texts.messages[message], texts.batch)
 
 
 def test_both_directions_by_hand():
     image_to_text = log(exp(9) / (exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(7) + exp(1) + exp(2)))
     text_to_image = log(exp(9) / (exp(8) + exp(1)))
-    found = score("searched")
+    found = compute_score("searched")
     assert float(found[0]) == pytest.approx(TAU * (image_to_text + text_to_image), rel=1e-5)
     last = log(exp(7) / (exp(1) + exp(4.5) + exp(4) + exp(3) + exp(6) + exp(0) + exp(2) + exp(9)))
     assert float(found[2]) == pytest.approx(TAU * (last + log(exp(7) / (exp(0) + exp(2)))), rel=1e-5)
@@ -74,14 +76,17 @@ def test_both_directions_by_hand():
 
 def test_a_human_captions_denominator_has_all_captions_but_itself():
     image_to_text = log(exp(7) / (exp(9) + exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(1) + exp(2)))
-    assert float(score("human", directions="image_to_text")[0]) == pytest.approx(TAU * image_to_text, rel=1e-5)
+    assert float(compute_score("human", directions="image_to_text")[0]) == pytest.approx(TAU * image_to_text, rel=1e-5)
 
 
 def test_the_mean_of_both_and_the_clamp():
-    torch.testing.assert_close(score("searched", combine="mean"), score("searched") / 2)
-    one, other = score("searched", directions="image_to_text"), score("searched", directions="text_to_image")
-    torch.testing.assert_close(score("searched"), one + other)
-    clamped = score("searched", clamp=2.0, directions="text_to_image")
+    torch.testing.assert_close(compute_score("searched", combine="mean"), compute_score("searched") / 2)
+    one, other = (
+        compute_score("searched", directions="image_to_text"),
+        compute_score("searched", directions="text_to_image"),
+    )
+    torch.testing.assert_close(compute_score("searched"), one + other)
+    clamped = compute_score("searched", clamp=2.0, directions="text_to_image")
     torch.testing.assert_close(clamped, other.clamp(max=0.2))
     assert (clamped != other).any()
 
@@ -89,25 +94,31 @@ def test_the_mean_of_both_and_the_clamp():
 def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_negative_s():
     # image 0: .9 − .7; image 1: .5 − .8; image 2: .7 − .9. captions: .9 − .8, .5 − .45, .7 − .2
     expected = torch.tensor([0.2, -0.3, -0.2])
-    torch.testing.assert_close(score("searched", tau=1e-3, directions="image_to_text"), expected, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        compute_score("searched", tau=1e-3, directions="image_to_text"), expected, atol=1e-3, rtol=0
+    )
     expected = torch.tensor([0.1, 0.05, 0.5])
-    torch.testing.assert_close(score("searched", tau=1e-3, directions="text_to_image"), expected, atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        compute_score("searched", tau=1e-3, directions="text_to_image"), expected, atol=1e-3, rtol=0
+    )
 
 
 def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
     # without human captions, the greedy caption is the hardest negative of images 0 and 2
-    texts, near = FixedMessages(), (Multinomial(), Greedy())
-    found = score("searched", tau=1e-3, directions="image_to_text", captions=near)
-    similarity = CosineScore(retriever())
+    texts, channels = FixedMessages(), (Multinomial(), Greedy())
+    found = compute_score("searched", tau=1e-3, directions="image_to_text", captions=channels)
+    similarity = CosineScore(make_retriever())
     value = similarity(texts.messages["searched"], texts.batch)
-    critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": texts.of, "batch": texts.batch}))
+    critical = value - SelfCritical(Greedy())(
+        value, similarity, type("R", (), {"get_message": texts.get_message, "batch": texts.batch})
+    )
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
     assert float((found - critical)[1].abs()) > 0.1  # the hardest negative of image 1 is another caption
 
 
 def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
     # image 3, a neighbour of images 0 and 1, has the cosine .8·.9 + .6·.1 = .78 with caption 0
-    found = score("searched", [[3], [3], [0], [0]], directions="text_to_image")
+    found = compute_score("searched", [[3], [3], [0], [0]], directions="text_to_image")
     assert float(found[0]) == pytest.approx(TAU * log(exp(9) / (exp(8) + exp(1) + exp(7.8))), rel=1e-5)
     assert float(found[2]) == pytest.approx(TAU * log(exp(7) / (exp(0) + exp(2) + exp(4.2))), rel=1e-5)
 
@@ -117,7 +128,7 @@ def test_a_batch_of_one_image_has_no_negatives():
     one = Batch(
         *(getattr(captions.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions"))
     )
-    contrastive = ContrastiveScore(retriever(), (), TAU)
+    contrastive = ContrastiveScore(make_retriever(), (), TAU)
     tokens = captions.messages["searched"].tokens[:1]
     message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
     assert float(contrastive.bind_batch(captions)(message, one)) == 0
@@ -127,34 +138,36 @@ def test_samples_are_contrasted_with_samples_of_equal_index_and_all_other_captio
     texts = FixedMessages()
     tokens = torch.stack([texts.messages["searched"].tokens, texts.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
-    contrastive = ContrastiveScore(retriever(), (TeacherForcing(requires_grad=False),), TAU)
+    contrastive = ContrastiveScore(make_retriever(), (TeacherForcing(requires_grad=False),), TAU)
     found = contrastive.bind_batch(texts)(two, texts.batch)
     torch.testing.assert_close(
-        found[0::2], score("searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)))
+        found[0::2], compute_score("searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)))
     )
-    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), TeacherForcing(requires_grad=False))))
+    torch.testing.assert_close(
+        found[1::2], compute_score("greedy", captions=(Greedy(), TeacherForcing(requires_grad=False)))
+    )
 
 
 def test_clips_is_two_and_a_half_cosines_and_never_negative():
     captions = FixedMessages()
-    assert ClipScore(CosineScore(retriever()))(captions.messages["searched"], captions.batch).tolist() == pytest.approx(
-        [2.25, 1.25, 1.75]
-    )
+    assert ClipScore(CosineScore(make_retriever()))(
+        captions.messages["searched"], captions.batch
+    ).tolist() == pytest.approx([2.25, 1.25, 1.75])
 
 
-def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
+def score_images(rows: list[int], neighbours: list[list[int]] | None) -> Tensor:
     """Return the text-to-image scores of the images `rows`, each with the searched caption of its position."""
     captions = FixedMessages()
     features = torch.eye(4)[rows]
     batch = replace(captions.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
-    contrastive = ContrastiveScore(retriever(near), CAPTIONS, TAU, "text_to_image")
+    contrastive = ContrastiveScore(make_retriever(neighbours), CAPTIONS, TAU, "text_to_image")
     return contrastive.bind_batch(captions)(captions.messages["searched"], batch)
 
 
-def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
-    """Compute the score over every other image of the batch or mined, each once."""
+def compute_by_hand(rows: list[int], neighbours: list[list[int]] | None) -> list[float]:
+    """Compute the score by its definition; each other image, of the batch or a neighbour, counts once."""
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
-    images = {*rows, *(other for row in rows for other in (near[row] if near else []))}
+    images = {*rows, *(other for row in rows for other in (neighbours[row] if neighbours else []))}
     found = []
     for place, row in enumerate(rows):
         caption = torch.tensor(SEARCHED[place])
@@ -164,10 +177,10 @@ def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "near"),
+    ("rows", "neighbours"),
     [
         ([0, 1, 2], None),
-        ([0, 1, 2], [[0], [1], [2], [3]]),  # each its own neighbour
+        ([0, 1, 2], [[0], [1], [2], [3]]),  # each image is its own neighbour
         ([0, 1, 2], [[0, 3], [1, 0], [2, 0], [3, 0]]),
         ([0, 1, 2], [[0, 3], [3, 3], [2, 0], [3, 0]]),
         ([0, 3, 2], [[3, 1], [0, 3], [1, 0], [0, 3]]),
@@ -176,17 +189,17 @@ def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
         ([1, 1, 3], [[1], [1], [2], [0]]),
     ],
 )
-def test_an_image_is_a_negative_once_and_never_its_own(rows, near):
-    assert of_images(rows, near).tolist() == pytest.approx(by_hand(rows, near), rel=1e-5)
+def test_an_image_is_a_negative_once_and_never_its_own(rows, neighbours):
+    assert score_images(rows, neighbours).tolist() == pytest.approx(compute_by_hand(rows, neighbours), rel=1e-5)
 
 
 def test_the_same_message_of_another_channel_is_no_negative():
-    # two channels may return one and the same message, which then counts once
+    # two channels may return the same message, which then counts once
     texts = FixedMessages()
     texts.messages["greedy"] = texts.messages["searched"]
-    contrastive = ContrastiveScore(retriever(), CAPTIONS, TAU, "image_to_text")
+    contrastive = ContrastiveScore(make_retriever(), CAPTIONS, TAU, "image_to_text")
     found = contrastive.bind_batch(texts)(texts.messages["searched"], texts.batch)
-    expected = score(
+    expected = compute_score(
         "searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)), directions="image_to_text"
     )
     torch.testing.assert_close(found, expected)
@@ -194,11 +207,11 @@ def test_the_same_message_of_another_channel_is_no_negative():
 
 def test_the_similarity_is_that_of_the_captions_own_image_for_every_sample():
     captions = FixedMessages()
-    tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two of each image
+    tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two captions of each image
     two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
-    found = CosineScore(retriever())(two, captions.batch)
+    found = CosineScore(make_retriever())(two, captions.batch)
     torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
-    low = CosineScore(retriever())
+    low = CosineScore(make_retriever())
     low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
     assert ClipScore(low)(two, captions.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
 
@@ -213,15 +226,15 @@ def test_a_retriever_has_no_gradient_and_no_dropout(toy):
 
 def test_the_targets_log_probability_by_hand():
     captions = FixedMessages()
-    found = TargetLogProbability(retriever(), TAU)(captions.messages["searched"], captions.batch)
+    found = TargetLogProbability(make_retriever(), TAU)(captions.messages["searched"], captions.batch)
     expected = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]
     assert found[:2].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_neighbours_are_candidates_too_and_an_image_counts_once():
     captions = FixedMessages()
-    near = [[3], [0], [1], [0]]  # images 3, 0 and 1 beside those of the batch
-    found = TargetLogProbability(retriever(near), TAU)(captions.messages["searched"], captions.batch)
+    neighbours = [[3], [0], [1], [0]]  # images 3, 0 and 1 in addition to those of the batch
+    found = TargetLogProbability(make_retriever(neighbours), TAU)(captions.messages["searched"], captions.batch)
     mined = 10 * (0.8 * 0.9 + 0.6 * 0.1)
     assert float(found[0]) == pytest.approx(log(exp(9) / (exp(9) + exp(8) + exp(1) + exp(mined))), rel=1e-5)
-    assert (found < TargetLogProbability(retriever(), TAU)(captions.messages["searched"], captions.batch)).all()
+    assert (found < TargetLogProbability(make_retriever(), TAU)(captions.messages["searched"], captions.batch)).all()

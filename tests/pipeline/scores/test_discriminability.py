@@ -67,7 +67,7 @@ def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 @pytest.mark.parametrize("make", [Hinge, partial(Hinge, margin=0.5), partial(Hinge, negatives="all"), InfoNCE], ids=str)
 def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_number(toy, encoder, make):
-    """Written out for caption s of image i, against the other images and the s-th captions of the other images."""
+    """Loops compute the score of caption s of image i from the other images and their s-th captions."""
     batch = toy.batch()
     torch.manual_seed(3)
     listener = Listener(12, batch.pooled.shape[1], words=4, hidden=6, encoder=encoder)
@@ -102,7 +102,7 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
 
 
 def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
-    """Levels are mean losses over 2·margin; within .1 of 1 for three steps in a row there are two of all negatives."""
+    """A level is a mean loss over 2·margin. After three levels in a row within .1 of 1, two steps use all negatives."""
     score = CollapseRecovery(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
     levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
     counted = []
@@ -110,10 +110,10 @@ def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
         score._count(torch.tensor(level))
         counted.append((score.collapsed.item(), score.easy.item(), score.recoveries.item()))
     assert counted == [
-        (0, 0, 0),  # warming up
+        (0, 0, 0),  # warm-up
         (1, 0, 0),
         (2, 0, 0),
-        (0, 0, 0),  # outside of the plateau
+        (0, 0, 0),  # not on the plateau
         (1, 0, 0),
         (2, 0, 0),
         (3, 2, 1),
@@ -161,7 +161,7 @@ def test_the_plateau_is_recognised_and_left(toy):
 
 
 def test_a_collapsed_listener_recovers_in_training(toy):
-    """Hardest negatives alone keep every cosine alike; with recovery the listener learns its eight images."""
+    """With hardest negatives alone all cosines stay equal; with recovery the listener distinguishes eight images."""
 
     def train(score, listener):
         adam = torch.optim.Adam(listener.parameters(), lr=0.02)
@@ -192,37 +192,37 @@ def test_warm_up_counts_training_steps_only(toy):
 
 
 def test_input_dropout_drops_its_shares_in_training_only(toy):
-    batch, heard = toy.batch(), []
-    batch = replace(batch, pooled=torch.full((8, 500), 3.0), captions=batch.captions.clamp(min=1))  # nothing ends
+    batch, recorded = toy.batch(), []
+    batch = replace(batch, pooled=torch.full((8, 500), 3.0), captions=batch.captions.clamp(min=1))  # no caption has EOS
 
-    def looking(message, seen):
-        heard.append((message.tokens, seen.pooled))
+    def record_inputs(message, masked):
+        recorded.append((message.tokens, masked.pooled))
         return torch.zeros(len(message))
 
-    score = InputDropout(looking, vector=0.25, words=0.5, unk=99)
+    score = InputDropout(record_inputs, vector=0.25, words=0.5, unk=99)
 
-    def shown(part):
+    def apply_dropout(part):
         torch.manual_seed(7)
         score(human_message(part), part)
-        return heard[-1]
+        return recorded[-1]
 
-    tokens, pooled = shown(batch)
+    tokens, pooled = apply_dropout(batch)
     assert set(pooled.unique().tolist()) == {0.0, 4.0}
     assert 0.7 < (pooled > 0).float().mean() < 0.8  # 4,000 numbers: .75 ± .007
     lost = tokens == 99
     assert torch.equal(tokens[~lost], batch.captions[~lost])
     assert 0.2 < lost.float().mean() < 0.8
     ended = replace(batch, captions=torch.zeros_like(batch.captions))
-    assert not shown(ended)[0].any(), "the end of a caption is no word"
+    assert not apply_dropout(ended)[0].any(), "the end of a caption is no word"
     halves = [
         replace(batch, pooled=batch.pooled[rows], captions=batch.captions[rows], images=batch.images[rows], of=8)
         for rows in (slice(0, 4), slice(4, 8))
     ]
     halves[1] = replace(halves[1], first=4)
     for rows, half in ((slice(0, 4), halves[0]), (slice(4, 8), halves[1])):
-        torch.testing.assert_close(shown(half), (tokens[rows], pooled[rows]))
+        torch.testing.assert_close(apply_dropout(half), (tokens[rows], pooled[rows]))
     with torch.no_grad():
-        torch.testing.assert_close(shown(batch), (batch.captions, batch.pooled))
+        torch.testing.assert_close(apply_dropout(batch), (batch.captions, batch.pooled))
 
 
 def test_wrapped_scores_have_the_listeners_gradient(toy):

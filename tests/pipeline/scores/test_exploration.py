@@ -21,7 +21,7 @@ CAPTIONS = [
 ]
 
 
-def distance(caption, reference) -> float:
+def compute_distance(caption, reference) -> float:
     """Compute the distance by pycocoevalcap's sentence BLEU; 0 for equal captions."""
     if caption == reference:
         return 0.0
@@ -30,34 +30,34 @@ def distance(caption, reference) -> float:
     return 2 - bleu[2][0] - bleu[3][0]
 
 
-def message(tokens: list, samples: int) -> Message:
+def make_message(tokens: list, samples: int) -> Message:
     rows = torch.tensor(tokens)
     return Message(rows, caption_mask(rows), torch.arange(len(rows)) // samples, samples)
 
 
-def empty_batch(dtype: torch.dtype = torch.float32) -> Batch:
-    """Return a batch of which the score needs the precision alone."""
+def make_empty_batch(dtype: torch.dtype = torch.float32) -> Batch:
+    """Return a batch that has no content but the precision, which is all that the score uses."""
     nothing = torch.zeros(1, 1, dtype=dtype)
     return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
 
 
-@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
-def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, near):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, tolerance):
     tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
-    found = SetDistance()(message(tokens, 4), empty_batch(dtype))
-    expected = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), atol=near, rtol=near)
+    found = SetDistance()(make_message(tokens, 4), make_empty_batch(dtype))
+    expected = [sum(compute_distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), atol=tolerance, rtol=tolerance)
     assert len({round(value, 3) for value in expected}) > 6
 
 
 @pytest.mark.parametrize("caption", [(1, 2, 1, 0, 0), (1, 0, 0, 0, 0), (0,) * 5, (2, 2, 1, 1, 2)])
 def test_equal_captions_have_no_distance_however_short(caption):
-    assert not SetDistance()(message([caption] * 6, 3), empty_batch()).any()
+    assert not SetDistance()(make_message([caption] * 6, 3), make_empty_batch()).any()
 
 
 @pytest.fixture(scope="module")
 def world():
-    """A speaker of two words and 63 captions, and one image many times: each step gives many sets."""
+    """Return a speaker with two words and 63 possible captions, and a batch of one image 50 times."""
     torch.manual_seed(3)
     speaker = Att2in(WORDS, 3, words=4, hidden=4, attention=3, dropout=0.0, max_words=STEPS).double()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def world():
     return speaker, Batch(torch.arange(IMAGES), nothing, regions, torch.ones(IMAGES, 2, dtype=torch.bool), captions)
 
 
-def log_probs(world) -> torch.Tensor:
+def compute_log_probs(world) -> torch.Tensor:
     """Return the log-probability of every caption, (63,)."""
     speaker, batch = world
     told = Batch(
@@ -84,7 +84,7 @@ def log_probs(world) -> torch.Tensor:
     return found
 
 
-def gradient(value: torch.Tensor, world) -> torch.Tensor:
+def compute_gradient(value: torch.Tensor, world) -> torch.Tensor:
     weights = list(world[0].parameters())
     parts = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
     return torch.cat([part.flatten() for part in parts])
@@ -98,43 +98,49 @@ def estimate_gradients(world, score, estimator, rounds: int) -> torch.Tensor:
         at = Batch(batch.images, batch.pooled, batch.regions, batch.region_mask, batch.captions, step=step)
         rollouts = StepRollouts(speaker, at, seed=7)
         loss, _ = estimator.surrogate(score, rollouts)
-        words = rollouts.of(estimator.channel).mask.sum()  # losses are means over words, the expectation is of captions
-        found.append(gradient(-loss, world) * words / (IMAGES * estimator.channel.samples))
+        words = rollouts.get_message(
+            estimator.channel
+        ).mask.sum()  # losses are means over words, the expectation is of captions
+        found.append(compute_gradient(-loss, world) * words / (IMAGES * estimator.channel.samples))
     return torch.stack(found)
 
 
-def off(found: torch.Tensor, truth: torch.Tensor) -> float:
+def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
     return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
 def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(world):
-    """Twice the score's: both captions of a pair are the speaker's. Of s, s − 1 are others; GroupMean takes 1 − 2/s."""
-    p, s = log_probs(world).exp(), 5
-    table = torch.tensor([[distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)
+    """The expected distance has twice the score's gradient, because the speaker draws both captions of a pair.
+
+    Of s samples, s − 1 are other captions; GroupMean multiplies the gradient by about 1 − 2/s in addition.
+    """
+    p, s = compute_log_probs(world).exp(), 5
+    table = torch.tensor([[compute_distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)
     by_caption = p.detach() @ table.T
-    truth = 2 * gradient((p * by_caption).sum(), world)
+    truth = 2 * compute_gradient((p * by_caption).sum(), world)
     plain = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
-    assert off(plain, truth * (s - 1) / s) < 2
+    assert compute_error_ratio(plain, truth * (s - 1) / s) < 2
     # a caption's contribution to the mean: once as the caption, once as the others' reference
-    back = gradient((p * (p.detach() @ table)).sum(), world)
+    back = compute_gradient((p * (p.detach() @ table)).sum(), world)
     share = (s - 1) / s * (truth - (truth + 2 * back) / s)
     centred = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)
-    assert off(centred, share) < 4
-    assert off(centred, truth * (s - 1) / s) > 50
+    assert compute_error_ratio(centred, share) < 4
+    assert compute_error_ratio(centred, truth * (s - 1) / s) > 50
     assert centred.var(0).sum() < plain.var(0).sum() / 10
-    torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)  # nearly symmetric in effect
+    # the distance is not symmetric, but both of its gradients are nearly equal
+    torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)
 
 
 @pytest.mark.slow
 def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pathwise(world):
     """Σ over words of conditional entropies is the entropy of captions, by the chain rule."""
-    log_p = log_probs(world)
-    truth = gradient(-(log_p.exp() * log_p).sum(), world)
+    log_p = compute_log_probs(world)
+    truth = compute_gradient(-(log_p.exp() * log_p).sum(), world)
     channel = Multinomial(20, entropies=True)
     whole = estimate_gradients(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
-    assert off(whole, truth) < 2.5
-    assert off(estimate_gradients(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
+    assert compute_error_ratio(whole, truth) < 2.5
+    assert compute_error_ratio(estimate_gradients(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
 
 
 def test_entropies_are_those_of_the_words_distributions(world):

@@ -11,7 +11,7 @@ def test_cider_uses_the_references_of_the_captions_image(toy):
     score = CiderScore(toy.cider)
     own = score(human_message(batch), batch)
     assert not score.differentiable
-    # image 2's caption, said of every image
+    # every image gets the caption of image 2
     batch.captions[:] = batch.captions[2].clone()
     same_words = score(human_message(batch), batch)
     assert own[2] == same_words[2]

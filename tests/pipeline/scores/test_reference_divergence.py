@@ -1,4 +1,4 @@
-"""The divergence from the starting speaker against a world of which every caption is enumerated."""
+"""The divergence from the starting speaker, compared with sums over all captions of a small world."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -33,7 +33,7 @@ def start():
     return copy_frozen(drawn_world(4, 3, 2, seed=11).speaker)
 
 
-def off(found: torch.Tensor, truth: torch.Tensor) -> float:
+def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
     return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
@@ -53,7 +53,7 @@ def test_its_mean_over_captions_is_the_divergence_of_captions(world, start):
     rollouts = StepRollouts(world.speaker, world.batch, seed=1)
     with torch.no_grad():
         log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs()
-        found = -ReferenceDivergence(start)(rollouts.of(Multinomial(4000)), world.batch).view(4, -1)
+        found = -ReferenceDivergence(start)(rollouts.get_message(Multinomial(4000)), world.batch).view(4, -1)
     expected = (log_p.exp() * (log_p - log_q)).sum(1)
     assert expected.min() > 0.1
     error = found.std(1) / 4000**0.5
@@ -68,10 +68,10 @@ def test_its_gradient_is_that_of_the_divergence_of_captions(world, start, baseli
     assert float(truth.norm()) > 0.1
     score = ReferenceDivergence(start)
     found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline, "words"), score, rounds=60)
-    assert off(found, truth) < 2.5
-    assert off(found, 1.3 * truth) > 5
+    assert compute_error_ratio(found, truth) < 2.5
+    assert compute_error_ratio(found, 1.3 * truth) > 5
     part = estimate_gradients(world, Pathwise(Multinomial(samples), "words"), score, rounds=60)
-    assert off(part, truth) > 10  # without the probability of the prefixes
+    assert compute_error_ratio(part, truth) > 10  # without the probability of the prefixes
 
 
 @pytest.mark.parametrize("method", [luo, mle])

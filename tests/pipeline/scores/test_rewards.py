@@ -16,34 +16,34 @@ from pipeline.scores.naturalness import CiderScore
 from pipeline.scores.rewards import MIXES, TextScore, mix_metrics
 
 
-class Fixed:
-    """METEOR and SPICE that are known."""
+class FixedTextScorer:
+    """Scorer with fixed values of METEOR and SPICE."""
 
     def score(self, metric, tokens, images):
         return images / 8 if metric.name == "METEOR" else torch.full((len(images),), 0.25)
 
 
 @pytest.fixture
-def generated(toy):
+def generated_captions(toy):
     batch = toy.batch()
     message = generate(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(2))
     return message, batch
 
 
-def test_bcmr_is_the_published_sum(toy, generated):
-    message, batch = generated
+def test_bcmr_is_the_published_sum(toy, generated_captions):
+    message, batch = generated_captions
     images = batch.images[message.images]
     both = toy.cider.pair_with_references(message.tokens, images)
     one, two, three, four = bleu_per_caption(*both).float()
     expected = 0.5 * one + 0.5 * two + three + four + toy.cider(message.tokens, images) + 5 * images / 8
-    score = mix_metrics("bcmr", toy.cider, Fixed())
+    score = mix_metrics("bcmr", toy.cider, FixedTextScorer())
     torch.testing.assert_close(score(message, batch), expected + 2 * rouge_l(*both).float())
     assert not score.differentiable
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_metrics_of_text_have_the_precision_of_the_features(toy, generated, dtype):
-    message, batch = generated
+def test_metrics_of_text_have_the_precision_of_the_features(toy, generated_captions, dtype):
+    message, batch = generated_captions
     texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
     rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
     asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
@@ -62,20 +62,20 @@ def test_cider_alone_is_cider(toy):
     )
 
 
-def test_spider_is_spice_and_cider(toy, generated, monkeypatch):
+def test_spider_is_spice_and_cider(toy, generated_captions, monkeypatch):
     monkeypatch.setattr(java, "find_spice_jar", lambda: None)
-    message, batch = generated
+    message, batch = generated_captions
     cider = CiderScore(toy.cider)(message, batch)
-    torch.testing.assert_close(mix_metrics("spider", toy.cider, Fixed())(message, batch), cider + 0.25)
+    torch.testing.assert_close(mix_metrics("spider", toy.cider, FixedTextScorer())(message, batch), cider + 0.25)
     assert MIXES["spider"] == {"SPICE": 1, "CIDEr": 1}
 
 
 def test_spice_without_its_parser_is_refused_in_one_line(toy, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar"):
-        mix_metrics("spider", toy.cider, Fixed())
+        mix_metrics("spider", toy.cider, FixedTextScorer())
 
 
 def test_a_reward_without_weights_is_refused(toy):
     with pytest.raises(UserError, match="reward: no metric has a weight"):
-        mix_metrics({"METEOR": 0}, toy.cider, Fixed())
+        mix_metrics({"METEOR": 0}, toy.cider, FixedTextScorer())

@@ -1,4 +1,4 @@
-"""A small run of three methods as the pipeline writes it: pictures, features, people's captions, a grid's captions."""
+"""A small run of three methods as the pipeline writes it: pictures, features, human captions, a grid's captions."""
 
 import json
 from collections.abc import Callable
@@ -24,8 +24,8 @@ METHODS = ("luo", "psst_multinomial", "st_multinomial")
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A finished run in `root`; `make` makes a study of it."""
+class FinishedRun:
+    """Finished run in the folder `root`, of which `make` makes a study."""
 
     root: Path
 
@@ -35,15 +35,15 @@ class Trial:
         return make_study(results, prepared, features, self.root / "images", out, design, "mle", send)
 
 
-def caption_of(method: str, image: int, lam: float) -> str:
-    """Return the caption: ST and Luo share that of every fourth image, PSST and ST that of image 30."""
+def make_caption(method: str, image: int, lam: float) -> str:
+    """Return the caption. ST and Luo share those of every fourth image; PSST and ST share that of image 30."""
     if image == 30 and method != "luo":
         return "a word for thirty"
     return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"
 
 
 @pytest.fixture(scope="session")
-def trial(tmp_path_factory) -> Trial:
+def finished_run(tmp_path_factory) -> FinishedRun:
     root = tmp_path_factory.mktemp("trial")
     images = []
     for n in range(TRAIN + TEST):
@@ -59,7 +59,7 @@ def trial(tmp_path_factory) -> Trial:
     source.write_text("{}")
     write_prepared(Corpus("trial", tuple(images), (source,)), root / "prepared", 0, 12)
     pooled = np.random.default_rng(3).normal(size=(len(images), 6)).astype(np.float32)
-    pooled[TRAIN + 1 :: 2] = pooled[TRAIN::2] + 0.01  # test images 24 and 25, 26 and 27, … are alike
+    pooled[TRAIN + 1 :: 2] = pooled[TRAIN::2] + 0.01  # test images 24 and 25, 26 and 27, … are similar
     with FeatureWriter(root / "features" / "main", len(images), 6, (1, 2)) as writer:
         writer.write(np.arange(len(images)), pooled, np.zeros((len(images), 1, 2), np.float32))
     cells, rows = [], []
@@ -75,18 +75,18 @@ def trial(tmp_path_factory) -> Trial:
             cells.append(about | {"val": numbers, "test": numbers})
             for image in range(TRAIN, TRAIN + TEST):
                 row = {"method": method, "cell": cell, "split": "test", "image": image}
-                rows.append(row | {"caption": caption_of(method, image, lam)})
+                rows.append(row | {"caption": make_caption(method, image, lam)})
     (root / "sweep").mkdir()
     (root / "sweep" / "cells.json").write_text(json.dumps(cells))
     pq.write_table(pa.Table.from_pylist(rows), root / "sweep" / "captions.parquet")
-    return Trial(root)
+    return FinishedRun(root)
 
 
 @pytest.fixture
-def all_right() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any]]]:
-    """From a key and a sheet of it to the answers of a rater who always chooses the first option of the key."""
+def answer_correctly() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any]]]:
+    """Return a function that answers a sheet as a rater who always chooses the first option of the key."""
 
-    def answers(key: dict[str, Any], sheet: dict[str, Any]) -> list[dict[str, Any]]:
+    def make_answers(key: dict[str, Any], sheet: dict[str, Any]) -> list[dict[str, Any]]:
         asked = [q for q in key["questions"] if q["qualification"] or q["name"] in sheet["questions"]]
         return [
             {"study": key["study"], "rater": sheet["sheet"], "question": q["name"], "chosen": q["options"][0]}
@@ -94,4 +94,4 @@ def all_right() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any
             if q["task"] == sheet["task"]
         ]
 
-    return answers
+    return make_answers

@@ -1,4 +1,4 @@
-"""Answers, keys, exports and rounds that were damaged: each is one line, or is read without a traceback."""
+"""Damaged answers, keys, exports and rounds: each gives an error of one line or is read without a traceback."""
 
 import copy
 import json
@@ -21,10 +21,10 @@ VALUES = (
 
 
 @pytest.fixture(scope="module")
-def study(trial, tmp_path_factory):
-    """A study, and of each kind of file that is read one that is whole."""
+def study(finished_run, tmp_path_factory):
+    """Return the folder of a study, and the content of an undamaged file of each kind."""
     out = tmp_path_factory.mktemp("study")
-    trial.make(out, StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
+    finished_run.make(out, StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
     key = json.loads((out / "key.json").read_text())
     questions = {each["name"]: each for each in key["questions"]}
     answers, tasks = [], []
@@ -46,26 +46,26 @@ def study(trial, tmp_path_factory):
     return out, {"answers.jsonl": answers, "export.json": tasks, "rounds.jsonl": rounds, "key.json": key}
 
 
-def written(name, content):
+def encode_content(name, content):
     if name.endswith("l"):
         return "".join(json.dumps(each) + "\n" for each in content).encode()
     return json.dumps(content).encode()
 
 
-def places(value, path=()):
+def iterate_paths(value, path=()):
     """Yield the paths of all values inside `value`."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*path, key)
-        yield from places(each, (*path, key))
+        yield from iterate_paths(each, (*path, key))
 
 
-def damaged(name, content, rng):
-    """Return a complete file after a change, removal or renaming of one value, or a change of some bytes."""
+def damage_content(name, content, rng):
+    """Return the kind of damage and the bytes of the file with one value or some bytes changed or removed."""
     how = rng.choice(("value", "value", "value", "gone", "renamed", "bytes", "cut", "other"))
     if how in ("value", "gone", "renamed"):
         content = copy.deepcopy(content)
-        *above, last = rng.choice(list(places(content)))
+        *above, last = rng.choice(list(iterate_paths(content)))
         inner = content
         for each in above:
             inner = inner[each]
@@ -75,8 +75,8 @@ def damaged(name, content, rng):
             value = inner.pop(last)
             if how == "renamed" and isinstance(inner, dict):
                 inner[f"{last}x"] = value
-        return how, written(name, content)
-    whole = bytearray(written(name, content))
+        return how, encode_content(name, content)
+    whole = bytearray(encode_content(name, content))
     if how == "cut":
         return how, bytes(whole[: rng.randrange(len(whole))])
     if how == "other":
@@ -97,15 +97,15 @@ def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
         folder.mkdir()
         shutil.copy(out / "key.json", folder)
         asked = "answers.jsonl" if name == "key.json" else name
-        (folder / asked).write_bytes(written(asked, files[asked]))
-        how, content = damaged(name, files[name], rng)
+        (folder / asked).write_bytes(encode_content(asked, files[asked]))
+        how, content = damage_content(name, files[name], rng)
         (folder / name).write_bytes(content)
         try:
             markdown(study_tables(folder, [folder / asked]))
         except UserError as error:
             short += [f"{name}, {how}: several lines"] if "\n" in str(error) else []
             short += [f"{name}, {how}: {len(str(error))} characters"] if len(str(error)) > 500 else []
-        except Exception as error:  # to the user a traceback
+        except Exception as error:  # the user would see a traceback
             short.append(f"{name}, {how}: {type(error).__name__}: {error}")
     print(f"{TIMES} damages were tried, {len(short)} fell short")
     assert short == []
@@ -114,7 +114,7 @@ def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
 @pytest.mark.parametrize("name", ["answers.jsonl", "export.json", "rounds.jsonl"])
 def test_whole_answers_are_read(study, tmp_path, name):
     out, files = study
-    (tmp_path / name).write_bytes(written(name, files[name]))
+    (tmp_path / name).write_bytes(encode_content(name, files[name]))
     assert len(study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)
 
 
@@ -123,6 +123,6 @@ def test_a_changed_key_is_reported_in_one_line(study, tmp_path):
     (tmp_path / "key.json").write_text(
         (out / "key.json").read_text().replace("psst_multinomial", "psst_multinomiak", 1)
     )
-    (tmp_path / "answers.jsonl").write_bytes(written("answers.jsonl", files["answers.jsonl"]))
+    (tmp_path / "answers.jsonl").write_bytes(encode_content("answers.jsonl", files["answers.jsonl"]))
     with pytest.raises(UserError, match=r"key\.json: its content was changed; make the study again"):
         study_tables(tmp_path, [tmp_path / "answers.jsonl"])

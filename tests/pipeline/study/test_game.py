@@ -14,7 +14,7 @@ SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
 
 
 def save_rounds(path, *rounds, model="psst_multinomial", **changes):
-    """Save rounds; each has the numbers of the right photo, the person's choice and the listener's."""
+    """Save rounds; each has the numbers of the right photo, of the person's choice and of the listener's choice."""
     lines = []
     for number, (right, chosen, listener) in enumerate(rounds, 1):
         round = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
@@ -34,7 +34,7 @@ def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
         [True, False, False, True],
     )
     assert (psst.seconds, psst.photos) == (2.5, 3)
-    assert psst.p == 1.0  # 2 of 3 rounds that only one of them found: P(≥ 2) twice, at most 1
+    assert psst.p == 1.0  # one of both is right alone in 3 rounds, the person in 2: P(≥ 2) twice, at most 1
     assert (luo.model, len(luo.person)) == ("luo", 1)
 
 
@@ -49,7 +49,7 @@ def test_rounds_of_two_saved_files_count_once(tmp_path):
 def test_an_interval_is_exact():
     value, low, high = success_rate(np.array([True] * 4))
     assert (value, high) == (100, 100)
-    assert low == pytest.approx(100 * 0.025**0.25)  # all four right with this probability: one in forty
+    assert low == pytest.approx(100 * 0.025**0.25)  # with this rate all four are right with probability 1/40
 
 
 def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 import yaml
-from watched_pages import watched_pages
+from watched_pages import watch_pages
 
 from pipeline.errors import UserError
 from pipeline.study.design import PICTURE_ROOT, StudyDesign
@@ -17,30 +17,30 @@ from pipeline.study.study_tables import study_tables
 from saywhich.commands import study as command
 
 DESIGN = StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
-RIGHT = {"psst_multinomial", "human"}  # methods whose captions synthetic raters understand, and like better
+RIGHT = {"psst_multinomial", "human"}  # methods whose captions synthetic raters understand and prefer
 
 
 @pytest.fixture(scope="module")
-def made(trial, tmp_path_factory):
+def study_folder(finished_run, tmp_path_factory):
     out = tmp_path_factory.mktemp("study")
-    trial.make(out, DESIGN)
+    finished_run.make(out, DESIGN)
     return out
 
 
 @pytest.fixture
-def key(made):
-    return json.loads((made / "key.json").read_text())
+def key(study_folder):
+    return json.loads((study_folder / "key.json").read_text())
 
 
 @pytest.fixture
 def open_sheet(browser):
-    """A function that opens a sheet as a rater, in `page` if there is one already.
+    """Yield a function that opens a sheet as a rater, in `page` if one is given.
 
-    The fixture fails for console messages and for requests to other places.
+    The fixture fails for console messages and for requests to other addresses.
     """
-    with watched_pages(browser) as make_page:
+    with watch_pages(browser) as make_page:
 
-        def opened(path: Path, rater: str | None = "R1", query: str = "", page=None, **options):
+        def open_page(path: Path, rater: str | None = "R1", query: str = "", page=None, **options):
             page = page or make_page(path.parent.as_uri(), **options)
             page.goto(path.as_uri() + query)
             if rater is not None:
@@ -48,17 +48,17 @@ def open_sheet(browser):
                 page.get_by_role("button", name="Begin").click()
             return page
 
-        yield opened
+        yield open_page
 
 
-def content_of(page):
+def read_content(page):
     return json.loads(page.locator("#content").text_content())
 
 
-def answer(page, key, wrong=lambda question: False):
-    """Answer round after round by keyboard: the first option of the key, or the second where `wrong`."""
+def answer_rounds(page, key, wrong=lambda question: False):
+    """Answer every round by keyboard with the first option of the key, or with the second where `wrong` is true."""
     questions = {each["name"]: each for each in key["questions"]}
-    content = content_of(page)
+    content = read_content(page)
     for each in (*content["qualification"], *content["rounds"]):
         if not page.locator("#round").is_visible():
             return
@@ -67,7 +67,7 @@ def answer(page, key, wrong=lambda question: False):
         page.keyboard.press("ArrowRight" if each["shown"].index(chosen) else "ArrowLeft")
 
 
-def saved(page, folder: Path) -> Path:
+def save_answers(page, folder: Path) -> Path:
     with page.expect_download() as download:
         page.get_by_text("Save the answers", exact=True).click()
     path = folder / download.value.suggested_filename
@@ -75,20 +75,20 @@ def saved(page, folder: Path) -> Path:
     return path
 
 
-def misunderstood(question):
+def is_misunderstood(question):
     return not question["qualification"] and not RIGHT & set(question["methods"])
 
 
 @pytest.mark.slow
-def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(made, key, open_sheet, tmp_path):
+def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(study_folder, key, open_sheet, tmp_path):
     sheets = {sheet["sheet"]: sheet for sheet in key["sheets"]}
     page = None
     for name, sheet in sheets.items():
-        page = open_sheet(made / "pages" / f"{name}.html", f"rater of {name}", page=page)
-        answer(page, key, misunderstood)
+        page = open_sheet(study_folder / "pages" / f"{name}.html", f"rater of {name}", page=page)
+        answer_rounds(page, key, is_misunderstood)
         assert page.locator("#code").inner_text() == sheet["completion_code"]
-        saved(page, tmp_path)
-    retrieval, naturalness = study_tables(made, [tmp_path])
+        save_answers(page, tmp_path)
+    retrieval, naturalness = study_tables(study_folder, [tmp_path])
     share = {row[0]: row[3] for row in retrieval.rows}
     assert share.keys() == {"st_multinomial", "psst_multinomial", "human"}
     assert share["psst_multinomial"] == share["human"] == "100.0 [100.0, 100.0]"
@@ -100,22 +100,22 @@ def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(made
     assert "α 1.00" in retrieval.notes[0]
 
 
-def first_sheet(made, task="retrieval"):
-    return made / "pages" / f"{task}-001.html"
+def find_first_sheet(study_folder, task="retrieval"):
+    return study_folder / "pages" / f"{task}-001.html"
 
 
-def test_raters_who_fail_the_practice_are_excluded(made, key, open_sheet, tmp_path):
-    page = open_sheet(first_sheet(made))
-    answer(page, key, lambda question: True)
+def test_raters_who_fail_the_practice_are_excluded(study_folder, key, open_sheet, tmp_path):
+    page = open_sheet(find_first_sheet(study_folder))
+    answer_rounds(page, key, lambda question: True)
     sheet = next(each for each in key["sheets"] if each["sheet"] == "retrieval-001")
     assert page.locator("#code").inner_text() == sheet["screen_out_code"]
-    path = saved(page, tmp_path)
+    path = save_answers(page, tmp_path)
     assert len(path.read_text().splitlines()) == 10
-    assert study_tables(made, [path]) == []
+    assert study_tables(study_folder, [path]) == []
 
 
-def test_a_reopened_page_resumes(made, key, open_sheet):
-    page = open_sheet(first_sheet(made))
+def test_a_reopened_page_resumes(study_folder, key, open_sheet):
+    page = open_sheet(find_first_sheet(study_folder))
     page.locator("#options button").first.click()
     page.reload()
     page.get_by_label("Your participant ID").fill("R1")
@@ -123,13 +123,13 @@ def test_a_reopened_page_resumes(made, key, open_sheet):
     assert page.locator("#progress").inner_text() == "Practice 2 of 10"
 
 
-def test_prolifics_participant_is_filled_in(made, open_sheet):
-    page = open_sheet(first_sheet(made), rater=None, query="?PROLIFIC_PID=5f3c")
+def test_prolifics_participant_is_filled_in(study_folder, open_sheet):
+    page = open_sheet(find_first_sheet(study_folder), rater=None, query="?PROLIFIC_PID=5f3c")
     assert page.get_by_label("Your participant ID").input_value() == "5f3c"
 
 
-def test_both_pictures_are_visible_named_and_focusable(made, open_sheet):
-    page = open_sheet(first_sheet(made))
+def test_both_pictures_are_visible_named_and_focusable(study_folder, open_sheet):
+    page = open_sheet(find_first_sheet(study_folder))
     assert page.evaluate("document.activeElement.id") == "asked"
     images = page.locator("#options img")
     images.last.evaluate("image => image.decode()")
@@ -143,7 +143,7 @@ def test_both_pictures_are_visible_named_and_focusable(made, open_sheet):
 
 @pytest.fixture
 def collector():
-    """A server that keeps what is sent to /answers, and refuses all else; its address, and what it has got."""
+    """Start a server that accepts bodies sent to /answers only; yield its address and the list of these bodies."""
     got = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -165,16 +165,16 @@ def collector():
 
 
 @pytest.mark.parametrize(("path", "message"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
-def test_answers_are_sent_to_the_configured_address(trial, browser, collector, tmp_path, path, message):
+def test_answers_are_sent_to_the_configured_address(finished_run, browser, collector, tmp_path, path, message):
     address, got = collector
-    trial.make(tmp_path, DESIGN, f"{address}/{path}")
+    finished_run.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
     page = browser.new_context().new_page()
     page.set_default_timeout(300_000)
-    page.goto(first_sheet(tmp_path).as_uri())
+    page.goto(find_first_sheet(tmp_path).as_uri())
     page.get_by_label("Your participant ID").fill("R1")
     page.keyboard.press("Enter")
-    answer(page, key)
+    answer_rounds(page, key)
     page.get_by_text(message).wait_for()
     (tmp_path / "sent.jsonl").write_text("".join(got))
     assert page.locator("#answers").input_value() == "".join(got) or path == "refused"
@@ -183,36 +183,39 @@ def test_answers_are_sent_to_the_configured_address(trial, browser, collector, t
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_fits_a_phone(made, open_sheet, scheme):
-    page = open_sheet(first_sheet(made, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme)
+def test_a_page_fits_a_phone(study_folder, open_sheet, scheme):
+    page = open_sheet(
+        find_first_sheet(study_folder, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme
+    )
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
 
 
-def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path):
+def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, tmp_path):
     questions = {each["name"]: each for each in key["questions"]}
     tasks = []
-    for path in sorted((made / "label_studio").glob("*.json")):
+    for path in sorted((study_folder / "label_studio").glob("*.json")):
         for n, task in enumerate(json.loads(path.read_text())):
             question = questions[task["data"]["question"]]
             left = task["data"]["left"].removeprefix(PICTURE_ROOT)
-            side = "left" if left == question["options"][misunderstood(question)] else "right"
+            side = "left" if left == question["options"][is_misunderstood(question)] else "right"
             result = [{"from_name": "chosen", "type": "choices", "value": {"choices": [side]}}]
             made_by = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
             tasks.append({**task, "annotations": [made_by, {"was_cancelled": True, "result": []}]})
     (tmp_path / "export.json").write_text(json.dumps(tasks))
-    retrieval, naturalness = study_tables(made, [tmp_path / "export.json"])
+    retrieval, naturalness = study_tables(study_folder, [tmp_path / "export.json"])
     assert {row[0]: row[3].split()[0] for row in retrieval.rows}["psst_multinomial"] == "100.0"
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
 
 
-def test_answers_that_are_not_of_this_study_are_reported_in_one_line(made, key, all_right, tmp_path):
+def test_answers_that_are_not_of_this_study_are_reported_in_one_line(study_folder, key, answer_correctly, tmp_path):
     path = tmp_path / "answers.jsonl"
-    good = all_right(key, key["sheets"][0])
+    good = answer_correctly(key, key["sheets"][0])
     path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))
     assert any(
-        "1 answers to questions that the rater had answered before" in n for n in study_tables(made, [path])[0].notes
+        "1 answers to questions that the rater had answered before" in n
+        for n in study_tables(study_folder, [path])[0].notes
     )
     for change, pattern in (
         ({"study": "other"}, "expected an answer of the study .*, found one of other"),
@@ -220,46 +223,46 @@ def test_answers_that_are_not_of_this_study_are_reported_in_one_line(made, key, 
     ):
         path.write_text(json.dumps(good[0] | change) + "\n")
         with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {pattern}"):
-            study_tables(made, [path])
+            study_tables(study_folder, [path])
     path.write_text("{\n")
     with pytest.raises(UserError, match="line 1: not JSON"):
-        study_tables(made, [path])
+        study_tables(study_folder, [path])
     with pytest.raises(UserError, match="no such file or folder of answers"):
-        study_tables(made, [tmp_path / "nowhere"])
+        study_tables(study_folder, [tmp_path / "nowhere"])
 
 
-def say_which_study(*arguments: object) -> None:
+def run_study_command(*arguments: object) -> None:
     parser = ArgumentParser()
     command.add(parser)
     assert command.run(parser.parse_args([str(each) for each in arguments])) == 0
 
 
-def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
+def test_the_command_makes_reads_and_plans(finished_run, answer_correctly, tmp_path, capsys):
     params = yaml.safe_load(Path("params.yaml").read_text())
-    params["prepare"] |= {"root": str(trial.root), "images": "images"}
+    params["prepare"] |= {"root": str(finished_run.root), "images": "images"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True))
     out = tmp_path / "study"
-    run = ["--data", trial.root, "--params", tmp_path / "params.yaml", "--out", out, "--pairs", 4, "--raters", 1]
-    say_which_study(*run)
+    run = ["--data", finished_run.root, "--params", tmp_path / "params.yaml", "--out", out, "--pairs", 4, "--raters", 1]
+    run_study_command(*run)
     assert re.search(r"\d+ pages, one for each rater", capsys.readouterr().out)
     key = json.loads((out / "key.json").read_text())
     (out / "answers").mkdir()
     for sheet in key["sheets"]:
-        lines = "".join(json.dumps(each) + "\n" for each in all_right(key, sheet))
+        lines = "".join(json.dumps(each) + "\n" for each in answer_correctly(key, sheet))
         (out / "answers" / f"{sheet['sheet']}.jsonl").write_text(lines)
-    say_which_study("read", out / "answers", "--study", out)
+    run_study_command("read", out / "answers", "--study", out)
     assert "| PSST-Multinomial | " in re.sub(" +", " ", capsys.readouterr().out)
-    say_which_study("raters", "75", "72%")
+    run_study_command("raters", "75", "72%")
     plan = capsys.readouterr().out
     assert "in 13%" in plan
-    assert " 3399 |" in plan  # as the document has it
+    assert " 3399 |" in plan  # the number in the document
 
 
 def test_pairs_may_stand_before_the_step(capsys):
-    say_which_study("--pairs", 50, "raters", 75, 72)
-    assert "with 50 pairs of 5 raters" in capsys.readouterr().out
-    say_which_study("raters", 75, 72)
-    assert "with 300 pairs of 5 raters" in capsys.readouterr().out
+    run_study_command("--pairs", 50, "raters", 75, 72)
+    assert "With 50 pairs and 5 raters a pair" in capsys.readouterr().out
+    run_study_command("raters", 75, 72)
+    assert "With 300 pairs and 5 raters a pair" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["0,9", "nan", "inf"])
@@ -267,5 +270,5 @@ def test_pairs_may_stand_before_the_step(capsys):
 def test_a_level_that_is_no_finite_number_is_refused(option, text, capsys):
     """With NaN, the study would take the first setting of each method, and its key could not be read."""
     with pytest.raises(SystemExit):
-        say_which_study(option, text)
+        run_study_command(option, text)
     assert f"argument {option}: {text} is no finite number" in capsys.readouterr().err

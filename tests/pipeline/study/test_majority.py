@@ -1,4 +1,4 @@
-"""Statistics of votes against numbers worked out by hand, and skills that synthetic raters were given."""
+"""Statistics of votes against numbers worked out by hand, and against the skills of synthetic raters."""
 
 import numpy as np
 import pytest
@@ -19,46 +19,48 @@ from pipeline.study.rater_answers import Vote
 PAPER = {"luo": 0.72, "st_multinomial": 0.69, "psst_multinomial": 0.75, "human": 0.85}  # Table 4
 
 
-def votes_on(subject, methods, *first, task=RETRIEVAL):
+def make_votes(subject, methods, *first, task=RETRIEVAL):
     question = StudyQuestion(f"{methods}{subject}", task, "a caption", ("a", "b"), subject, tuple(methods.split("+")))
     return [Vote(question, f"rater {n}", bool(each), 1.0) for n, each in enumerate(first)]
 
 
-def synthetic(skills, pairs, raters, seed, task=RETRIEVAL):
+def draw_votes(skills, pairs, raters, seed, task=RETRIEVAL):
     """Draw votes of raters, each right with the probability that `skills` has for the method."""
     draw = np.random.default_rng(seed)
     return [
         vote
         for method, skill in skills.items()
         for pair in range(pairs)
-        for vote in votes_on(pair, method, *(draw.random(raters) < skill), task=task)
+        for vote in make_votes(pair, method, *(draw.random(raters) < skill), task=task)
     ]
 
 
 def test_majorities_single_votes_and_ties_by_hand():
-    votes = [*votes_on(1, "luo", 1, 1, 0), *votes_on(2, "luo", 0, 0, 1), *votes_on(3, "luo", 1, 0)]
+    votes = [*make_votes(1, "luo", 1, 1, 0), *make_votes(2, "luo", 0, 0, 1), *make_votes(3, "luo", 1, 0)]
     (found,) = majority_results(votes, ["luo"])
     assert found.images == 3
     assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
     assert found.by_vote.value == pytest.approx(100 * 4 / 8)
     assert found.p == 1.0  # one of two decided majorities
-    (found,) = majority_results([v for n in range(7) for v in votes_on(n, "luo", 1, n > 0)], ["luo"])
+    (found,) = majority_results([v for n in range(7) for v in make_votes(n, "luo", 1, n > 0)], ["luo"])
     assert found.p == pytest.approx(2 / 2**6)  # the tie does not count
 
 
 def test_a_caption_of_two_methods_counts_for_both():
-    found = majority_results(votes_on(1, "luo+st_multinomial", 1, 1, 1), ["luo", "st_multinomial", "psst_multinomial"])
+    found = majority_results(
+        make_votes(1, "luo+st_multinomial", 1, 1, 1), ["luo", "st_multinomial", "psst_multinomial"]
+    )
     assert [each.method for each in found] == ["luo", "st_multinomial"]
     assert all(each.by_majority.value == 100 for each in found)
 
 
 def test_a_difference_is_paired_by_image():
-    votes = [vote for n in range(6) for vote in votes_on(n, "luo", n < 5)]
-    votes += [vote for n in range(6) for vote in votes_on(n, "psst_multinomial", n == 5)]
+    votes = [vote for n in range(6) for vote in make_votes(n, "luo", n < 5)]
+    votes += [vote for n in range(6) for vote in make_votes(n, "psst_multinomial", n == 5)]
     left, right = majority_results(votes, ["luo", "psst_multinomial"])
     gap, p = majority_difference(left, right)
     assert gap.value == pytest.approx(100 * 4 / 6)
-    assert p == pytest.approx(2 * (1 + 6) / 2**6)  # 5 of 6 images one way: P(≥ 5) twice
+    assert p == pytest.approx(2 * (1 + 6) / 2**6)  # 5 of 6 images favour one method: P(≥ 5) twice
     same, even = majority_difference(left, left)
     assert (same.interval, even) == ((0, 0), 1.0)
 
@@ -69,29 +71,29 @@ def test_the_exact_binomial_test():
 
 
 def test_krippendorffs_alpha_by_hand():
-    """Four questions, two raters: three agree (a a, a a, b b), one does not (a b)."""
-    votes = [*votes_on(1, "x", 1, 1), *votes_on(2, "x", 1, 1), *votes_on(3, "x", 0, 0), *votes_on(4, "x", 1, 0)]
+    """Two raters answer four questions: they agree on three (a a, a a, b b) and disagree on one (a b)."""
+    votes = [*make_votes(1, "x", 1, 1), *make_votes(2, "x", 1, 1), *make_votes(3, "x", 0, 0), *make_votes(4, "x", 1, 0)]
     observed, expected = 2 / 8, 2 * 5 * 3 / (8 * 7)
     assert agreement(votes) == pytest.approx(1 - observed / expected)
-    assert np.isnan(agreement(votes_on(1, "x", 1)))
+    assert np.isnan(agreement(make_votes(1, "x", 1)))
 
 
 def test_votes_are_correlated_where_images_differ_in_difficulty():
-    alike = [vote for n in range(10) for vote in votes_on(n, "x", *[n < 5] * 3)]
+    alike = [vote for n in range(10) for vote in make_votes(n, "x", *[n < 5] * 3)]
     assert majority_results(alike, ["x"])[0].intraclass_correlation == pytest.approx(1.0)
-    (independent,) = majority_results(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
+    (independent,) = majority_results(draw_votes({"x": 0.7}, 2000, 5, 0), ["x"])
     assert independent.intraclass_correlation == pytest.approx(0, abs=0.03)
 
 
 def test_the_correlation_of_equal_votes_is_1_for_any_numbers_of_votes():
-    (found,) = majority_results([*votes_on(1, "x", 1, 1), *votes_on(2, "x", 0, 0, 0, 0)], ["x"])
+    (found,) = majority_results([*make_votes(1, "x", 1, 1), *make_votes(2, "x", 0, 0, 0, 0)], ["x"])
     assert found.intraclass_correlation == pytest.approx(1.0)
 
 
 def test_resamples_without_a_method_are_left_out_of_its_interval_alone():
     """A method has votes on 3 of 40 images, so that about one resample in twenty has none of them."""
-    votes = [vote for n in range(40) for vote in votes_on(n, "luo", 1, n % 2)]
-    votes += [vote for n in range(3) for vote in votes_on(n, "psst_multinomial", 1, 1)]
+    votes = [vote for n in range(40) for vote in make_votes(n, "luo", 1, n % 2)]
+    votes += [vote for n in range(3) for vote in make_votes(n, "psst_multinomial", 1, 1)]
     luo, psst = majority_results(votes, ["luo", "psst_multinomial"])
     assert np.isnan(psst.by_majority.drawn).any()
     assert psst.by_majority.interval == psst.by_vote.interval == (100, 100)
@@ -118,7 +120,7 @@ def test_bradley_terry_scores_of_three_solve_the_likelihood_equations():
 
 def test_preferences_over_the_reference_and_their_intervals():
     truth = {"psst_multinomial": 0.6, "luo": 0.45}
-    found = preferences(majority_results(synthetic(truth, 300, 5, 4, NATURALNESS), list(truth)))
+    found = preferences(majority_results(draw_votes(truth, 300, 5, 4, NATURALNESS), list(truth)))
     for method, share in truth.items():
         low, high = found[method].interval
         assert low < np.log(share / (1 - share)) < high
@@ -129,7 +131,7 @@ def test_the_papers_accuracies_are_recovered_from_raters_of_that_skill():
     skills = {method: skill_of(accuracy, 5) for method, accuracy in PAPER.items()}
     measured, held = {method: [] for method in PAPER}, []
     for seed in range(20):
-        for found in majority_results(synthetic(skills, 300, 5, seed), list(PAPER), resamples=300):
+        for found in majority_results(draw_votes(skills, 300, 5, seed), list(PAPER), resamples=300):
             truths = ((found.by_majority, PAPER[found.method]), (found.by_vote, skills[found.method]))
             held += [share.interval[0] <= 100 * truth <= share.interval[1] for share, truth in truths]
             measured[found.method].append(found.by_majority.value)
@@ -142,7 +144,7 @@ def test_intervals_have_their_nominal_coverage():
     skill = skill_of(0.72, 5)
     held = []
     for seed in range(200):
-        (found,) = majority_results(synthetic({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
+        (found,) = majority_results(draw_votes({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
         low, high = found.by_majority.interval
         held.append(low <= 72 <= high)
     assert 0.9 <= np.mean(held) <= 0.99
@@ -182,7 +184,7 @@ def test_the_needed_pairs_agree_with_a_simulation():
         binomial(int((a & ~b).sum()), int((a ^ b).sum())) < 0.05
         for a, b in (((draw.random(pairs) < left), (draw.random(pairs) < right)) for _ in range(1000))
     ]
-    assert np.mean(wins) == pytest.approx(0.8, abs=0.06)  # the exact test is a little less sure
+    assert np.mean(wins) == pytest.approx(0.8, abs=0.06)  # the exact test has a little less power
 
 
 def test_more_raters_a_pair_need_fewer_pairs():
@@ -191,4 +193,4 @@ def test_more_raters_a_pair_need_fewer_pairs():
     (five,) = [plan for plan in found if plan.raters == 5]
     assert five.accuracies == pytest.approx((0.75, 0.72))
     assert five.votes == 2 * 5 * five.pairs
-    assert power(0.75, 0.72, 300) < 0.2  # the paper's 300 pairs could hardly have told these two apart
+    assert power(0.75, 0.72, 300) < 0.2  # the paper's 300 pairs have little power for this difference

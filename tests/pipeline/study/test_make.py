@@ -20,21 +20,21 @@ DESIGN = StudyDesign(pairs=10, raters=5, rounds=5)
 
 
 @pytest.fixture(scope="module")
-def made_study(trial, tmp_path_factory):
+def made_study(finished_run, tmp_path_factory):
     out = tmp_path_factory.mktemp("study")
-    return out, trial.make(out, DESIGN)
+    return out, finished_run.make(out, DESIGN)
 
 
-def of_task(sheets, task):
+def select_task(sheets, task):
     return [sheet for sheet in sheets if sheet.task == task]
 
 
 def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(made_study):
     _, sheets = made_study
     for task in (RETRIEVAL, NATURALNESS):
-        asked = [each.question.name for sheet in of_task(sheets, task) for each in sheet.rounds]
+        asked = [each.question.name for sheet in select_task(sheets, task) for each in sheet.rounds]
         assert set(Counter(asked).values()) == {5}
-        for sheet in of_task(sheets, task):
+        for sheet in select_task(sheets, task):
             subjects = [each.question.subject for each in sheet.rounds]
             assert len(set(subjects)) == len(subjects) <= DESIGN.rounds
             assert len(sheet.qualification) == QUALIFICATION
@@ -53,7 +53,7 @@ def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_quest
 
 def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are_asked_once(made_study):
     _, sheets = made_study
-    questions = {each.question.name: each.question for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
+    questions = {each.question.name: each.question for sheet in select_task(sheets, RETRIEVAL) for each in sheet.rounds}
     pairs = Counter()
     for question in questions.values():
         pairs.update((question.subject, method) for method in question.methods)
@@ -76,25 +76,25 @@ def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_al
 
 def test_captions_that_equal_the_references_are_not_asked(made_study):
     _, sheets = made_study
-    asked = {each.question.name: each.question for sheet in of_task(sheets, NATURALNESS) for each in sheet.rounds}
+    asked = {each.question.name: each.question for sheet in select_task(sheets, NATURALNESS) for each in sheet.rounds}
     for question in asked.values():
         assert question.options[0] != question.options[1]
         assert "st_multinomial" not in question.methods
     images = Counter(method for question in asked.values() for method in question.methods)
-    subjects = {each.question.subject for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
+    subjects = {each.question.subject for sheet in select_task(sheets, RETRIEVAL) for each in sheet.rounds}
     assert images["luo"] == len([image for image in subjects if image % 4])
 
 
-def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again(trial, tmp_path):
-    trial.make(tmp_path, DESIGN)
+def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again(finished_run, tmp_path):
+    finished_run.make(tmp_path, DESIGN)
     key = (tmp_path / "key.json").read_bytes()
-    trial.make(tmp_path, DESIGN)
+    finished_run.make(tmp_path, DESIGN)
     with pytest.raises(UserError, match=r"key\.json: is the key of another study \(.*\), which answers may need"):
-        trial.make(tmp_path, replace(DESIGN, seed=DESIGN.seed + 1))
+        finished_run.make(tmp_path, replace(DESIGN, seed=DESIGN.seed + 1))
     assert (tmp_path / "key.json").read_bytes() == key
     (tmp_path / "key.json").write_text("{")
     with pytest.raises(UserError, match="an unreadable one"):
-        trial.make(tmp_path, DESIGN)
+        finished_run.make(tmp_path, DESIGN)
 
 
 def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
@@ -112,19 +112,20 @@ def test_pages_show_no_method_no_right_answer_and_no_file_name(made_study):
         text = page.read_text()
         content = json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', text)[1])
         assert all("right" not in each for each in content["rounds"])
-        for caption in captions:  # in the trial a caption says whose it is
+        for caption in captions:  # a caption of this run contains the name of its method
             text = text.replace(json.dumps(caption)[1:-1], "")
         assert not any(method in text for method in METHODS)
     pictures = {path.name for path in (out / "pages" / "images").iterdir()}
+    assert pictures
     assert pictures == {name for name in pictures if re.fullmatch(r"[0-9a-f]{10}\.jpg", name)}
 
 
-def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, made_study, tmp_path):
+def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(finished_run, made_study, tmp_path):
     out, _ = made_study
-    trial.make(tmp_path / "again", DESIGN)
+    finished_run.make(tmp_path / "again", DESIGN)
     files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
     assert all((out / file).read_bytes() == (tmp_path / "again" / file).read_bytes() for file in files)
-    trial.make(tmp_path / "other", replace(DESIGN, seed=1))
+    finished_run.make(tmp_path / "other", replace(DESIGN, seed=1))
     assert (out / "key.json").read_bytes() != (tmp_path / "other" / "key.json").read_bytes()
 
 
@@ -156,17 +157,17 @@ def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
         assert row["completion_code"] in (out / "pages" / page).read_text()
 
 
-def test_a_study_without_captions_of_the_test_split_is_one_line(trial, tmp_path, monkeypatch):
+def test_a_study_without_captions_of_the_test_split_is_one_line(finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(make, "read_captions", lambda *_: [{}])
     with pytest.raises(UserError, match=r"has captions of 0 test images, and a study needs two or more"):
-        trial.make(tmp_path, DESIGN)
+        finished_run.make(tmp_path, DESIGN)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_method_that_was_not_run_is_reported_in_one_line(trial, tmp_path):
+def test_a_method_that_was_not_run_is_reported_in_one_line(finished_run, tmp_path):
     with pytest.raises(UserError, match=r"--methods nobody: no captions of it; there are luo, psst_multinomial"):
-        trial.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
+        finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
     with pytest.raises(UserError, match="a comparison needs two methods, there are captions of luo"):
-        trial.make(tmp_path, replace(DESIGN, methods=("luo", "luo")))
+        finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "luo")))
     with pytest.raises(UserError, match="--reference mle: must be one of the methods"):
-        trial.make(tmp_path, replace(DESIGN, reference="mle"))
+        finished_run.make(tmp_path, replace(DESIGN, reference="mle"))

@@ -1,4 +1,4 @@
-"""The section of the report, where there are answers."""
+"""The section of the report on the answers of raters."""
 
 import json
 import re
@@ -12,27 +12,27 @@ from pipeline.study.design import StudyDesign
 
 
 @pytest.mark.slow
-def test_the_report_has_a_section_where_raters_answered(full_world, trial, all_right, tmp_path):
+def test_the_report_has_a_section_where_raters_answered(full_world, finished_run, answer_correctly, tmp_path):
     study = tmp_path / "study"
-    trial.make(study, StudyDesign(pairs=4, raters=1, rounds=4))
+    finished_run.make(study, StudyDesign(pairs=4, raters=1, rounds=4))
     key = json.loads((study / "key.json").read_text())
     (study / "answers").mkdir()
     for sheet in key["sheets"]:
-        lines = "".join(json.dumps(each) + "\n" for each in all_right(key, sheet))
+        lines = "".join(json.dumps(each) + "\n" for each in answer_correctly(key, sheet))
         (study / "answers" / f"{sheet['sheet']}.jsonl").write_text(lines)
 
-    def page(study):
+    def write_page(study):
         out = tmp_path / "report"
         settings, inputs = ReportSettings(images=0), {"study": study}
         write_report(full_world.sweep, [], full_world.prepared, None, out, settings, inputs=inputs, parts=REPORT)
         return (out / "report.html").read_text(), (out / "tables.md").read_text()
 
-    html, tables = page(study)
+    html, tables = write_page(study)
     section = re.search(r'<section id="study".*?</section>', html, re.DOTALL)[0]
     assert 'href="#study"' in html
     assert "PSST-Multinomial" in section
     assert "100.0" in section
     assert "Which of two similar images is a caption of?" in tables
-    html, tables = page(None)
+    html, tables = write_page(None)
     assert "study" not in html
     assert "similar images is a caption" not in tables

@@ -1,11 +1,11 @@
-"""A working folder of its own for each test, and a database that MLflow has made once."""
+"""An empty working folder for each test, and a database that MLflow creates once."""
 
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from preloaded_python import program
+from preloaded_python import find_program
 
 from pipeline.tracking import recorder
 from pipeline.tracking.tracker import connect
@@ -13,9 +13,9 @@ from pipeline.tracking.tracker import connect
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path, monkeypatch):
-    """An empty working folder, a preloaded Python, and none of the variables that the tests may run under."""
+    """Change to an empty working folder, use a preloaded Python, and delete the environment variables of tracking."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recorder.sys, "executable", program("python"))  # senders have imported mlflow already
+    monkeypatch.setattr(recorder.sys, "executable", find_program("python"))  # senders have imported mlflow already
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
     for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL", "SAYWHICH_PROFILE"):
@@ -23,8 +23,8 @@ def workspace(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def spooled(monkeypatch):
-    """Runs are recorded, and sent on demand only."""
+def manual_sending(monkeypatch):
+    """Start no sender, so that recorded runs are sent on demand only."""
     monkeypatch.setattr(recorder, "Sender", lambda folder: SimpleNamespace(wait=lambda: None))
 
 

@@ -1,4 +1,4 @@
-"""The page of costs, of runs whose figures are known."""
+"""The page of costs, for runs with known numbers."""
 
 import pytest
 from recorded_runs import sync
@@ -8,16 +8,16 @@ from pipeline.tracking.__main__ import main
 from pipeline.tracking.costs import finished_runs, table
 
 
-def run(name: str, seconds: float, processor: float | None = None, megabytes: float | None = None) -> dict:
+def make_run(name: str, seconds: float, processor: float | None = None, megabytes: float | None = None) -> dict:
     return {"name": name, "seconds": seconds, "processor": processor, "megabytes": megabytes}
 
 
 def test_runs_of_a_stage_are_one_row_and_what_was_not_recorded_is_a_dash():
     runs = [
-        run("train@luo lambda=0.5_seed=1", 3000, 2900, 1500),
-        run("train@psst lambda=0.1_seed=1", 1000, 900, 2500),
-        run("train@psst", 2000, 1800),
-        run("pretrain@speaker", 50),
+        make_run("train@luo lambda=0.5_seed=1", 3000, 2900, 1500),
+        make_run("train@psst lambda=0.1_seed=1", 1000, 900, 2500),
+        make_run("train@psst", 2000, 1800),
+        make_run("pretrain@speaker", 50),
     ]
     assert table(runs).splitlines()[2:] == [
         "| pretrain@speaker | 1 | 50.0 | 50.0 | – | – | 0.01 |",
@@ -25,7 +25,7 @@ def test_runs_of_a_stage_are_one_row_and_what_was_not_recorded_is_a_dash():
     ]
 
 
-@pytest.mark.usefixtures("spooled", "database")
+@pytest.mark.usefixtures("manual_sending", "database")
 def test_the_parent_of_a_profiles_runs_is_no_stage(monkeypatch):
     monkeypatch.setenv("SAYWHICH_PROFILE", "scenes")
     with recorder.record_run("train@luo"):

@@ -25,19 +25,19 @@ create_database(Path(sys.argv[1]))
 """
 
 
-def revision(path: Path) -> str:
+def read_revision(path: Path) -> str:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute("SELECT version_num FROM alembic_version").fetchone()[0]
 
 
-def change(path: Path, statement: str) -> None:
+def execute_statement(path: Path, statement: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """A database that was created after another process had been killed while it created the same."""
+    """Return a database that was created after another process was killed while it created the same one."""
     path = tmp_path_factory.mktemp("a ? b") / "mlflow.db"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], stderr=subprocess.DEVNULL)
     assert done.returncode == -signal.SIGKILL
@@ -59,23 +59,23 @@ def test_a_complete_database_stays(database):
 
 
 def test_an_incomplete_database_without_runs_is_set_aside(database, capfd):
-    newest = revision(database)
-    change(database, "UPDATE alembic_version SET version_num = '17e22815139b'")
+    newest = read_revision(database)
+    execute_statement(database, "UPDATE alembic_version SET version_num = '17e22815139b'")
     create_database(database)
-    assert revision(database) == newest
-    assert revision(database.with_name("mlflow.db.incomplete")) == "17e22815139b"
+    assert read_revision(database) == newest
+    assert read_revision(database.with_name("mlflow.db.incomplete")) == "17e22815139b"
     message = "or by another version of MLflow, and has no run: kept as mlflow.db.incomplete"
     assert message in capfd.readouterr().err
 
 
 def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
-    change(database, "INSERT INTO runs (run_uuid, lifecycle_stage, experiment_id) VALUES ('a', 'active', 0)")
-    newest = revision(database)
-    change(database, "UPDATE alembic_version SET version_num = '17e22815139b'")
+    execute_statement(database, "INSERT INTO runs (run_uuid, lifecycle_stage, experiment_id) VALUES ('a', 'active', 0)")
+    newest = read_revision(database)
+    execute_statement(database, "UPDATE alembic_version SET version_num = '17e22815139b'")
     create_database(database)
-    assert revision(database) == "17e22815139b"
-    change(database, f"UPDATE alembic_version SET version_num = '{newest}'")
-    change(database, "DELETE FROM runs")
+    assert read_revision(database) == "17e22815139b"
+    execute_statement(database, f"UPDATE alembic_version SET version_num = '{newest}'")
+    execute_statement(database, "DELETE FROM runs")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs through the real MLflow, a SQLite database each; processes where processes are the point."""
+"""Runs recorded by the real MLflow, with a SQLite database for each test."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ from threading import Thread
 
 import psutil
 import pytest
-from preloaded_python import program
-from recorded_runs import artifact, history, runs, sync, waiting
+from preloaded_python import find_program
+from recorded_runs import find_artifact, find_runs, list_waiting_runs, read_history, sync
 
 from pipeline.tracking import __main__, recorder, sender
 from pipeline.tracking.tracker import connect
 
-PYTHON = sys.executable  # not the preloaded one of the fixtures, which has imported mlflow
+PYTHON = sys.executable  # this Python has not imported mlflow, unlike the preloaded one of the fixtures
 WRITERS = int(os.environ.get("SAYWHICH_WRITERS", "4"))
 WRITER = """
 import os, sys
@@ -37,10 +37,10 @@ assert "mlflow" not in sys.modules  # training does not wait for its import
 """
 
 
-def write(name: str, **environment: str) -> subprocess.CompletedProcess:
+def run_writer(name: str, **environment: str) -> subprocess.CompletedProcess:
     """Record a run in a process of its own; where PYTHONPATH is not given, its sender has imported mlflow already."""
     if "PYTHONPATH" not in environment:
-        environment["SENDERS_PYTHON"] = program("python")
+        environment["SENDERS_PYTHON"] = find_program("python")
     command = [PYTHON, "-c", WRITER, name]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
 
@@ -58,57 +58,57 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
     assert [writer.returncode for writer in writers] == [0] * WRITERS
     if WRITERS <= 4:
         assert printed == [""] * WRITERS
-        assert waiting() == []
-    print(f"{len(waiting())} of {WRITERS} wait")
-    while senders():
+        assert list_waiting_runs() == []
+    print(f"{len(list_waiting_runs())} of {WRITERS} wait")
+    while find_senders():
         time.sleep(0.1)
     assert sync() == 0
-    assert waiting() == []
-    recorded = runs()
+    assert list_waiting_runs() == []
+    recorded = find_runs()
     assert sorted(recorded) == sorted(f"run {i}" for i in range(WRITERS))
     for run in recorded.values():
         assert run.info.artifact_uri == f"{(tmp_path / 'mlartifacts').as_uri()}/{run.info.run_id}/artifacts"
         assert run.info.status == "FINISHED"
-        assert history(run, "loss") == EXPECTED
-        assert history(run, "R_at_1 hard") == [(step, step) for step in range(200)]
+        assert read_history(run, "loss") == EXPECTED
+        assert read_history(run, "R_at_1 hard") == [(step, step) for step in range(200)]
 
 
 def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):
     command = [PYTHON, "-c", WRITER, "doomed", "wait"]
-    environment = os.environ | {"SENDERS_PYTHON": program("python")}
+    environment = os.environ | {"SENDERS_PYTHON": find_program("python")}
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert writer.stdout.readline() == "wait\n"
-    while "doomed" not in runs():
+    while "doomed" not in find_runs():
         time.sleep(0.1)
     writer.send_signal(signal.SIGKILL)
     writer.communicate()
-    while waiting():  # the sender outlives the run until all is sent
+    while list_waiting_runs():  # the sender runs until all records are sent
         time.sleep(0.1)
-    run = runs()["doomed"]
+    run = find_runs()["doomed"]
     assert run.info.status == "KILLED"
-    assert history(run, "loss") == EXPECTED
+    assert read_history(run, "loss") == EXPECTED
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= run.data.metrics.keys()
 
 
 def test_records_wait_where_mlflow_is_missing(tmp_path, database):
-    writer = write("early", PYTHONPATH=os.pathsep.join([broken_mlflow(tmp_path), *sys.path]))
+    writer = run_writer("early", PYTHONPATH=os.pathsep.join([write_broken_mlflow(tmp_path), *sys.path]))
     assert writer.returncode == 0
     (line,) = writer.stderr.splitlines()
     assert "No module named mlflow" in line
     assert "tracking sync" in line
-    assert len(waiting()) == 1
+    assert len(list_waiting_runs()) == 1
     assert __main__.main(["sync"]) == 0
-    assert waiting() == []
-    run = runs()["early"]
+    assert list_waiting_runs() == []
+    run = find_runs()["early"]
     assert run.info.status == "FINISHED"
-    assert history(run, "loss") == EXPECTED
-    assert run.info.end_time - run.info.start_time < 60_000  # its own times, not those of the sync
+    assert read_history(run, "loss") == EXPECTED
+    assert run.info.end_time - run.info.start_time < 60_000  # the times are those of the run, not of the sync
 
 
 @pytest.mark.slow
 def test_a_server_that_does_not_answer(database):
     address = "http://somebody:s3cret@127.0.0.1:9"
-    writer = write("far", MLFLOW_TRACKING_URI=address, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
+    writer = run_writer("far", MLFLOW_TRACKING_URI=address, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
     assert writer.returncode == 0
     (line,) = writer.stderr.splitlines()
     assert "http://***@127.0.0.1:9" in line
@@ -116,7 +116,7 @@ def test_a_server_that_does_not_answer(database):
     assert any("127.0.0.1" in path.read_text() for path in kept)
     assert not [path for path in kept if "s3cret" in path.read_text()]
     assert sync() == 0
-    assert history(runs()["far"], "loss") == EXPECTED
+    assert read_history(find_runs()["far"], "loss") == EXPECTED
 
 
 def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
@@ -127,12 +127,12 @@ def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
         run.metrics({"loss": 1.0}, 0)
     assert "not done after 3 s" in capsys.readouterr().err
     other.rollback()
-    while waiting():  # its sender has not given up
+    while list_waiting_runs():  # its sender continues to try
         time.sleep(0.1)
-    assert history(runs()["patient"], "loss") == [(0, 1.0)]
+    assert read_history(find_runs()["patient"], "loss") == [(0, 1.0)]
 
 
-def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
+def test_the_content_of_a_recorded_run(manual_sending, database, tmp_path):
     import mlflow
 
     out = tmp_path / "out"
@@ -146,7 +146,7 @@ def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
             run.table({"image": [1, 2], "caption": ["ein Hund", f"größer {i}"]}, f"captions/{i}.json")
         run.outputs([out / "weights.safetensors", out])
     assert sync() == 0
-    run = runs()["full"]
+    run = find_runs()["full"]
     assert run.data.params["train.epochs"] == "3"
     assert run.data.params["train.options"] == "{}"
     assert (run.data.params["name"], run.data.params["select"], run.data.params["eos"]) == ("x", "null", "true")
@@ -155,8 +155,8 @@ def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
     weights = hashlib.sha256(b"weights").hexdigest()
     assert run.data.tags[f"output.{out}/weights.safetensors"] == weights
     assert run.data.tags[f"output.{out}"] == hashlib.sha256(f"weights.safetensors {weights}".encode()).hexdigest()
-    assert artifact(run, "outputs/weights.safetensors").read_bytes() == b"weights"
-    assert artifact(run, "notes/a.txt").read_text() == "two\nlines"
+    assert find_artifact(run, "outputs/weights.safetensors").read_bytes() == b"weights"
+    assert find_artifact(run, "notes/a.txt").read_text() == "two\nlines"
     (data,) = run.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("data/prepared", "abc")
     (written,) = run.outputs.model_outputs
@@ -166,12 +166,12 @@ def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
     mlflow.set_tracking_uri(f"sqlite:///{database}")
     table = mlflow.MlflowClient().load_table(run.info.experiment_id, "captions/1.json")
     assert table["caption"].tolist() == ["ein Hund", "größer 1"]
-    ((step, value),) = history(run, "val/R_at_10")
+    ((step, value),) = read_history(run, "val/R_at_10")
     assert step == 7
     assert value != value
 
 
-def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path):
+def test_the_commit_and_whether_files_differ_from_it(manual_sending, database, tmp_path):
     def git(*words: str) -> str:
         author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
         return subprocess.run(["git", *author, *words], check=True, capture_output=True, text=True).stdout.strip()
@@ -190,7 +190,7 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
     with recorder.record_run("dirty"):
         pass
     assert sync() == 0
-    tags = {name: run.data.tags for name, run in runs().items()}
+    tags = {name: run.data.tags for name, run in find_runs().items()}
     assert {name: tag["git.dirty"] for name, tag in tags.items()} == {
         "clean": "false",
         "locked": "false",
@@ -203,22 +203,22 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
     ("error", "status"),
     [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
 )
-def test_the_status_of_a_run(spooled, error, status):
+def test_the_status_of_a_run(manual_sending, error, status):
     with pytest.raises(error if isinstance(error, type) else type(error)), recorder.record_run("end"):
         raise error
-    (folder,) = waiting()
+    (folder,) = list_waiting_runs()
     last = json.loads((folder / "records.jsonl").read_text().splitlines()[-1].split("\t")[0])
     assert last["status"] == status
 
 
-def test_children_find_their_parent(spooled, database, monkeypatch):
+def test_children_find_their_parent(manual_sending, database, monkeypatch):
     with recorder.record_run("sweep") as parent:
         monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent.environment["SAYWHICH_PARENT_RUN"])
         monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1_seed=1")
         with recorder.record_run("train@luo"):
             pass
     assert sync() == 0
-    recorded = runs()
+    recorded = find_runs()
     parent_id = recorded["sweep"].info.run_id
     assert recorded["train@luo lambda=0.1_seed=1"].data.tags["mlflow.parentRunId"] == parent_id
     assert "mlflow.parentRunId" not in recorded["sweep"].data.tags
@@ -227,10 +227,10 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
     with recorder.record_run("later"):
         pass
     assert sync() == 0
-    assert runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
+    assert find_runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
 
 
-def test_runs_of_a_profile_are_children_of_one_run(spooled, database, monkeypatch):
+def test_runs_of_a_profile_are_children_of_one_run(manual_sending, database, monkeypatch):
     for profile, names in (("scenes, start 1", ("sweep", "train@mle")), ("own photos", ("adapt@luo",))):
         monkeypatch.setenv("SAYWHICH_PROFILE", profile)
         for name in names:
@@ -244,7 +244,7 @@ def test_runs_of_a_profile_are_children_of_one_run(spooled, database, monkeypatc
     with recorder.record_run("alone"):
         pass
     assert sync() == 0
-    recorded = runs()
+    recorded = find_runs()
     parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in recorded.items()}
     scenes, photos = (recorded[name].info.run_id for name in ("scenes, start 1", "own photos"))
     assert parents == {
@@ -257,14 +257,14 @@ def test_runs_of_a_profile_are_children_of_one_run(spooled, database, monkeypatc
     ]  # fmt: skip
 
 
-def broken_mlflow(folder: Path) -> str:
-    """Write a folder for PYTHONPATH, with which a sender cannot send."""
+def write_broken_mlflow(folder: Path) -> str:
+    """Write a folder with an MLflow that cannot be imported, and return its path for PYTHONPATH."""
     (folder / "broken").mkdir()
     (folder / "broken/mlflow.py").write_text("raise ImportError('No module named mlflow')")
     return str(folder / "broken")
 
 
-def senders() -> list[psutil.Process]:
+def find_senders() -> list[psutil.Process]:
     """Return the senders of this test's spool."""
     here, found = str(Path.cwd()), []
     for process in psutil.process_iter():
@@ -276,31 +276,32 @@ def senders() -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
-    path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
+    path = os.pathsep.join([write_broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:
-        wait_until(lambda: "grid" in runs())  # its sender is at work
+        wait_until(lambda: "grid" in find_runs())  # its sender runs
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
             command = [PYTHON, "-c", WRITER, f"child {number}"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True)
             assert (done.returncode, done.stderr) == (0, "")
-        assert write("after", PYTHONPATH=path).stderr == ""  # no child; the sender may end with the grid's run
-    assert waiting() == []
-    recorded = runs()
+        # this run is no child; the sender may end with the grid's run
+        assert run_writer("after", PYTHONPATH=path).stderr == ""
+    assert list_waiting_runs() == []
+    recorded = find_runs()
     assert sorted(recorded) == ["after", "child 0", "child 1", "grid"]
     for number in range(2):
         child = recorded[f"child {number}"]
         assert child.data.tags["mlflow.parentRunId"] == recorded["grid"].info.run_id
         assert child.info.status == "FINISHED"
-        assert history(child, "loss") == EXPECTED
+        assert read_history(child, "loss") == EXPECTED
 
 
 @pytest.mark.slow
 def test_another_address_has_another_sender(database, tmp_path):
-    with recorder.record_run("here"):  # its sender stays at work
-        assert write("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
-        assert len(senders()) == 2
-    assert list(runs()) == ["here"]
+    with recorder.record_run("here"):  # its sender keeps running
+        assert run_writer("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
+        assert len(find_senders()) == 2
+    assert list(find_runs()) == ["here"]
 
 
 @pytest.mark.slow
@@ -308,56 +309,56 @@ def test_a_sender_that_is_killed_is_replaced(database):
     command = [PYTHON, "-c", WRITER, "long", "wait"]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert writer.stdout.readline() == "wait\n"
-    while "long" not in runs():
+    while "long" not in find_runs():
         time.sleep(0.1)
-    (first,) = senders()
+    (first,) = find_senders()
     first.kill()
     writer.communicate()
-    assert waiting() == []
-    assert runs()["long"].info.status == "FINISHED"
-    assert history(runs()["long"], "loss") == EXPECTED
+    assert list_waiting_runs() == []
+    assert find_runs()["long"].info.status == "FINISHED"
+    assert read_history(find_runs()["long"], "loss") == EXPECTED
 
 
-def test_an_idle_sender_ends(spooled, database, monkeypatch):
+def test_an_idle_sender_ends(manual_sending, database, monkeypatch):
     monkeypatch.setattr(sender, "IDLE", 0.1)
     with recorder.record_run("first"):
         pass
     sender.serve_spool(Path("mlflow-spool"))
-    assert runs()["first"].info.status == "FINISHED"
-    assert waiting() == []
+    assert find_runs()["first"].info.status == "FINISHED"
+    assert list_waiting_runs() == []
 
 
-def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(spooled, database, monkeypatch):
+def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(manual_sending, database, monkeypatch):
     """More time than IDLE may pass between two checks of the sender, while a grid's run is still open."""
     monkeypatch.setattr(sender, "IDLE", 0.0)
     serving = Thread(target=sender.serve_spool, args=(Path("mlflow-spool"),))
     with recorder.record_run("grid"):
         serving.start()
-        wait_until(lambda: "grid" in runs())
+        wait_until(lambda: "grid" in find_runs())
         with recorder.record_run("cell"):
             pass
-        wait_until(lambda: len(waiting()) == 1)
-        assert runs()["cell"].info.status == "FINISHED"
+        wait_until(lambda: len(list_waiting_runs()) == 1)
+        assert find_runs()["cell"].info.status == "FINISHED"
         assert serving.is_alive()
     serving.join(600)
-    assert waiting() == []
+    assert list_waiting_runs() == []
 
 
-def wait_until(true, seconds=600):
+def wait_until(condition, seconds=600):
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, capsys):
+def test_sending_twice_gives_one_run_with_each_metric_once(manual_sending, database, capsys):
     Path("x.safetensors").touch()
     with recorder.record_run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
         run.outputs([Path("x.safetensors")])
         for step in range(3):
             run.metrics({"loss": step}, step)
         run.text("x", "x.txt")
-    (folder,) = waiting()
+    (folder,) = list_waiting_runs()
     copy = Path(shutil.copytree(folder, "copy"))
     with open(copy / "records.jsonl", "a") as file:
         file.write('{"metrics": {"loss": 9.0}, "st')  # a line that was never completed
@@ -367,8 +368,8 @@ def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, ca
     assert "its last record is cut off and not sent" in capsys.readouterr().err
     tracker = connect()
     assert len(tracker.client.search_runs([tracker.experiment])) == 1
-    run = runs()["twice"]
-    assert history(run, "loss") == [(0, 0), (1, 1), (2, 2)]
+    run = find_runs()["twice"]
+    assert read_history(run, "loss") == [(0, 0), (1, 1), (2, 2)]
     assert len(run.inputs.dataset_inputs) == len(run.outputs.model_outputs) == 1
     assert len(tracker.client.search_logged_models([tracker.experiment])) == 1
 
@@ -384,8 +385,8 @@ def test_mlflows_page_opens_on_runs_not_traces():
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, monkeypatch):
-    def recorded(name):
+def test_a_copy_of_the_repository_writes_into_itself_alone(manual_sending, tmp_path, monkeypatch):
+    def record_and_sync(name):
         Path(f"{name}.safetensors").touch()
         with recorder.record_run(name) as run:
             run.text(name, "note.txt")
@@ -394,65 +395,65 @@ def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, mo
 
     (tmp_path / "first").mkdir()
     monkeypatch.chdir(tmp_path / "first")
-    recorded("before")
+    record_and_sync("before")
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
 
-    def content():
+    def read_files():
         return {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()}
 
-    there = content()
+    first_files = read_files()
     monkeypatch.chdir(tmp_path / "copy")
-    recorded("after")
-    assert content() == there
+    record_and_sync("after")
+    assert read_files() == first_files
     for name in ("before", "after"):  # records from before the copy are read from the copy, too
-        note = artifact(runs()[name], "note.txt")
+        note = find_artifact(find_runs()[name], "note.txt")
         assert note.is_relative_to(tmp_path / "copy")
         assert note.read_text() == name
 
 
-def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, database, capsys):
+def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(manual_sending, database, capsys):
     with recorder.record_run("first"):
         pass
-    (first,) = waiting()
+    (first,) = list_waiting_runs()
     (first / "records.jsonl").write_text("no json\n")
     with recorder.record_run("second"):
         with recorder.record_run("third"):
             pass
         assert sync() == 1
-        assert runs().keys() == {"third"}
+        assert find_runs().keys() == {"third"}
     assert "first" in capsys.readouterr().err
     assert sync() == 0
-    assert runs().keys() == {"second", "third"}
+    assert find_runs().keys() == {"second", "third"}
 
 
-def test_sync_goes_on_where_another_process_has_sent_a_run_meanwhile(spooled, database, monkeypatch):
+def test_sync_goes_on_where_another_process_has_sent_a_run_meanwhile(manual_sending, database, monkeypatch):
     for name in ("first", "second"):
         with recorder.record_run(name):
             pass
-    first, is_recording = next(folder for folder in waiting() if "first" in folder.name), sender.is_recording
+    first, is_recording = next(folder for folder in list_waiting_runs() if "first" in folder.name), sender.is_recording
 
-    def removed_meanwhile(folder):
+    def remove_before_check(folder):
         if folder == first:
             shutil.rmtree(folder)
         return is_recording(folder)
 
-    monkeypatch.setattr(sender, "is_recording", removed_meanwhile)
+    monkeypatch.setattr(sender, "is_recording", remove_before_check)
     assert sync() == 0
-    assert runs().keys() == {"second"}
+    assert find_runs().keys() == {"second"}
 
 
-@pytest.mark.usefixtures("spooled", "database")
+@pytest.mark.usefixtures("manual_sending", "database")
 def test_names_and_texts_that_mlflow_cannot_store_are_changed_and_do_not_end_the_run():
-    """A byte of a file name may be no UTF-8; a path may have two dots or end with a slash after a cut."""
+    """A byte of a file name may be invalid in UTF-8; a path may have two dots or end with a slash after a cut."""
     inputs = {"data/../photos": "abc", "x" * 243 + "/photos": "d"}
     with recorder.record_run("odd", {"photo": "a\udcff.jpg"}, inputs=inputs) as run:
         run.tags({"photo": "a\udcff.jpg"})
         run.table({"photo": ["a\udcff.jpg"]}, "captions.json")
     assert sync() == 0
-    run = runs()["odd"]
+    run = find_runs()["odd"]
     assert run.data.tags["photo"] == run.data.params["photo"] == "a?.jpg"
     assert run.data.tags["input.data/_/photos"] == "abc"
-    assert json.loads(artifact(run, "captions.json").read_text())["data"] == [["a?.jpg"]]
+    assert json.loads(find_artifact(run, "captions.json").read_text())["data"] == [["a?.jpg"]]
 
 
 def test_an_experiment_of_others_keeps_the_paths_of_its_artifacts(database, tmp_path, monkeypatch):
@@ -466,7 +467,7 @@ def test_an_experiment_of_others_keeps_the_paths_of_its_artifacts(database, tmp_
     assert client.get_experiment(connect().experiment).name == "saywhich"
 
 
-def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
+def test_a_full_disk_does_not_end_the_run(manual_sending, monkeypatch, capsys):
     with recorder.record_run("full") as run:
         run._file.close()
         run._file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 (closed by the run)
@@ -488,7 +489,7 @@ def test_tracking_off_writes_nothing(monkeypatch):
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.usefixtures("spooled")
+@pytest.mark.usefixtures("manual_sending")
 @pytest.mark.parametrize("name", ["a b?c#d%41", "'quoted\" é&x=1"])
 def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, monkeypatch, name):
     (folder := tmp_path / name / "inner?").mkdir(parents=True)
@@ -497,7 +498,7 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
     with recorder.record_run("train@luo") as record:
         record.text("a dog runs", "captions/first.txt")
     assert sync() == 0
-    (run,) = runs().values()
+    (run,) = find_runs().values()
     client = connect().client
     assert Path(client.download_artifacts(run.info.run_id, "captions/first.txt")).read_text() == "a dog runs"
     assert [path.name for path in tmp_path.iterdir()] == [name]

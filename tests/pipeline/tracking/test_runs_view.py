@@ -12,14 +12,14 @@ from pipeline.tracking.__main__ import main
 from pipeline.tracking.runs_view import METRICS
 
 
-def view_lines(capsys) -> list[str]:
-    """The lines of `make ui`."""
+def read_view_lines(capsys) -> list[str]:
+    """Return the lines that `make ui` prints."""
     assert main(["view"]) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_address_names_a_view_that_the_experiment_keeps(database, capsys):
-    (line,) = view_lines(capsys)
+    (line,) = read_view_lines(capsys)
     experiment = MlflowClient(f"sqlite:///{database}").get_experiment_by_name("saywhich")
     address = f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=results"
     assert line == f"The evaluations, with their settings and recalls: {address}"
@@ -29,17 +29,22 @@ def test_the_address_names_a_view_that_the_experiment_keeps(database, capsys):
     assert view["orderByKey"] in view["selectedColumns"]
 
 
-def test_the_last_evaluations_of_a_profile_are_compared(spooled, database, monkeypatch, capsys):
-    ran = [("evaluate@mle", "scenes"), ("evaluate@mle", "films"), ("train@luo", "films"), ("evaluate@luo", "films")]
-    ran += [("evaluate@luo lambda=0.5_seed=1", "films")]
-    for n, (name, profile) in enumerate([*ran, ("evaluate@mle", "films")]):
+def test_the_last_evaluations_of_a_profile_are_compared(manual_sending, database, monkeypatch, capsys):
+    recorded = [
+        ("evaluate@mle", "scenes"),
+        ("evaluate@mle", "films"),
+        ("train@luo", "films"),
+        ("evaluate@luo", "films"),
+    ]
+    recorded += [("evaluate@luo lambda=0.5_seed=1", "films")]
+    for n, (name, profile) in enumerate([*recorded, ("evaluate@mle", "films")]):
         monkeypatch.setenv("SAYWHICH_PROFILE", profile)
         monkeypatch.setattr(recorder, "now", lambda n=n: 1000 + n)
         with recorder.record_run(name, {"n": n}):
             pass
     assert sync() == 0
     capsys.readouterr()
-    _, line = view_lines(capsys)
+    _, line = read_view_lines(capsys)
     assert line.startswith("The last evaluations side by side: http://127.0.0.1:5000/#/compare-runs?runs=")
     given = parse_qs(line.partition("?")[2])
     client = MlflowClient(f"sqlite:///{database}")

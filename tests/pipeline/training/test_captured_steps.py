@@ -1,6 +1,6 @@
-"""The generators of a captured step draw a later step's numbers, and which steps are captured.
+"""Random numbers of replayed steps, and the choice of the steps to capture.
 
-tests/test_cuda.py has what needs a GPU.
+The tests that need a GPU are in tests/test_cuda.py.
 """
 
 from contextlib import nullcontext
@@ -10,7 +10,7 @@ from warnings import WarningMessage
 
 import pytest
 import torch
-from small_dialogs import batch as dialog_batch
+from small_dialogs import make_batch as dialog_batch
 
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
@@ -28,7 +28,7 @@ def test_replayed_generators_draw_the_numbers_of_a_later_step(toy, dropout):
     speaker = toy.agents(dropout=dropout).speaker.train()
 
     def draw(step: int) -> torch.Tensor:
-        return StepRollouts(speaker, toy.batch(step), seed=3).of(Multinomial(4)).log_probs.detach()
+        return StepRollouts(speaker, toy.batch(step), seed=3).get_message(Multinomial(4)).log_probs.detach()
 
     expected, generators = draw(LATER), ReplayedGenerators()
     with generators.record():
@@ -54,8 +54,8 @@ def test_on_a_cpu_every_step_runs_directly(toy):
     assert asked == [0, 1, 2, 3, 4]
 
 
-def ways(toy, monkeypatch, steps, warned=()) -> list[str]:
-    """Return how a runner for a GPU would run each of `steps`, pairs of an epoch and the trained role."""
+def run_steps(toy, monkeypatch, steps, warned=()) -> list[str]:
+    """Return how a runner for a GPU runs each of `steps`, which are pairs of an epoch and the trained role."""
     seen: list[str] = []
 
     def compute(batch):
@@ -77,28 +77,28 @@ def ways(toy, monkeypatch, steps, warned=()) -> list[str]:
 def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatch):
     first = ["direct", "direct", "capture", "replay", "replay"]
     later = ["direct", "capture", "replay", "replay", "replay"]
-    assert ways(toy, monkeypatch, [(0, "speaker")] * 4 + [(1, "speaker")] * 4) == first + later
+    assert run_steps(toy, monkeypatch, [(0, "speaker")] * 4 + [(1, "speaker")] * 4) == first + later
     turns = [(0, role) for _ in range(3) for role in ("speaker", "listener")]
-    assert ways(toy, monkeypatch, turns) == ["direct"] * 4 + ["capture", "replay"] * 2
+    assert run_steps(toy, monkeypatch, turns) == ["direct"] * 4 + ["capture", "replay"] * 2
 
 
 def test_steps_that_wait_for_the_gpu_are_never_captured(toy, monkeypatch):
     warned = [WarningMessage(UserWarning(f"{captured_steps.WAITS} (Triggered internally)"), UserWarning, "", 0)]
-    assert ways(toy, monkeypatch, [(0, "speaker")] * 6, warned) == ["direct"] * 6
+    assert run_steps(toy, monkeypatch, [(0, "speaker")] * 6, warned) == ["direct"] * 6
 
 
 def test_steps_on_batches_with_nested_tensors_are_never_captured(toy, monkeypatch):
     """A replay copies the tensors of a `Batch` alone: a graph would keep the questions of its first dialogs."""
     monkeypatch.setattr(toy, "batch", lambda number: dialog_batch(seed=number))
-    assert ways(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
+    assert run_steps(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
 
 
 def test_no_step_is_captured_where_the_environment_forbids_it(toy, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
-    assert ways(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
+    assert run_steps(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
 
 
 def test_a_step_with_a_generator_of_its_own_is_refused(toy):
     own = BatchRandom(toy.batch(), torch.Generator().manual_seed(1))
     with ReplayedGenerators().record(), pytest.raises(UserError, match=r"rollouts\.random"):
-        own.apart(1)
+        own.derive_stream(1)

@@ -6,20 +6,20 @@ import subprocess
 
 import pytest
 import torch
-from preloaded_python import program
+from preloaded_python import find_program
 from safetensors import safe_open
 
 from pipeline.training.checkpoint import Checkpoints
 
 
-def tensors(value: float) -> dict[str, torch.Tensor]:
+def make_tensors(value: float) -> dict[str, torch.Tensor]:
     return {"w": torch.full((3, 2), value), "n": torch.tensor(7), "b": torch.tensor([1, 0], dtype=torch.uint8)}
 
 
 def test_a_checkpoint_is_read_unchanged(tmp_path):
     whole = torch.arange(6.0)
     state = {"history": [0.1, 1 / 3, float("inf")], "name": "é", "none": None, "large": 2**63 + 1}
-    kept = {"view": whole[2:], "same": whole, "half": torch.tensor([1.5], dtype=torch.bfloat16), **tensors(0.1)}
+    kept = {"view": whole[2:], "same": whole, "half": torch.tensor([1.5], dtype=torch.bfloat16), **make_tensors(0.1)}
     path = Checkpoints(tmp_path / "run").save(12, kept, state)
     latest = Checkpoints(tmp_path / "run").latest()
     assert latest.step == 12
@@ -28,16 +28,19 @@ def test_a_checkpoint_is_read_unchanged(tmp_path):
     for name, tensor in kept.items():
         assert latest.tensors[name].dtype == tensor.dtype
         assert torch.equal(latest.tensors[name], tensor)
-    with safe_open(path, "pt") as file:  # a file like any other of its kind
+    with safe_open(path, "pt") as file:  # an ordinary safetensors file
         assert json.loads(file.metadata()["state"])["step"] == 12
 
 
 def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
-    names = [checkpoints.save(step, tensors(step), {"a": 1, "b": [2]}).name for step in (9, 10, 100)]
+    names = [checkpoints.save(step, make_tensors(step), {"a": 1, "b": [2]}).name for step in (9, 10, 100)]
     assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
     assert checkpoints.latest().step == 100
-    assert Checkpoints(tmp_path / "other" / tmp_path.name).save(100, tensors(100), {"a": 1, "b": [2]}).name == names[2]
+    assert (
+        Checkpoints(tmp_path / "other" / tmp_path.name).save(100, make_tensors(100), {"a": 1, "b": [2]}).name
+        == names[2]
+    )
     checkpoints.clear()
     assert checkpoints.latest() is None
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
@@ -45,7 +48,7 @@ def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
 
 def test_a_half_written_file_of_a_killed_process_does_not_stay(tmp_path):
     checkpoints = Checkpoints(tmp_path / "run")
-    checkpoints.save(1, tensors(1), {})
+    checkpoints.save(1, make_tensors(1), {})
     (tmp_path / "run" / ".step-000000002-0123456789abcdef.safetensors.01234567.part").write_bytes(b"half")
     checkpoints.clear()
     assert not (tmp_path / "run").exists()
@@ -59,8 +62,8 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
 @pytest.mark.parametrize("place", [0, 20, -1])
 def test_a_flipped_bit_is_detected(tmp_path, capsys, place):
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, tensors(1), {})
-    path = checkpoints.save(2, tensors(2), {})
+    checkpoints.save(1, make_tensors(1), {})
+    path = checkpoints.save(2, make_tensors(2), {})
     content = bytearray(path.read_bytes())
     content[place] ^= 4
     path.write_bytes(content)
@@ -70,26 +73,26 @@ def test_a_flipped_bit_is_detected(tmp_path, capsys, place):
 
 def test_a_truncated_checkpoint_is_skipped_and_the_run_resumes(tmp_path, capsys):
     checkpoints = Checkpoints(tmp_path, keep=1)
-    path = checkpoints.save(20, tensors(2), {})
+    path = checkpoints.save(20, make_tensors(2), {})
     path.write_bytes(path.read_bytes()[:-5])
     assert checkpoints.latest() is None
     assert "step 20" in capsys.readouterr().err
-    checkpoints.save(3, tensors(3), {})  # begun anew: the torn file of a later step must not push this one out
+    checkpoints.save(3, make_tensors(3), {})  # a new run: the truncated file of a later step must not displace this one
     assert checkpoints.latest().step == 3
     assert not path.exists()
 
 
 def test_a_full_disk_leaves_the_older_checkpoint(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, keep=1)
-    checkpoints.save(1, tensors(1), {})
+    checkpoints.save(1, make_tensors(1), {})
 
-    def full(descriptor):
+    def raise_disk_full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", raise_disk_full)
         with pytest.raises(OSError, match="No space left"):
-            checkpoints.save(2, tensors(2), {})
+            checkpoints.save(2, make_tensors(2), {})
     assert [path.name.split("-")[1] for path in tmp_path.iterdir()] == ["000000001"]
     assert checkpoints.latest().step == 1
 
@@ -97,13 +100,13 @@ def test_a_full_disk_leaves_the_older_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_device_without_space_leaves_the_older_checkpoint(tmp_path, monkeypatch):
     checkpoints = Checkpoints(tmp_path, keep=1)
-    checkpoints.save(1, tensors(1), {})
+    checkpoints.save(1, make_tensors(1), {})
 
-    def write(path, content):
+    def write_to_full_device(path, content):
         with open("/dev/full", "wb") as full:
             full.write(content)
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", write)
+    monkeypatch.setattr("pathlib.Path.write_bytes", write_to_full_device)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(2, {"w": torch.zeros(100_000)}, {})
     assert checkpoints.latest().step == 1
@@ -123,13 +126,13 @@ for step in range(1, 1_000_000):
 
 def test_killed_while_saving(tmp_path):
     for enough in (2, 3, 5):
-        command = [program("python"), "-c", ENDLESS, str(tmp_path)]
+        command = [find_program("python"), "-c", ENDLESS, str(tmp_path)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         pid = int(process.stdout.readline())
         for line in process.stdout:
             if int(line) >= enough:
                 break
-        # the process spends nearly all its time in save; wait for a file that is half there
+        # the process spends nearly all its time in save: wait for a partial file
         while process.poll() is None and not list(tmp_path.glob(".step-*.part")):
             pass
         os.kill(pid, signal.SIGKILL)
@@ -141,10 +144,10 @@ def test_killed_while_saving(tmp_path):
 
 
 def test_a_checkpoint_of_another_run_is_named_and_skipped(tmp_path, capsys):
-    """Runs of two seeds have two keys: a file that was moved from one to the other is not gone on from."""
-    other = Checkpoints(tmp_path / "key-of-seed-2").save(9, tensors(2.0), {})
+    """Runs of two seeds have two keys: a run does not resume from a file of another key."""
+    other = Checkpoints(tmp_path / "key-of-seed-2").save(9, make_tensors(2.0), {})
     mine = Checkpoints(tmp_path / "key-of-seed-1")
-    mine.save(5, tensors(1.0), {})
+    mine.save(5, make_tensors(1.0), {})
     other.rename(mine.folder / other.name)
     assert mine.latest().step == 5
     assert "it belongs to another run, key-of-seed-2" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from conftest import reward_models
+from conftest import make_reward_models
 from toy_batches import ToyBatches
 
 from pipeline.composition.compose import compose
@@ -30,34 +30,34 @@ CPU = torch.device("cpu")
 FIVE = Optimisation(epochs=5, learning_rate=0.01, schedule="cosine")
 
 
-def weights(method) -> dict[str, torch.Tensor]:
+def copy_weights(method) -> dict[str, torch.Tensor]:
     found = {}
     for name, module in method.modules().items():
         found |= {f"{name}.{n}": t.clone() for n, t in module.state_dict().items()}
     return found
 
 
-def train(method, toy, settings=FIVE, die_at=None, folder=None, validate=None):
-    training = Training(method, ToyBatches(toy, die_at), settings, seed=4, device=CPU, validate=validate)
+def train(method, toy, settings=FIVE, interrupt_at=None, folder=None, validate=None):
+    training = Training(method, ToyBatches(toy, interrupt_at), settings, seed=4, device=CPU, validate=validate)
     history = training.run(None if folder is None else Checkpoints(folder), every_seconds=0.0)
-    return weights(method), history
+    return copy_weights(method), history
 
 
-def same(left, right) -> bool:
+def are_equal(left, right) -> bool:
     return all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_equal_seeds_give_bit_identical_results(toy):
     first, history = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     again, history_again = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
-    assert same(first, again)
+    assert are_equal(first, again)
     assert history == history_again
     other, _ = train(psst_multinomial(toy.agents(seed=9, dropout=0.5), Objective(), 0.3), toy)
-    assert not same(first, other)
+    assert not are_equal(first, other)
 
 
 def test_epochs_are_multiplied_to_give_min_steps(toy):
-    """Five epochs of three batches are 15 steps; for 40 all lengths are threefold: 45 steps, seen three times."""
+    """Five epochs of three batches are 15 steps. For 40 steps all lengths are multiplied by 3, which gives 45 steps."""
     settings = Optimisation(epochs=5, schedule="step", decay=0.1, decay_every=2, validate_every=5, min_steps=40)
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
     _, history = train(method, toy, settings, validate=lambda: {"cider": 1.0})
@@ -70,7 +70,7 @@ def test_epochs_are_multiplied_to_give_min_steps(toy):
     assert dataclasses.replace(settings, epochs=0).lengthen(3).epochs == 0
 
 
-def _recovering(toy):
+def _make_recovery(toy):
     listener = toy.agents().listener
     return listener_matching(listener, CollapseRecovery(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
 
@@ -82,48 +82,48 @@ def _recovering(toy):
         lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
         lambda toy: luo(toy.agents(dropout=0.5, decoder="lstm"), Objective(), 0.7),
         lambda toy: pg_spider(toy.agents(dropout=0.5), Objective(), reward="cider", critic_first=5),
-        _recovering,
-        lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), reward_models()),
-        lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), reward_models(), lam=0.3),
+        _make_recovery,
+        lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), make_reward_models()),
+        lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), make_reward_models(), lam=0.3),
     ],
     ids=["psst", "luo", "lstm", "critic", "recovering", "wtf_rl", "psst_wtf"],
 )
 def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bits(toy, tmp_path, make):
     whole, history = train(make(toy), toy)
-    for die_at in (1, 3, 7, 14):  # in the first epoch, at the end of it, later, in the last step
+    for interrupt_at in (1, 3, 7, 14):  # in the first epoch, at the end of it, later, in the last step
         with pytest.raises(KeyboardInterrupt):
-            train(make(toy), toy, die_at=die_at, folder=tmp_path)
-        assert Checkpoints(tmp_path).latest().step == die_at
+            train(make(toy), toy, interrupt_at=interrupt_at, folder=tmp_path)
+        assert Checkpoints(tmp_path).latest().step == interrupt_at
     resumed, history_resumed = train(make(toy), toy, folder=tmp_path)
-    assert same(whole, resumed)
+    assert are_equal(whole, resumed)
     assert history == history_resumed
 
 
 def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
     values = [1.0, 3.0, 2.0, 3.0, 0.0]
 
-    def run(die_at=None, folder=None):
+    def run(interrupt_at=None, folder=None):
         told, seen = iter(values), []
-        if folder is not None and die_at is None:
+        if folder is not None and interrupt_at is None:
             for _ in range(3):
                 next(told)
         method = luo(toy.agents(), Objective(), 0.7)
 
         def validate():
-            seen.append(weights(method))
+            seen.append(copy_weights(method))
             return {"recall@10": next(told)}
 
         settings = dataclasses.replace(FIVE, select="recall@10")
-        return train(method, toy, settings, die_at, folder, validate), seen
+        return train(method, toy, settings, interrupt_at, folder, validate), seen
 
     (kept, history), seen = run()
-    assert same(kept, seen[1])
-    assert not same(kept, seen[3])
+    assert are_equal(kept, seen[1])
+    assert not are_equal(kept, seen[3])
     assert [entry["val/recall@10"] for entry in history] == values
     with pytest.raises(KeyboardInterrupt):
-        run(die_at=10, folder=tmp_path)
+        run(interrupt_at=10, folder=tmp_path)
     (resumed, _), _ = run(folder=tmp_path)
-    assert same(kept, resumed)
+    assert are_equal(kept, resumed)
 
 
 def test_an_unknown_metric_is_named(toy):
@@ -141,29 +141,29 @@ def test_divergence_ends_training_in_one_line(toy):
 
 
 def test_weights_with_nan_are_never_kept(toy, tmp_path):
-    """The gradient of step 7 is NaN: the loss of step 8 would say so, the checkpoint of step 7 holds it already."""
+    """A weight is NaN after step 7: the loss shows it in step 8, but a checkpoint of step 7 would contain it."""
     folder = tmp_path / "kept"
 
-    def training(broken: bool) -> Training:
+    def make_training(broken: bool) -> Training:
         made = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
         learn = made.train_step
 
-        def breaking(batch):
+        def train_and_break(batch):
             learn(batch)
             if broken and made.step == 7:
                 with torch.no_grad():
                     made.method.agents["speaker"].logit.bias[2] = float("nan")
 
-        made.train_step = breaking
+        made.train_step = train_and_break
         return made
 
     with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
-        training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
+        make_training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
     assert Checkpoints(folder).latest().step == 6
-    whole, resumed = training(broken=False), training(broken=False)
+    whole, resumed = make_training(broken=False), make_training(broken=False)
     whole.run()
     resumed.run(Checkpoints(folder), every_seconds=0.0)
-    assert same(weights(whole.method), weights(resumed.method))
+    assert are_equal(copy_weights(whole.method), copy_weights(resumed.method))
 
 
 def test_a_run_does_not_end_with_nan_weights(toy):
@@ -205,18 +205,18 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
     training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
     learn = training.train_step
 
-    def asked_in_the_eighth_step(batch):
+    def train_and_request_stop(batch):
         if training.step == 7:
             os.kill(os.getpid(), request_)
         learn(batch)
 
-    training.train_step = asked_in_the_eighth_step
+    training.train_step = train_and_request_stop
     with pytest.raises(StopRequest) as stopped, raise_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
     assert Checkpoints(tmp_path).latest().step == 8
     resumed, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy, folder=tmp_path)
-    assert same(whole, resumed)
+    assert are_equal(whole, resumed)
 
 
 def test_validating_changes_nothing(toy):
@@ -224,13 +224,13 @@ def test_validating_changes_nothing(toy):
     with_it, _ = train(
         luo(toy.agents(dropout=0.5), Objective(), 0.7), toy, validate=lambda: {"x": float(torch.rand(1))}
     )
-    assert same(without, with_it)
+    assert are_equal(without, with_it)
 
 
 def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
     settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
-    def without_validation(entry):
+    def drop_validation(entry):
         return {name: value for name, value in entry.items() if name != "val/number"}
 
     def run(**options):
@@ -241,38 +241,38 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
     whole, history = run()
     assert [(entry["epoch"], entry["step"]) for entry in history] == [(0, 0), (0.667, 2), (1, 3), (1.667, 5), (2, 6)]
     assert [entry["val/number"] for entry in history] == [0, 1, 2, 3, 4]
-    assert same(
+    assert are_equal(
         whole, train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, dataclasses.replace(FIVE, epochs=2))[0]
     )
     with pytest.raises(KeyboardInterrupt):
-        run(folder=tmp_path, die_at=4)
+        run(folder=tmp_path, interrupt_at=4)
     resumed, again = run(folder=tmp_path)
-    assert same(whole, resumed)
-    assert [without_validation(entry) for entry in again] == [without_validation(entry) for entry in history]
+    assert are_equal(whole, resumed)
+    assert [drop_validation(entry) for entry in again] == [drop_validation(entry) for entry in history]
 
 
 def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
-    everybody, validated, learning = agents.roles.values(), [], []
-    look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU, 12)
+    every_agent, validated, learning = agents.roles.values(), [], []
+    compute_metrics = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU, 12)
 
     def validate():
-        validated.append((any(agent.training for agent in everybody), torch.is_grad_enabled()))
-        return look()
+        validated.append((any(agent.training for agent in every_agent), torch.is_grad_enabled()))
+        return compute_metrics()
 
-    def recording(speaker, batch, channel, *rest):
+    def record_mode(speaker, batch, channel, *rest):
         if channel.requires_grad:
             learning.append(speaker.training)
         return generate(speaker, batch, channel, *rest)
 
-    monkeypatch.setattr(rollouts, "generate", recording)
+    monkeypatch.setattr(rollouts, "generate", record_mode)
     with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
     assert validated == [(False, False)] * 5
     assert learning == [True] * len(learning)
     assert len(learning) == 2 * 15  # two terms, three steps an epoch
-    assert {name: history[-1][f"val/{name}"] for name in look()} == look()
+    assert {name: history[-1][f"val/{name}"] for name in compute_metrics()} == compute_metrics()
     without, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
-    assert same(without, with_it)
+    assert are_equal(without, with_it)
 
 
 def test_means_are_over_the_steps_that_reported_a_value():
@@ -314,7 +314,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
 
 
 def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
-    """The sum over the batch or its mean: with raw weights that is another λ."""
+    """With raw weights, the sum over the batch and the mean correspond to different λ."""
     found = [
         train(
             compose(
@@ -350,11 +350,11 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
         luo(toy.agents(), Objective(), 0.5), toy, settings, None, tmp_path, lambda: {"cider": next(later)}
     )
     assert again == history
-    assert same(whole, resumed)
+    assert are_equal(whole, resumed)
 
 
 def test_a_run_that_saturated_within_an_epoch_completes_it_also_over_a_kill(toy, tmp_path):
-    """The values after steps 0, 1 and 2 have saturated, but a training ends with an epoch only."""
+    """The values after steps 0, 1 and 2 have saturated, but a training ends only after a whole epoch."""
     settings = dataclasses.replace(FIVE, epochs=9, select="cider", validations_per_epoch=3, patience=1)
 
     def run(first: int = 0, **options):
@@ -366,10 +366,10 @@ def test_a_run_that_saturated_within_an_epoch_completes_it_also_over_a_kill(toy,
     whole, history = run()
     assert [entry["step"] for entry in history] == [0, 1, 2, 3, 4, 5, 6]
     with pytest.raises(KeyboardInterrupt):
-        run(die_at=2, folder=tmp_path)
+        run(interrupt_at=2, folder=tmp_path)
     resumed, again = run(first=3, folder=tmp_path)
     assert again == history
-    assert same(whole, resumed)
+    assert are_equal(whole, resumed)
 
 
 def test_unscheduled_speakers_generate_without_dropout(toy, monkeypatch):
@@ -379,8 +379,8 @@ def test_unscheduled_speakers_generate_without_dropout(toy, monkeypatch):
         rollouts, "generate", lambda speaker, *rest: (seen.append(speaker.training), generate(speaker, *rest))[1]
     )
     train(reinforce(agents, Objective(), 0.3), toy, dataclasses.replace(FIVE, epochs=2))
-    assert seen[:2] == [True, False]  # its own sample and the greedy caption
-    assert seen[2:4] == [False, True]  # the listener's turn, and its own again
+    assert seen[:2] == [True, False]  # the speaker's sample and the greedy caption
+    assert seen[2:4] == [False, True]  # the listener's step, and the speaker's next step
 
 
 def test_learning_rates():
@@ -416,15 +416,15 @@ def test_gradients_are_clipped():
 
 
 def test_the_norm_is_limited_before_the_elements_are():
-    """(3, -4) to norm 1 is (.6, -.8), its elements within .7 are (.6, -.7); the other way round it were (.7, -.7)."""
+    """(3, -4) to norm 1 is (.6, -.8), its elements within .7 are (.6, -.7); in the other order they are (.7, -.7)."""
     layer = torch.nn.Linear(2, 1, bias=False)
     layer.weight.grad = torch.tensor([[3.0, -4.0]])
     Optimisation(epochs=1, clip_value=0.7, clip_norm=1.0).clip(layer.parameters())
     torch.testing.assert_close(layer.weight.grad, torch.tensor([[0.6, -0.7]]))
 
 
-class Drawing:
-    """A score that draws from torch's own stream, as dropout does, and remembers the number."""
+class RandomScore:
+    """Score that draws from torch's global stream, as dropout does, and records the number."""
 
     differentiable = True
 
@@ -436,9 +436,9 @@ class Drawing:
         return self.listener.encode_text(message).sum(1)
 
 
-def drawn(toy, seed: int = 4, **options) -> list[float]:
+def draw_numbers(toy, seed: int = 4, **options) -> list[float]:
     """Return the random numbers of 15 steps."""
-    score = Drawing(toy.agents().listener)
+    score = RandomScore(toy.agents().listener)
     training = Training(
         listener_matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options
     )
@@ -447,14 +447,14 @@ def drawn(toy, seed: int = 4, **options) -> list[float]:
 
 
 def test_torchs_global_stream_is_reseeded_in_every_step(toy):
-    found = drawn(toy)
+    found = draw_numbers(toy)
     assert len(set(found)) == 15
-    assert found == drawn(toy, validate=lambda: {"x": float(torch.rand(()))})
-    assert not set(found) & set(drawn(toy, seed=5))
+    assert found == draw_numbers(toy, validate=lambda: {"x": float(torch.rand(()))})
+    assert not set(found) & set(draw_numbers(toy, seed=5))
 
 
-def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
-    """Return the largest change of a weight of each role in Adam's first step, which is the learning rate."""
+def measure_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
+    """Return the largest change of a weight of each role; in Adam's first step it is the learning rate."""
     before = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
     settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
@@ -470,18 +470,18 @@ def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> di
 
 def test_every_role_has_its_own_or_the_common_learning_rate(toy):
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
-    assert first_step(method, toy, 0.01) == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
+    assert measure_step(method, toy, 0.01) == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
     for rates, expected in (
         ({"listener": 0.03}, {"speaker": 0.01, "listener": 0.03}),
         ({"speaker": 0.002}, {"speaker": 0.002, "listener": 0.01}),
         ({"speaker": 0.0, "listener": 0.05}, {"speaker": 0.0, "listener": 0.05}),
     ):
         method = dataclasses.replace(psst_multinomial(toy.agents(), Objective(), 0.3), rates=rates)
-        assert first_step(method, toy, 0.01) == pytest.approx(expected, rel=0.01)
+        assert measure_step(method, toy, 0.01) == pytest.approx(expected, rel=0.01)
 
 
 def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
-    """Cosine falls to 0 with the last step; gradients of the same sign would hide that, so the last step is watched."""
+    """Cosine falls to 0 with the last step. Gradients of the same sign would hide that, so each step is measured."""
     settings = Optimisation(epochs=1, learning_rate=0.01, schedule="cosine", validate_every=0)
     moved = {}
     for rates in ({}, {"listener": 0.01}):
@@ -501,17 +501,17 @@ def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
 
 
 def test_unscheduled_roles_stay_unchanged(toy):
-    assert first_step(luo(toy.agents(), Objective(), 0.7), toy, 0.01)["listener"] == 0
-    moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01)
+    assert measure_step(luo(toy.agents(), Objective(), 0.7), toy, 0.01)["listener"] == 0
+    moved = measure_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01)
     assert moved == pytest.approx({"speaker": 0.01, "listener": 0.0}, rel=0.01)
-    moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01, steps=2)
+    moved = measure_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01, steps=2)
     assert moved == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
 
 
 def test_gradients_are_clipped_before_the_step(toy):
-    """Adam moves a weight by the rate times |g| / (|g| + 1e-8): a gradient of at most 1e-10 moves it by a hundredth."""
+    """Adam moves a weight by the rate times |g| / (|g| + 1e-8): a gradient of 1e-10 moves it by 1 % of the rate."""
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
-    moved = first_step(method, toy, 0.01, clip_value=1e-10)
+    moved = measure_step(method, toy, 0.01, clip_value=1e-10)
     assert 0 < max(moved.values()) < 0.0002
 
 
@@ -530,7 +530,7 @@ def test_a_normalised_loss_with_zero_gradient_changes_nothing():
 
 
 def test_losses_are_checked_every_25_steps(toy):
-    """RELIABILITY.md says after how many steps a loss that is not finite ends training."""
+    """RELIABILITY.md states after how many steps a loss that is not finite ends training."""
 
     class LongEpoch(ToyBatches):
         def __len__(self) -> int:

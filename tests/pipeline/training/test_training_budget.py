@@ -5,7 +5,7 @@ from itertools import cycle, islice
 
 import pytest
 import torch
-from conftest import IMAGES, STEPS, reward_models
+from conftest import IMAGES, STEPS, make_reward_models
 from toy_batches import ToyBatches
 
 from pipeline.channels.hard import Multinomial
@@ -33,8 +33,8 @@ RLOO = Objective(samples=5, baseline="leave_one_out")
 SHARED = Objective(cider_sample="shared")
 
 
-def train(method: Method, toy, epochs: int = 1, **of_batches: int) -> Training:
-    training = Training(method, ToyBatches(toy, **of_batches), Optimisation(epochs=epochs), seed=4, device=CPU)
+def train(method: Method, toy, epochs: int = 1, **batch_options: int) -> Training:
+    training = Training(method, ToyBatches(toy, **batch_options), Optimisation(epochs=epochs), seed=4, device=CPU)
     training.run()
     return training
 
@@ -48,9 +48,9 @@ def train(method: Method, toy, epochs: int = 1, **of_batches: int) -> Training:
         (lambda agents: luo(agents, RLOO, 0.7), (5,)),  # samples alone
         (lambda agents: psst_multinomial(agents, Objective(), 0.3), (3,)),  # and CIDEr's sample and baseline
         (lambda agents: st_multinomial(agents, SHARED, 0.3), (2,)),  # CIDEr scores the listener's samples
-        (lambda agents: wtf(agents, Objective(), reward_models()), (4,)),  # three beams and greedy, as negatives
-        (lambda agents: wtf_rl(agents, Objective(), reward_models()), (4,)),  # the same are trajectories
-        (lambda agents: scst_discriminator(agents, Objective(), reward_models()), (4,)),  # greedy as the baseline
+        (lambda agents: wtf(agents, Objective(), make_reward_models()), (4,)),  # three beams and greedy, as negatives
+        (lambda agents: wtf_rl(agents, Objective(), make_reward_models()), (4,)),  # the same captions are trajectories
+        (lambda agents: scst_discriminator(agents, Objective(), make_reward_models()), (4,)),  # greedy as the baseline
     ],
     ids=["mle", "luo", "reinforce", "rloo", "psst", "st, shared", "wtf", "wtf_rl", "scst"],
 )
@@ -66,19 +66,19 @@ def test_continuations_of_pg_spider_are_captions_from_each_word_but_the_last(toy
     rollouts = StepRollouts(method.speaker, toy.batch(), seed=4)
     for _ in method.rounds(rollouts, step=0):
         pass
-    words = rollouts.of(Multinomial()).mask.sum(1)  # with EOS
+    words = rollouts.get_message(Multinomial()).mask.sum(1)  # with EOS
     assert len(set(words.tolist())) > 1
     assert int(rollouts.captions_drawn) == IMAGES + 3 * int((words - 1).sum())
 
 
 def test_captions_that_are_human_to_their_end_are_not_drawn(toy):
-    def drawn(forced_tokens: int) -> float:
+    def count_drawn(forced_tokens: int) -> float:
         method = mixer(toy.agents(), Objective(), reward="cider", forced_tokens=forced_tokens, critic_hidden=4)
         return train(method, toy, steps=1).history[-1]["captions_drawn"]
 
     longer = sum(len(references[0]) > 2 for references in toy.references)  # they have no EOS within three tokens
     assert 0 < longer < IMAGES
-    assert [drawn(0), drawn(3), drawn(STEPS)] == [IMAGES, longer, 0]
+    assert [count_drawn(0), count_drawn(3), count_drawn(STEPS)] == [IMAGES, longer, 0]
     always = ScheduledSampling(start=-1, every=1, increment=1.0, max_share=1.0)
     assert train(teacher_forcing({"speaker": toy.agents().speaker}, always), toy, 3).history[-1]["captions_drawn"] == 0
 
@@ -114,14 +114,14 @@ def test_processor_seconds_leave_validations_out_and_add_those_of_earlier_proces
 
 
 def test_a_killed_training_has_the_times_of_its_entries_and_more_after_them(toy, tmp_path):
-    def run(die_at: int | None = None) -> Training:
+    def run(interrupt_at: int | None = None) -> Training:
         method = luo(toy.agents(), Objective(), 0.7)
-        training = Training(method, ToyBatches(toy, die_at), Optimisation(epochs=5), seed=4, device=CPU)
+        training = Training(method, ToyBatches(toy, interrupt_at), Optimisation(epochs=5), seed=4, device=CPU)
         training.run(Checkpoints(tmp_path), every_seconds=0.0)
         return training
 
     with pytest.raises(KeyboardInterrupt):
-        run(die_at=7)  # in the third epoch
+        run(interrupt_at=7)  # in the third epoch
     state = Checkpoints(tmp_path).latest().state
     assert state["budget"]["captions_drawn"] == 7 * 2 * IMAGES
     resumed = run()

@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from whole_profiles import profile, profile_text
+from whole_profiles import load_profile, read_profile_text
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.scheduled_sampling import ScheduledSampling
@@ -50,7 +50,7 @@ from pipeline.runtime.checksums import write_checksums
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.slices.slice_agents import load_speaker
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow import stage as door
+from pipeline.workflow import stage as stage_runner
 from pipeline.workflow.training import build_training
 from stages import prepare
 from stages.adapt import build_adaptation
@@ -65,7 +65,7 @@ HELD_OUT = [["a red dog on grass"], ["a dog"]]
 OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
 
 
-def prepared(folder: Path, held_out: list[list[str]], **options: object) -> PreparedData:
+def prepare_data(folder: Path, held_out: list[list[str]], **options: object) -> PreparedData:
     """Prepare the training images, the same each time, and the held-out images."""
     captions, raw = [*held_out, *TRAINING], folder / "raw"
     (raw / "images").mkdir(parents=True)
@@ -76,34 +76,34 @@ def prepared(folder: Path, held_out: list[list[str]], **options: object) -> Prep
         sentences = [{"raw": text, "tokens": text.split()} for text in texts]
         images.append({"filename": f"{i}.png", "imgid": i, "split": split, "sentences": sentences})
     (raw / "dataset.json").write_text(json.dumps({"images": images}))
-    params = profile("scenes")
+    params = load_profile("scenes")
     params["prepare"] |= {"root": str(raw), "annotations": "dataset.json", "min_count": 0, "max_words": 4} | options
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SAYWHICH_TRACKING", "off")
-        assert door.main("prepare", prepare.run, ["--out", "prepared"]) == 0
+        assert stage_runner.main("prepare", prepare.run, ["--out", "prepared"]) == 0
     return PreparedData.load(folder / "prepared")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> PreparedData:
-    return prepared(tmp_path_factory.mktemp("data"), HELD_OUT)
+    return prepare_data(tmp_path_factory.mktemp("data"), HELD_OUT)
 
 
 def test_document_frequencies_are_counted_over_training_images_alone(data):
     table = pq.read_table(data.folder / "document_frequencies.parquet").to_pydict()
     found = dict(zip(table["key"], table["count"], strict=True))
     words = {word: found.get(data.vocabulary.encode([word])[0]) for word in ("a", "red", "ball", "blue", "dog", "the")}
-    assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # a word alone is its own key
-    assert found[0] == 4  # each image has a caption that ends
+    assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # the key of a unigram is its word
+    assert found[0] == 4  # each image has a caption with EOS
 
 
 @pytest.mark.parametrize(("counted", "expected"), [("clipped", (2, 0, None)), ("whole", (3, 1, 4))])
 def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counted, expected):
-    """With two words: the third word of a reference, the bigram that it ends, and the EOS behind it."""
-    found = prepared(tmp_path, HELD_OUT, max_words=2, count_ngrams=counted)
+    """With max_words 2, the counts are of a third word, of the bigram that it ends, and of the EOS after it."""
+    found = prepare_data(tmp_path, HELD_OUT, max_words=2, count_ngrams=counted)
     table = pq.read_table(found.folder / "document_frequencies.parquet").to_pydict()
     frequencies = dict(zip(table["key"], table["count"], strict=True))
     ball, blue = (found.vocabulary.encode([word])[0] for word in ("ball", "blue"))
@@ -113,7 +113,7 @@ def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counte
 
 
 def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp_path):
-    more = prepared(tmp_path, OTHERS)
+    more = prepare_data(tmp_path, OTHERS)
     assert more.vocabulary == data.vocabulary
     captions = ["red ball", "a blue ball", "red red dog", "the ball"]
     found = []
@@ -128,25 +128,25 @@ def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp
     assert (found[0] > 1).all()
 
 
-def speaker(seed: int) -> Att2in:
+def make_speaker(seed: int) -> Att2in:
     torch.manual_seed(seed)
     return Att2in(9, 7, words=4, hidden=4, attention=4, max_words=4)
 
 
-def listener(seed: int, features: str = "main") -> Listener:
+def make_listener(seed: int, features: str = "main") -> Listener:
     torch.manual_seed(seed)
     return Listener(9, 5, words=4, hidden=4, features=features)
 
 
 @pytest.fixture
 def models(tmp_path) -> Path:
-    """A root below which all agents that there may be are others; the model that is looked at is in `models/luo`."""
+    """Return a root folder where every agent has different weights; the evaluated model is in `models/luo`."""
     agents = {
-        "pretrained/listener": {"listener": listener(1)},
-        "pretrained/speaker": {"speaker": speaker(2)},
-        "pretrained/judge": {"listener": listener(3, "eyes")},
-        "models/luo": {"speaker": speaker(4), "listener": listener(5)},
-        "models/luo/adapted": {"listener": listener(6)},
+        "pretrained/listener": {"listener": make_listener(1)},
+        "pretrained/speaker": {"speaker": make_speaker(2)},
+        "pretrained/judge": {"listener": make_listener(3, "eyes")},
+        "models/luo": {"speaker": make_speaker(4), "listener": make_listener(5)},
+        "models/luo/adapted": {"listener": make_listener(6)},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)
@@ -158,7 +158,7 @@ def models(tmp_path) -> Path:
     return tmp_path
 
 
-def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
+def has_weights(agent: torch.nn.Module, folder: Path, role: str) -> bool:
     """Return whether the weights in `folder` are those of `agent`."""
     kept = load_agent(folder / "weights.safetensors", role).state_dict()
     return all(torch.equal(value, kept[name]) for name, value in agent.state_dict().items())
@@ -169,13 +169,13 @@ def test_the_pretrained_listener_is_adapted_to_a_methods_speaker(models, data):
     method, _ = build_adaptation(settings, models / "models/luo", models, data, CPU)
     agents = method.agents
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
-    assert same(agents["listener"], models / "pretrained/listener", "listener")
-    assert same(agents["speaker"], models / "models/luo", "speaker")
+    assert has_weights(agents["listener"], models / "pretrained/listener", "listener")
+    assert has_weights(agents["speaker"], models / "models/luo", "speaker")
 
 
 def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(models, data, tmp_path):
-    """From the words of params.yaml to the networks, as the stage builds them."""
-    (tmp_path / "params.yaml").write_text(profile_text("scenes_lstm"))
+    """The stage builds both networks from params.yaml."""
+    (tmp_path / "params.yaml").write_text(read_profile_text("scenes_lstm"))
     parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden_dim=6", "pretrain.listener.reduction=sum"])
     store = FeatureStore(models / "features/main")
     method, scorer = build_pretraining(parameters.pretrain["speaker"], data, store, CPU)
@@ -195,12 +195,12 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
 
 
 def test_each_judge_has_its_weights_and_the_features_of_its_training(models, data):
-    assert same(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
+    assert has_weights(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "pretrained": "listener", "other": "judge"}
     judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
-    assert all(same(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
+    assert all(has_weights(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
     rows = torch.tensor([3, 0])
     assert [judge.pooled(rows)[:, 0].tolist() for judge in judges.values()] == [[3, 0]] * 3 + [[13, 10]]
     assert [judge.mirrored is None for judge in judges.values()] == [True] * 3 + [False]
@@ -215,13 +215,13 @@ def test_agents_that_are_no_judges_are_reported_in_one_line(models, data):
 
 @pytest.fixture
 def agents(data) -> Agents:
-    return Agents(speaker(1), listener(2), reference_cider(data), text_scorer(data))
+    return Agents(make_speaker(1), make_listener(2), reference_cider(data), text_scorer(data))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 def test_the_speakers_temperature_divides_its_logits_alone(data, temperature):
-    plain, divided = speaker(1), speaker(1)
-    pair_agents(divided, listener(2), data, Objective(speaker_temperature=temperature), CPU)
+    plain, divided = make_speaker(1), make_speaker(1)
+    pair_agents(divided, make_listener(2), data, Objective(speaker_temperature=temperature), CPU)
     hidden = torch.randn(3, plain.hidden)
     torch.testing.assert_close(divided.logits(hidden), plain.logits(hidden) / temperature)
     before, after = plain.state_dict(), divided.state_dict()
@@ -232,18 +232,18 @@ def test_the_speakers_temperature_divides_its_logits_alone(data, temperature):
 @pytest.mark.parametrize(("eos", "frequencies"), [(True, "batch"), (False, "train")])
 def test_the_objective_says_what_the_cider_reward_counts(data, eos, frequencies):
     objective = Objective(eos_in_reward=eos, document_frequencies=frequencies)
-    scorer = pair_agents(speaker(1), listener(2), data, objective, CPU).cider
+    scorer = pair_agents(make_speaker(1), make_listener(2), data, objective, CPU).cider
     assert (scorer.eos, scorer.frequencies) == (eos, frequencies)
 
 
-def trained(method, data, models, seed: int = 3, **settings):
+def make_training(method, data, models, seed: int = 3, **settings):
     """Return the run that trains `method` on `data`, in batches of two images."""
     store = FeatureStore(models / "features" / "main")
     return build_training(method, reference_cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
 
 
 def test_training_uses_the_training_split_and_validation_the_validation_split(agents, models, data):
-    training = trained(luo(agents, Objective(), 0.5), data, models)
+    training = make_training(luo(agents, Objective(), 0.5), data, models)
     train, held_out = (data.rows(split).tolist() for split in ("train", "val"))
     shown = [batch.images.tolist() for batch in training.batches.epoch(0)]
     assert [len(images) for images in shown] == [2, 2]
@@ -256,36 +256,36 @@ def test_training_uses_the_training_split_and_validation_the_validation_split(ag
 
 def test_validation_generates_with_the_methods_agents_and_never_unk(agents, models, data, monkeypatch):
     method = replace(luo(agents, Objective(), 0.5), validation_judge={"rewarded": agents.listener})
-    found = trained(method, data, models).validate
+    found = make_training(method, data, models).validate
     assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
     assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
     scores = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
     assert torch.equal(scores, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
-    alone = trained(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
+    alone = make_training(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
     assert (alone.speaker, alone.listener) == (None, agents.listener)
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
-    assert trained(method, data, models).validate.dtype == torch.bfloat16
+    assert make_training(method, data, models).validate.dtype == torch.bfloat16
     monkeypatch.setenv("SAYWHICH_VALIDATION", "half")
     with pytest.raises(UserError, match="SAYWHICH_VALIDATION=half: expected float32 or bfloat16"):
-        trained(method, data, models)
+        make_training(method, data, models)
 
 
 @pytest.mark.parametrize("captions", ["one", "all"])
 def test_the_order_of_batches_follows_the_seed_and_the_settings(agents, models, data, captions):
     method, store = luo(agents, Objective(), 0.5), FeatureStore(models / "features" / "main")
 
-    def order(batches) -> list:
+    def list_batches(batches) -> list:
         return [(b.images.tolist(), b.captions.tolist()) for epoch in range(3) for b in batches.epoch(epoch)]
 
-    found = order(trained(method, data, models, captions=captions).batches)
-    assert found == order(Batches(data, store, data.rows("train"), 2, 3, captions=captions))
-    assert found != order(trained(method, data, models, 4, captions=captions).batches)
+    found = list_batches(make_training(method, data, models, captions=captions).batches)
+    assert found == list_batches(Batches(data, store, data.rows("train"), 2, 3, captions=captions))
+    assert found != list_batches(make_training(method, data, models, 4, captions=captions).batches)
     assert len(found) == {"one": 6, "all": 9}[captions]  # six captions of four images
 
 
 def test_images_are_masked_with_the_methods_probability(agents, models, data):
     for share in (0.0, 0.9):
-        batches = trained(guidance(agents, Objective(), image_dropout=share), data, models).batches
+        batches = make_training(guidance(agents, Objective(), image_dropout=share), data, models).batches
         there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
         assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
 
@@ -306,7 +306,7 @@ def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
     assert speaker.null is not None
 
 
-def pretrained_listener(data, models, captions="one", batch=2, **options):
+def build_listener_method(data, models, captions="one", batch=2, **options):
     """Return the method that pretrains a listener with these options."""
     given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
     given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
@@ -316,17 +316,17 @@ def pretrained_listener(data, models, captions="one", batch=2, **options):
 
 
 def test_a_listener_is_trained_by_the_objective_of_its_section(data, models):
-    method = pretrained_listener(data, models)
+    method = build_listener_method(data, models)
     listener = method.agents["listener"]
     (term,) = method.terms
     assert term.score == Hinge(listener, 0.3, "hardest")
     assert (listener.vocabulary, listener.image.in_features) == (len(data.vocabulary), 5)
     assert (listener.word.embedding_dim, listener.image.out_features, listener.features) == (4, 6, "main")
-    (term,) = (made := pretrained_listener(data, models, objective="infonce", encoder="pair")).terms
+    (term,) = (made := build_listener_method(data, models, objective="infonce", encoder="pair")).terms
     assert term.score == InfoNCE(made.agents["listener"], 0.2)
     assert made.agents["listener"].parts == 2
     (term,) = (
-        made := pretrained_listener(
+        made := build_listener_method(
             data, models, negatives="all", collapse_recovery=RecoverySettings(patience=3, steps=2)
         )
     ).terms
@@ -335,9 +335,9 @@ def test_a_listener_is_trained_by_the_objective_of_its_section(data, models):
 
 @pytest.mark.parametrize(("captions", "batch", "steps"), [("one", 2, 2), ("all", 2, 3), ("one", 3, 1), ("one", 9, 1)])
 def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
-    """Four images of the training split have six captions: in batches of two, two steps an epoch, or three."""
+    """The training split has four images with six captions: in batches of two, two or three steps an epoch."""
     recover = RecoverySettings(patience=7, steps=11)
-    method = pretrained_listener(data, models, captions, batch, collapse_recovery=recover, warmup_epochs=5)
+    method = build_listener_method(data, models, captions, batch, collapse_recovery=recover, warmup_epochs=5)
     (term,) = method.terms
     score = term.score
     assert isinstance(score, CollapseRecovery)
@@ -346,35 +346,37 @@ def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions
 
 
 def test_input_dropout_follows_its_section(data, models):
-    (term,) = (made := pretrained_listener(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
+    (term,) = (made := build_listener_method(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
     assert isinstance(term.score, InputDropout)
     assert (term.score.vector, term.score.words, term.score.unk) == (0.2, 0.1, data.vocabulary.unk)
     assert term.score.score == Hinge(made.agents["listener"], 0.3, "hardest")
 
 
-def evaluation(models, data, method: str, rerank: RerankSettings | None = None, *options: str):
+def make_evaluation(models, data, method: str, rerank: RerankSettings | None = None, *options: str):
     """Return the protocol of the scenes' params.yaml for the model in models/luo, as the method `method`."""
-    (models / "params.yaml").write_text(profile_text("scenes"))
+    (models / "params.yaml").write_text(read_profile_text("scenes"))
     judges = "evaluate.judges={own: own, used: adapted, pretrained: listener, other: judge}"
     common = [judges, "evaluate.metrics=[CIDEr]", *options]
     settings = load(models / "params.yaml", common).evaluate
     stage = SimpleNamespace(model=models / "models/luo", root=models, device=CPU, instance=method)
     store = FeatureStore(models / "features/main")
-    with build_evaluation(settings, stage, speaker(0), data, store, rerank) as found:
+    with build_evaluation(settings, stage, make_speaker(0), data, store, rerank) as found:
         return found
 
 
 def test_an_evaluation_follows_params_yaml(models, data):
     near = "evaluate.hard_gallery={similarity: features, images: 2}"
-    found = evaluation(models, data, "luo", None, near, "evaluate.beam=3")
+    found = make_evaluation(models, data, "luo", None, near, "evaluate.beam=3")
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(found.judges) == ["own", "used", "pretrained", "other"]
-    assert all(same(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True))
+    assert all(
+        has_weights(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True)
+    )
     assert (found.beam, found.hard_gallery_name, found.rerank, found.multi_sample) == (3, "features:2", None, None)
     assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
     assert found.hard_gallery(rows).shape == (3, 1)
-    chosen = evaluation(
+    chosen = make_evaluation(
         models,
         data,
         "luo",
@@ -383,7 +385,7 @@ def test_an_evaluation_follows_params_yaml(models, data):
         "evaluate.multi_sample={samples: 3, beams: 2}",
     )
     assert chosen.rerank.choice == (5, 0.5, "similarity", "own")
-    assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
+    assert has_weights(chosen.rerank.judge.listener, models / "models/luo", "listener")
     assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 
 
@@ -399,27 +401,27 @@ def test_cider_counts_eos_unless_the_objective_excludes_it(data):
 def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, models, data, monkeypatch):
     threads = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    trained(luo(agents, Objective(), 0.5), data, models)
+    make_training(luo(agents, Objective(), 0.5), data, models)
     assert threads == [1]
     monkeypatch.setattr(matmul_precision, "is_small", lambda modules: False)
     monkeypatch.setattr(matmul_precision, "choose_precision", lambda modules, device: None)
-    trained(luo(agents, Objective(), 0.5), data, models)
+    make_training(luo(agents, Objective(), 0.5), data, models)
     assert threads == [1]
 
 
 def test_a_trained_world_has_the_pretrained_agents_and_the_first_validation_images(models, data):
     shutil.copytree(data.folder, models / "prepared")
     world, name = trained_world(models)
-    assert same(world.speaker, models / "pretrained/speaker", "speaker")
-    assert same(world.listener, models / "pretrained/listener", "listener")
+    assert has_weights(world.speaker, models / "pretrained/speaker", "speaker")
+    assert has_weights(world.listener, models / "pretrained/listener", "listener")
     assert all(weight.requires_grad for weight in world.speaker.parameters())
     assert not any(weight.requires_grad for weight in world.listener.parameters())
     assert world.batch.images.tolist() == data.rows("val").tolist()
     assert name == "scenes"
 
 
-class Reads(DualEncoder):
-    """A text encoder that takes `max_tokens` tokens: a caption's words, its beginning and its end."""
+class ShortTextEncoder(DualEncoder):
+    """Text encoder that takes `max_tokens` tokens: a caption's words, its beginning and its end."""
 
     features = "main"
     max_tokens = 4
@@ -433,7 +435,7 @@ class Reads(DualEncoder):
 
 def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monkeypatch):
     settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1)
-    monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
+    monkeypatch.setattr(reward_files, "_encoder", lambda root, name: ShortTextEncoder())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
 
@@ -449,7 +451,7 @@ def test_reward_models_are_read_as_they_were_written(models, data):
 
     torch.manual_seed(4)
     method, made, inputs = reward_files.make_rewards(settings, 0.02, models, data, embed, CPU)
-    assert same(method.agents["speaker"], models / "pretrained/speaker", "speaker")
+    assert has_weights(method.agents["speaker"], models / "pretrained/speaker", "speaker")
     (models / "retriever").mkdir()
     reward_files.save_rewards(models / "retriever", made, inputs)
     heads = {"discriminator": made.discriminator, "grammar": made.grammar}
@@ -459,12 +461,12 @@ def test_reward_models_are_read_as_they_were_written(models, data):
     for rewards in (made, read):
         assert (rewards.search, rewards.rate, rewards.retriever.temperature) == (NoRepeatNgram(Beam(4), 2), 0.02, 0.1)
         assert (rewards.discriminator.with_images, rewards.grammar.with_images) == (True, False)
-        assert same(rewards.discriminator, models / "retriever", "discriminator")
-        assert same(rewards.grammar, models / "retriever", "grammar")
+        assert has_weights(rewards.discriminator, models / "retriever", "discriminator")
+        assert has_weights(rewards.grammar, models / "retriever", "grammar")
         assert rewards.retriever.neighbours.shape == (len(data), 2)
         assert set(rewards.retriever.neighbours.flatten().tolist()) <= set(data.rows("train").tolist())
         for retriever, name in ((rewards.retriever, "listener"), (rewards.judge, "judge")):
-            assert same(retriever.encoder, models / "pretrained" / name, "listener")
+            assert has_weights(retriever.encoder, models / "pretrained" / name, "listener")
             features = FeatureStore(models / "features" / retriever.encoder.features)
             assert torch.equal(retriever.vectors, embed(retriever.encoder, features))
     assert torch.equal(read.retriever.neighbours, made.retriever.neighbours)
@@ -497,11 +499,13 @@ def test_the_longest_of_many_captions_is_checked():
     tokens[7, 1:5] = 1
     decoded = SimpleNamespace(decode=lambda row: " ".join(str(word) for word in row if word))
     with pytest.raises(UserError, match="a caption has 7 tokens, and the text encoder takes 4: “8 1 1 1 1”"):
-        reward_files._check_lengths(Reads(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=decoded))
+        reward_files._check_lengths(
+            ShortTextEncoder(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=decoded)
+        )
 
 
 def test_text_rewards_compare_with_whole_references(data):
-    """Training clips captions to max_words; a reward counts all words of people, as evaluation does."""
+    """Training clips captions to max_words; a reward counts all words of human captions, as evaluation does."""
     whole = SimpleNamespace(
         vocabulary=data.vocabulary, max_words=2, words=lambda image: [["a", "red", "ball", "today"]]
     )

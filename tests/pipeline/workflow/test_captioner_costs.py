@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_captioners import IMAGE, KINDS, REGIONS, TOWER, write_captioner
 from tiny_pretrained import TRAINED, write_pretrained
-from whole_profiles import profile_text
+from whole_profiles import read_profile_text
 
 from pipeline.config.load import load, method_settings
 from pipeline.errors import UserError
@@ -35,17 +35,21 @@ LORA = {"rank": 2, "alpha": 4, "targets": None}
 @pytest.mark.parametrize("kind", [*KINDS, *TRAINED])
 def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
     write_captioner(kind, tmp_path) if kind in KINDS else write_pretrained(kind, tmp_path)
-    seen = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
+    region_count = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
     size = read_size(str(tmp_path), 6, LORA)
     speaker = HubDecoder(size.vocabulary - 1, plain_config(load_captioner(str(tmp_path))), 6, 0.0, LORA)
     speaker.requires_grad_(True)
     counts = [(p.numel(), p.requires_grad) for p in speaker.parameters()]
     assert size.weights == sum(count for count, _ in counts)
     assert size.trained == sum(count for count, trained in counts if trained)
-    assert size.regions == seen
-    regions = torch.randn(1, seen, speaker.region_size)
+    assert size.regions == region_count
+    regions = torch.randn(1, region_count, speaker.region_size)
     batch = Batch(
-        torch.arange(1), regions.mean(1), regions, torch.ones(1, seen, dtype=torch.bool), torch.ones(1, 6).long()
+        torch.arange(1),
+        regions.mean(1),
+        regions,
+        torch.ones(1, region_count, dtype=torch.bool),
+        torch.ones(1, 6).long(),
     )
     encoded = speaker.encode_image(batch)
     state = speaker.begin(batch, encoded, RolloutDropout(0.0, BatchRandom(batch, None)), 1)
@@ -54,7 +58,7 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
 
 
 def write_vision_encoder_decoder(folder: Path, encoder: Any, **decoder: int) -> None:
-    """Write a captioner of this vision tower; `decoder` are settings of a BART text side."""
+    """Write a captioner with this vision tower; `decoder` are settings of a BART text decoder."""
     hub = import_transformers()
     write_captioner("vision-encoder-decoder", folder)
     text = hub.AutoConfig.from_pretrained(folder).decoder
@@ -71,8 +75,8 @@ def test_regions_are_those_of_towers_that_merge_patches_or_have_no_class_token_o
     swin = {"image_size": IMAGE, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1]}
     options = {**swin, "window_size": 4} if kind == "SwinConfig" else TOWER
     write_vision_encoder_decoder(tmp_path, getattr(import_transformers(), kind)(**options))
-    seen = open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
-    assert read_size(str(tmp_path), 6, None).regions == seen
+    region_count = open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
+    assert read_size(str(tmp_path), 6, None).regions == region_count
 
 
 def test_a_tower_without_the_size_of_its_images_is_reported(tmp_path):
@@ -101,7 +105,7 @@ def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
   reinforce: {from: psst, speaker: speaker, lambda: 0.5}
   several: {from: psst, speaker: speaker, method: reinforce, lambda: 0.5, train: {objective: {samples: 5}}}
 """
-    text = profile_text("folder_blip").replace("\nmethods:\n", f"\nmethods:{methods}")
+    text = read_profile_text("folder_blip").replace("\nmethods:\n", f"\nmethods:{methods}")
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     params = load(tmp_path / "params.yaml")
     names = ("luo", "sll", "sll_me", "sll_sle", "pg_spider", "reinforce", "several", "psst_multinomial")
@@ -111,7 +115,7 @@ def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
 @pytest.mark.parametrize("option", ["--gpu-memory", "--teraflops", "--bandwidth"])
 @pytest.mark.parametrize("value", ["0", "-5", "nan", "inf"])
 def test_a_gpu_without_memory_or_speed_is_reported(option, value, tmp_path, monkeypatch, capsys):
-    (tmp_path / "params.yaml").write_text(profile_text("folder_blip"), encoding="utf-8")
+    (tmp_path / "params.yaml").write_text(read_profile_text("folder_blip"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert estimate.main([option, value]) == 2
     assert capsys.readouterr().err == f"{option} {value}: a finite number above 0 is expected\n"
@@ -143,7 +147,7 @@ def test_a_step_costs_the_sum_of_its_parts():
 
 def test_the_command_prints_the_cost_of_each_method(tmp_path, monkeypatch, capsys):
     write_captioner("blip", tmp_path / "captioner")
-    text = profile_text("folder_blip").replace("Salesforce/blip-image-captioning-base", "captioner")
+    text = read_profile_text("folder_blip").replace("Salesforce/blip-image-captioning-base", "captioner")
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert estimate.main(["--gpu-memory", "0.7"]) == 0

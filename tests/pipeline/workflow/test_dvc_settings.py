@@ -11,7 +11,7 @@ import pytest
 from dvc.repo import Repo
 from dvc_render.html import render_html
 from dvc_render.vega import VegaRenderer
-from preloaded_python import program
+from preloaded_python import find_program
 
 from pipeline.workflow.dvc_settings import write_local_settings
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch) -> Path:
-    """A repository with the settings that git keeps, and one stage."""
+    """Return a repository with the settings that git tracks, and one stage."""
     folder = tmp_path / "clone"
     (folder / ".dvc").mkdir(parents=True)
     for name in ("config", ".gitignore"):
@@ -48,7 +48,7 @@ def test_the_page_of_plots_holds_all_scripts(clone, monkeypatch):
 
 
 def test_a_folder_may_have_any_letters_and_other_settings_stay(clone, monkeypatch):
-    # DVC writes its own settings in ASCII alone
+    # DVC itself writes settings in ASCII only
     folder = clone.rename(clone.parent / "Bücher, 「a」 #1")
     local = folder / ".dvc/config.local"
     local.write_text(f"[core]\n    autostage = true\n{local.read_text(encoding='utf-8').partition(chr(10))[2]}")
@@ -74,7 +74,7 @@ def test_an_experiment_runs_in_a_folder_of_its_own(clone):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for name in ("AUTHOR", "COMMITTER"):
         environment |= {f"GIT_{name}_NAME": "a", f"GIT_{name}_EMAIL": "a@b"}
-    command = [program("dvc"), "exp", "run", "--temp", "-S", "rho=2", "--name", "second"]
+    command = [find_program("dvc"), "exp", "run", "--temp", "-S", "rho=2", "--name", "second"]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "second" in done.stdout

@@ -12,7 +12,7 @@ GRID = [GridCell("luo", {"lambda": value}, 1) for value in (0.5, 0.6, 0.7, 0.8)]
 
 
 def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
-    """Three chains of 2 s and 1 s on two workers: 0–2, 0–2, 2–4 for the first jobs, then 2–3, 3–4, 4–5."""
+    """Three chains of 2 s and 1 s run on two workers: the first jobs at 0–2, 0–2, 2–4, the others at 2–3, 3–4, 4–5."""
     assert estimate.makespan(3, [2, 1], slots=2) == 5
     assert estimate.makespan(3, [2, 1], slots=1) == 9
     assert estimate.makespan(3, [2, 1], slots=100) == 3
@@ -31,7 +31,7 @@ def write_times(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> No
 def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_times(GRID[0], 100, 20, 30, megabytes=2048)
-    write_times(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
+    write_times(GRID[1], 0.5, 0.5, 0.5)  # this cell reused the files of another run
     lines = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
     assert lines == [
         "2 of 4 cells have no results",

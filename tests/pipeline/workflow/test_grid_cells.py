@@ -81,7 +81,7 @@ def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     path = Path("features.h5")
     path.write_text("abcd")
     first = grid_cells.digests([str(path)])
-    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("read although nothing changed"))
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("the unchanged file was read again"))
     assert grid_cells.digests([str(path)]) == first
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_missing_seeds_are_reported_at_their_key():
 
 @pytest.mark.parametrize("content", [b'{"epoch": 1}\n{"epo', b"\xff\n", b"[1]\n"])
 def test_a_damaged_history_of_a_cell_is_reported_in_one_line(tmp_path, monkeypatch, content):
-    """Without its weights, whose header has the history's digest, nothing else detects the damage."""
+    """The header of the weights holds the history's digest; without the weights only the parser detects the damage."""
     monkeypatch.chdir(tmp_path)
     cell = grid_cells.GridCell("a", {}, 1)
     cell.folder.mkdir(parents=True)

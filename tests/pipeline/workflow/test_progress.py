@@ -1,4 +1,4 @@
-"""Lines of progress: what a stage does, and the time left at this machine's speed."""
+"""Lines of progress: the work of a stage, and the time left at this machine's speed."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ def test_a_line_has_the_place_the_work_and_the_time_left():
     assert Progress(waits, costs, at_once=1).begin("prepare").endswith("; about 5 min left"), "50 + 120 + 120 s"
     progress = Progress(waits, costs, at_once=3)
     line = "[1/3] prepare: read the captions, build the vocabulary; about 3 min left"
-    assert progress.begin("prepare") == line, "50 s alone, and 120 s for two side by side"
-    progress.end("prepare", 2)  # its outputs were there
+    assert progress.begin("prepare") == line, "50 s for one stage, and 120 s for two at once"
+    progress.end("prepare", 2)  # its outputs existed already
     assert progress.begin("train@mle").endswith("; about 2 min left")
     progress.end("prepare", 100)  # twice the recorded time: a slower machine
     assert progress.begin("train@luo").endswith("train speaker and listener together by luo; about 4 min left")
@@ -45,8 +45,8 @@ def test_stages_on_which_a_longer_chain_waits_begin_first():
     costs = {"evaluate": 40 - DVC_SECONDS, "adapt": 20 - DVC_SECONDS, "sweep": 20 - DVC_SECONDS}
     progress = Progress(waits, costs, at_once=1)
     assert progress.longest_first(["ui", "evaluate@mle", "adapt@luo"]) == ["adapt@luo", "evaluate@mle", "ui"]
-    assert progress.longest_first(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "alike"
-    assert progress.longest_first(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "alike"
+    assert progress.longest_first(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "equal costs"
+    assert progress.longest_first(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "equal costs"
 
 
 def test_every_stage_has_a_description_and_recorded_costs():

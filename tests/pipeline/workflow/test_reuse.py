@@ -1,4 +1,4 @@
-"""Finished work is reused, but never other, half-written or changed work."""
+"""A stage reuses finished results with equal settings and inputs, and no unfinished or changed results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from whole_profiles import profile, profile_text
+from whole_profiles import load_profile, read_profile_text
 
 from pipeline.runtime.files import write_checked
 from pipeline.tracking import recorder
@@ -18,29 +18,29 @@ from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("weights", "metrics")
-OWN = profile("scenes")["methods"]["luo"]["lambda"]
+OWN = load_profile("scenes")["methods"]["luo"]["lambda"]
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
-    """A folder with params.yaml, dvc.yaml and an input, in which DVC runs a stage."""
+    """Prepare a folder with params.yaml, dvc.yaml and an input, in which DVC runs a stage."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     monkeypatch.setenv("DVC_STAGE", "train@luo")
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    Path("params.yaml").write_text(profile_text("scenes"), encoding="utf-8")
+    Path("params.yaml").write_text(read_profile_text("scenes"), encoding="utf-8")
     Path("dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     Path("data").mkdir()
     Path("data/input").write_text("1")
 
 
-def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], object] = lambda: None) -> bool:
-    """Return whether a training of the method to the folder `out` did any work; its files exist in any case."""
-    worked = []
+def run_training(out: str, *options: str, method: str = "luo", callback: Callable[[], object] = lambda: None) -> bool:
+    """Run the train stage of the method into the folder `out`; return whether it trained or reused files."""
+    stages = []
 
     def run(stage):
-        worked.append(stage)
-        meanwhile()
+        stages.append(stage)
+        callback()
         stage.out.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             (stage.out / name).write_text(
@@ -49,65 +49,65 @@ def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], o
 
     arguments = ["--method", method, "--out", out, *options]
     assert main("train", reuse_finished(run, lambda stage: [Path("data/input")], NAMES), arguments) == 0
-    assert not list(Path(out).glob(".*")), "nothing half written is left"
-    return bool(worked)
+    assert not list(Path(out).glob(".*")), "unfinished files are left"
+    return bool(stages)
 
 
 def test_the_second_run_reuses_the_first_ones_files(capsys):
-    assert work("a")
-    assert not work("b", "--set", f"methods.luo.lambda={OWN}"), "the value is that of params.yaml"
+    assert run_training("a")
+    assert not run_training("b", "--set", f"methods.luo.lambda={OWN}"), "the value is that of params.yaml"
     assert "done before, in a" in capsys.readouterr().out
     assert [Path("b", name).read_bytes() for name in NAMES] == [Path("a", name).read_bytes() for name in NAMES]
     Path("a/weights").unlink()
-    assert not work("c"), "b has the same file"
+    assert not run_training("c"), "b has the same file"
 
 
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--set", "methods.luo.lambda=0.5")])
 def test_work_with_other_settings_is_not_reused(options):
-    assert work("a")
-    assert work("b", *options)
+    assert run_training("a")
+    assert run_training("b", *options)
 
 
 @pytest.mark.parametrize("damage", [lambda: Path("a/metrics").write_text("other"), lambda: Path("a/metrics").unlink()])
 def test_changed_files_are_not_reused(damage):
-    assert work("a")
+    assert run_training("a")
     damage()
-    assert work("b")
+    assert run_training("b")
     assert Path("b/metrics").read_text() == f"metrics {OWN} 1"
 
 
 def test_work_with_another_input_or_a_damaged_note_is_not_reused():
-    assert work("a")
+    assert run_training("a")
     Path("data/input").write_text("2")
-    assert work("b")
+    assert run_training("b")
     for note in Path("data/checkpoints/finished").iterdir():
         note.write_text("{")
-    assert work("c")
+    assert run_training("c")
 
 
 @pytest.mark.parametrize("files", [[], {}, {"weights": 1}, {"../weights": "0"}])
 def test_a_note_of_another_form_with_a_right_digest_is_not_used(files):
-    assert work("a")
+    assert run_training("a")
     (note,) = Path("data/checkpoints/finished").glob("*.json")
     write_checked(note, json.dumps({"key": note.stem, "folder": "a", "files": files}).encode())
-    assert work("b")
+    assert run_training("b")
     assert sorted(path.name for path in Path().iterdir()) == ["a", "b", "data", "dvc.yaml", "params.yaml"]
 
 
 def test_a_stage_run_by_hand_reuses_nothing(monkeypatch):
-    assert work("a")
+    assert run_training("a")
     monkeypatch.delenv("DVC_STAGE")
-    assert work("b")
+    assert run_training("b")
     monkeypatch.setenv("SAYWHICH_CELL", "seed=1")
-    assert not work("c")
+    assert not run_training("c")
 
 
 def test_the_record_names_the_reused_run(monkeypatch):
     printed = []
     real = recorder.record_run
     monkeypatch.setattr(recorder, "record_run", lambda *given: printed.append(given) or real(*given))
-    assert work("a")
-    assert not work("b")
+    assert run_training("a")
+    assert not run_training("b")
     ((title, params, tags, inputs),) = printed
     assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", OWN, {"taken from": "a"})
     assert list(inputs) == ["data/input"]
@@ -116,23 +116,23 @@ def test_the_record_names_the_reused_run(monkeypatch):
 def test_another_name_or_evaluation_of_a_method_trains_nothing_again():
     again = ["--set", "methods.again={from: luo, method: luo, speaker: speaker, lambda: 0.9, rerank: {samples: 5}}"]
     again = [option.replace("0.9", str(OWN)) for option in again]
-    assert work("a")
-    assert not work("b", "--set", "methods.luo.rerank={samples: 20}")
-    assert not work("c", *again, method="again")
-    assert work("d", *again, "--set", "methods.again.lambda=0.5", method="again")
+    assert run_training("a")
+    assert not run_training("b", "--set", "methods.luo.rerank={samples: 20}")
+    assert not run_training("c", *again, method="again")
+    assert run_training("d", *again, "--set", "methods.again.lambda=0.5", method="again")
 
 
 def test_the_second_of_two_equal_runs_waits_and_reuses_the_first():
     began, go = threading.Event(), threading.Event()
 
-    def slowly():
+    def wait_for_go():
         began.set()
         assert go.wait(600)
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(work, "a", meanwhile=slowly)
+        first = pool.submit(run_training, "a", callback=wait_for_go)
         assert began.wait(600)
-        second = pool.submit(work, "b")
+        second = pool.submit(run_training, "b")
         assert not second.done()
         go.set()
         assert first.result(600)

@@ -1,4 +1,4 @@
-"""The output of `make repro`: the table, and beside it the results recorded over starts."""
+"""The output of `make repro`: the table of the run beside the recorded results of several starts."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pipeline.report.table_captions import RESULTS
 from pipeline.workflow.show_results import comparison_text, main
 
 ROOT = Path(__file__).parents[3]
-# prints the modules that it imports, and how often it opens each file of profiles/ and results/
+# This code prints the modules that it imports, and how often it opens each file of profiles/ and results/.
 OBSERVED = """
 import collections, json, os, sys
 from pathlib import Path
@@ -26,7 +26,7 @@ print(json.dumps({"modules": sorted(sys.modules), "read": read}))
 """
 
 
-def result(*judges: str) -> ResultFile:
+def make_result(*judges: str) -> ResultFile:
     rows = [["MLE", judges[0]], ["PSST-Multinomial", judges[1]]]
     table = PrintedTable(columns=["Method", "R@1 (hard) judge"], rows=rows)
     return ResultFile(command="c", commit="a", date="d", machine="m", seeds=[1], tables={RESULTS: table})
@@ -46,8 +46,8 @@ def write_run() -> None:
 def record_starts() -> None:
     """Record three starts of the profile scenes."""
     for start, numbers in {1: ("40.0", "50.0"), 2: ("42.0", "51.0"), 3: ("41.0", "52.0")}.items():
-        path_of(Path(), f"scenes@start{start}").write_text(result(*numbers).text())
-    path_of(Path(), "scenes").write_text(result("41.0", "51.0").text())
+        path_of(Path(), f"scenes@start{start}").write_text(make_result(*numbers).text())
+    path_of(Path(), "scenes").write_text(make_result("41.0", "51.0").text())
 
 
 def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys):
@@ -67,12 +67,13 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     outside, recorded = [line for line in lines if line.startswith("- ")]
     assert outside.startswith("- PSST-Multinomial, R@1 (hard) judge: 42.0 is outside 46.0 to 56.0")
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
-    another = result("41.0", "51.0").model_copy(update={"tables": {RESULTS: PrintedTable(columns=["Method"], rows=[])}})
+    tables = {RESULTS: PrintedTable(columns=["Method"], rows=[])}
+    another = make_result("41.0", "51.0").model_copy(update={"tables": tables})
     path_of(Path(), "scenes@start2").write_text(another.text())
     assert main() == 0, "the run itself is complete"
     lines = capsys.readouterr().out.splitlines()
-    why = "the recorded starts differ in methods or columns: record them again"
-    assert f"This run is not compared with recorded ones: {why}" in lines
+    reason = "the recorded starts differ in methods or columns: record them again"
+    assert f"This run is not compared with recorded ones: {reason}" in lines
     assert lines[-1].startswith("The report: data/report/report.html")
 
 
@@ -90,7 +91,7 @@ def test_tables_that_share_no_number_or_are_damaged_are_not_compared(tmp_path, m
 
 
 def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkeypatch):
-    """`make repro` with nothing to do takes little more than this command."""
+    """This command takes most of the time of a `make repro` without changed stages."""
     monkeypatch.chdir(tmp_path)
     write_run()
     record_starts()

@@ -20,40 +20,40 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def workplace(params, monkeypatch):
-    """A folder with params.yaml and dvc.yaml, to run in."""
+    """Return the working folder, with params.yaml and dvc.yaml."""
     monkeypatch.chdir(params.parent)
     (params.parent / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     return params.parent
 
 
-def stage_of(name, *arguments):
-    seen = []
-    assert main(name, seen.append, arguments) == 0
-    return seen[0]
+def build_stage(name, *arguments):
+    stages = []
+    assert main(name, stages.append, arguments) == 0
+    return stages[0]
 
 
 def test_a_stage_has_its_instance_seed_and_folders(workplace):
-    stage = stage_of("train", "--method", "luo")
+    stage = build_stage("train", "--method", "luo")
     assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
     assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
-    changed = stage_of("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
+    changed = build_stage("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
     assert (changed.seed, changed.settings.methods["luo"]["lambda"], changed.out) == (3, 0.5, Path("x"))
-    assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
-    assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
-    assert stage_of("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
-    assert stage_of("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
-    assert stage_of("prepare").out == Path("data/prepared")
+    assert build_stage("evaluate", "--method", "luo").model == Path("data/models/luo")
+    assert build_stage("evaluate", "--method", "luo", "--model", "y").model == Path("y")
+    assert build_stage("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
+    assert build_stage("draw", "--dataset", "scenes").out == Path("data/raw/scenes")
+    assert build_stage("prepare").out == Path("data/prepared")
 
 
 def test_a_user_error_is_reported_in_one_line_on_stderr_and_status_2(workplace, capsys):
-    def forbidden(stage):
+    def fail(stage):
         raise AssertionError("the stage ran")
 
-    assert main("train", forbidden, ["--method", "luo", "--set", "train.objective.cross_entropy_weight=-1"]) == 2
+    assert main("train", fail, ["--method", "luo", "--set", "train.objective.cross_entropy_weight=-1"]) == 2
     line = capsys.readouterr().err
     assert line.endswith("train.objective.cross_entropy_weight = -1 is not allowed: a number, at least 0\n")
     assert line.count("\n") == 1
-    assert main("train", forbidden, ["--method", "lou"]) == 2
+    assert main("train", fail, ["--method", "lou"]) == 2
     assert "did you mean luo?" in capsys.readouterr().err
 
 
@@ -147,19 +147,19 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
     given.mkdir()
     (given / "a").write_text("1")
 
-    def key(*arguments):
-        return stage_of("train", *arguments).key([given])
+    def compute_key(*arguments):
+        return build_stage("train", *arguments).key([given])
 
-    first = key("--method", "luo")
-    assert key("--method", "luo") == first
-    assert key("--method", "luo", "--out", "elsewhere") == first
-    assert key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
-    others = [key("--method", "mle"), key("--method", "luo", "--seed", "2")]
-    others.append(key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
+    first = compute_key("--method", "luo")
+    assert compute_key("--method", "luo") == first
+    assert compute_key("--method", "luo", "--out", "elsewhere") == first
+    assert compute_key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
+    others = [compute_key("--method", "mle"), compute_key("--method", "luo", "--seed", "2")]
+    others.append(compute_key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
     (given / "a").write_text("2")
-    others.append(key("--method", "luo"))
+    others.append(compute_key("--method", "luo"))
     (given / "a").rename(given / "b")
-    others.append(key("--method", "luo"))
+    others.append(compute_key("--method", "luo"))
     assert len({first, *others}) == 6
 
 
@@ -177,14 +177,14 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
     ],
 )
 def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, monkeypatch, edited, counts):
-    for room in ("pipeline", "stages"):
-        shutil.copytree(ROOT / room, workplace / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("pipeline", "stages"):
+        shutil.copytree(ROOT / package, workplace / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(dependencies, "ROOT", workplace / "code")
-    before = stage_of("train", "--method", "luo").key([])
+    before = build_stage("train", "--method", "luo").key([])
     assert (workplace / "code" / edited).exists()
     with open(workplace / "code" / edited, "a") as file:
         file.write("# another line\n")
-    assert (stage_of("train", "--method", "luo").key([]) != before) == counts
+    assert (build_stage("train", "--method", "luo").key([]) != before) == counts
 
 
 def test_a_key_depends_on_a_models_content_not_its_path(workplace):
@@ -192,12 +192,12 @@ def test_a_key_depends_on_a_models_content_not_its_path(workplace):
         (workplace / name).mkdir()
         (workplace / name / "weights").write_text("1" if name != "z" else "2")
 
-    def key(folder):
-        return stage_of("evaluate", "--method", "luo", "--model", folder).key([Path(folder, "weights")])
+    def compute_key(folder):
+        return build_stage("evaluate", "--method", "luo", "--model", folder).key([Path(folder, "weights")])
 
-    assert key("x") == key("y") != key("z")
+    assert compute_key("x") == compute_key("y") != compute_key("z")
 
 
 def test_a_missing_input_is_reported(workplace):
     with pytest.raises(UserError, match="nowhere: no such input"):
-        stage_of("train", "--method", "luo").key([Path("nowhere")])
+        build_stage("train", "--method", "luo").key([Path("nowhere")])

@@ -1,4 +1,4 @@
-"""A training shows images of drawn neighbourhoods, or look-alikes, one after the other where its order says so."""
+"""The orders of training images: by drawn neighbourhoods, by look-alikes, and at random."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
 
 class ListenerSlice:
-    """A slice that owns listeners and trains them on batches of captions."""
+    """A training slice that owns listeners, with batches of captions."""
 
     owned = (Listener,)
 
@@ -34,7 +34,7 @@ class ListenerSlice:
 
 @pytest.fixture
 def world(karpathy, tmp_path):
-    """40 images, of which 20 train; those of equal remainder by five are a neighbourhood."""
+    """Return 40 images, 20 of them for training; images of equal remainder modulo 5 are a neighbourhood."""
     write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
@@ -44,7 +44,7 @@ def world(karpathy, tmp_path):
     return PreparedData.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
-def shown(world, epoch: int = 0, **settings) -> list[int]:
+def list_neighbourhoods(world, epoch: int = 0, **settings) -> list[int]:
     """Return the neighbourhoods of the images in an epoch of two batches."""
     words = len(world[0].vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
@@ -54,21 +54,21 @@ def shown(world, epoch: int = 0, **settings) -> list[int]:
 
 
 def test_a_training_orders_images_by_neighbourhood_or_at_random(world):
-    epochs = [shown(world, epoch, order="neighbourhoods") for epoch in range(4)]
+    epochs = [list_neighbourhoods(world, epoch, order="neighbourhoods") for epoch in range(4)]
     for found in epochs:
-        assert found == sorted(found, key=found.index)  # nobody comes again after others
+        assert found == sorted(found, key=found.index)  # the images of a neighbourhood are consecutive
         assert [found.count(number) for number in dict.fromkeys(found)] == [4, 4, 4, 4]
     assert len({tuple(found) for found in epochs}) > 1
-    mixed = shown(world)
+    mixed = list_neighbourhoods(world)
     assert len(mixed) == 16
     assert mixed != sorted(mixed, key=mixed.index)
 
 
 def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
     (world[0].folder / SCENE_FACTS).unlink()
-    assert len(shown(world)) == 16
+    assert len(list_neighbourhoods(world)) == 16
     with pytest.raises(UserError, match="no neighbourhoods"):
-        shown(world, order="neighbourhoods")
+        list_neighbourhoods(world, order="neighbourhoods")
 
 
 @pytest.mark.parametrize("settings", [{"order": "look_alikes"}, {"order": "neighbourhoods"}, {"captions": "all"}])
@@ -76,8 +76,8 @@ def test_a_slices_agents_are_refused_an_order_that_their_batches_do_not_have(wor
     monkeypatch.setattr("pipeline.workflow.training.TRAINING", (ListenerSlice(),))
     ((name, value),) = settings.items()
     with pytest.raises(UserError, match=f"optimisation.{name}: {value} applies to the training of captions only"):
-        shown(world, **settings)
-    assert len(shown(world)) == 16
+        list_neighbourhoods(world, **settings)
+    assert len(list_neighbourhoods(world)) == 16
 
 
 def test_validation_has_the_hard_gallery_of_the_validation_split(world):

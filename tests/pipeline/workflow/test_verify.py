@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from damaged import HOW, damage
-from preloaded_python import program
+from damaged import DAMAGE_KINDS, damage_content
+from preloaded_python import find_program
 
 from pipeline.runtime.files import sha256, write_checked
 from pipeline.workflow import verify
@@ -32,7 +32,7 @@ def finished_repository(tmp_path_factory) -> Path:
     (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (folder / "dvc.yaml").write_text(WORKFLOW)
     (folder / "data").mkdir()
-    subprocess.run([program("dvc"), "repro", "-q"], cwd=folder, check=True)
+    subprocess.run([find_program("dvc"), "repro", "-q"], cwd=folder, check=True)
     cell = folder / "data/cells/luo/seed=1"
     cell.mkdir(parents=True)
     (cell / "metrics.json").write_text("{}")
@@ -61,7 +61,7 @@ CHANGED = ["data/one.txt", "data/many/sub/b", "data/cells/luo/seed=1/metrics.jso
 @pytest.mark.parametrize("pattern", CHANGED)
 @pytest.mark.parametrize("content", [b"xne\n", b"", None])
 def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, content):
-    """The size and the times stay, which is what `dvc status` looks at."""
+    """A changed file keeps its times, and `xne` also the size of `one`; `dvc status` takes it for unchanged."""
     path = sorted(folder.glob(pattern))[0]
     whole, status = path.read_bytes(), path.stat()
     path.chmod(0o644)
@@ -103,7 +103,7 @@ def test_a_damaged_list_of_a_folder_hides_no_other_damage(folder, capsys):
 
 
 def test_a_truncated_dvc_lock_is_named(folder, capsys):
-    """Each stage whose outputs are there must be in it, with a digest of each output."""
+    """Each stage with existing outputs must be in dvc.lock, with a digest of each output."""
     path = folder / "dvc.lock"
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
@@ -140,13 +140,13 @@ def test_a_stage_that_never_ran_is_not_reported(folder, capsys):
         path.write_text(WORKFLOW)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", DAMAGE_KINDS)
 def test_a_damaged_note_of_a_cell_is_named(folder, capsys, how):
     path, rng = folder / verify.NOTES / "new.json", random.Random(how)
     whole, other = path.read_bytes(), (folder / verify.NOTES / "old.json").read_bytes()
     try:
         for _ in range(9):
-            path.write_bytes(damage(how, whole, [other], rng))
+            path.write_bytes(damage_content(how, whole, [other], rng))
             assert verify.main() == 1
             assert "finished/new.json: is damaged" in capsys.readouterr().out
     finally:

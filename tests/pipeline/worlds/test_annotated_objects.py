@@ -19,7 +19,7 @@ DOGS = Thing("dog", "brown", "plain", "small", 2, "running", "ground", "left", B
 BALL = Thing("ball", "red", "striped", "large", 1, "lying", "ground", "right", BOXES[:1], BOXES[0])
 
 
-def scene(things=(), light="day", neighbourhood=-1) -> Scene:
+def make_scene(things=(), light="day", neighbourhood=-1) -> Scene:
     return Scene("park", "sunny", light, 0.45, 0.45, {}, tuple(things), neighbourhood)
 
 
@@ -28,13 +28,13 @@ def write_facts(folder, scenes: list[Scene]) -> None:
     (folder / SCENE_FACTS).write_text("\n".join(lines) + "\n")
 
 
-def prepared(folder, *ids: int) -> SimpleNamespace:
+def make_prepared(folder, *ids: int) -> SimpleNamespace:
     return SimpleNamespace(folder=folder, ids=pa.array([str(number) for number in ids]))
 
 
 def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_images(tmp_path):
-    write_facts(tmp_path, [scene([DOGS, BALL]), scene(light="night")])
-    empty, full = annotated_objects(prepared(tmp_path, 1, 0))
+    write_facts(tmp_path, [make_scene([DOGS, BALL]), make_scene(light="night")])
+    empty, full = annotated_objects(make_prepared(tmp_path, 1, 0))
     assert empty == (("setting park", "air night"), ())
     assert full.scene == ("setting park", "air sunny")
     dog = ("category dog", "colour brown", "pose running", "pattern plain", "size small", "count 2")
@@ -44,38 +44,39 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
     with pytest.raises(UserError, match="object_detector is trained on the facts of drawn scenes or films; choose"):
-        annotated_objects(prepared(tmp_path, 0))
-    assert neighbourhood_numbers(prepared(tmp_path, 0)) is None
-    write_facts(tmp_path, [scene(neighbourhood=3), scene(neighbourhood=4), scene()])
-    assert neighbourhood_numbers(prepared(tmp_path, 1, 0)).tolist() == [4, 3]
-    for ids in ((0, 2), (0, 7)):  # drawn before there were neighbourhoods, and never drawn
-        assert neighbourhood_numbers(prepared(tmp_path, *ids)) is None
+        annotated_objects(make_prepared(tmp_path, 0))
+    assert neighbourhood_numbers(make_prepared(tmp_path, 0)) is None
+    write_facts(tmp_path, [make_scene(neighbourhood=3), make_scene(neighbourhood=4), make_scene()])
+    assert neighbourhood_numbers(make_prepared(tmp_path, 1, 0)).tolist() == [4, 3]
+    for ids in ((0, 2), (0, 7)):  # facts without a neighbourhood, and no facts
+        assert neighbourhood_numbers(make_prepared(tmp_path, *ids)) is None
 
 
 def test_images_without_facts_are_refused(tmp_path):
-    write_facts(tmp_path, [scene([DOGS])])
+    write_facts(tmp_path, [make_scene([DOGS])])
     with pytest.raises(UserError, match="no facts of image 7; run the prepare stage again"):
-        annotated_objects(prepared(tmp_path, 0, 7))
+        annotated_objects(make_prepared(tmp_path, 0, 7))
     (tmp_path / FILM_FACTS).write_text("")
     with pytest.raises(UserError, match=f"{FILM_FACTS}: no facts of image 0"):
-        annotated_objects(prepared(tmp_path, 0), frames=2)
+        annotated_objects(make_prepared(tmp_path, 0), frames=2)
 
 
 def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
-    film = Film(scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
+    film = Film(make_scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
     seen = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]
     record = {"imgid": 5, "frames": 4, **film.record(seen)}
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
-    first, second = annotated_objects(prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
+    first, second = annotated_objects(make_prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
     look = ("category dog", "colour brown", "pattern plain", "size small")
     place = ("setting park", "air sunny")
     assert first == ((*place, "dog left"), ((BOXES[0], (*look, "pose running", "facing right")),))
     assert second == ((*place, "dog middle"), ((BOXES[1], (*look, "pose sitting", "facing right")),))
-    (third,) = annotated_objects(prepared(tmp_path, 5), frames=1)  # the middle one, number 2, where nobody is
+    # the middle frame, number 2, has no visible actor
+    (third,) = annotated_objects(make_prepared(tmp_path, 5), frames=1)
     assert third == (place, ())
-    assert neighbourhood_numbers(prepared(tmp_path, 5)).tolist() == [7]
+    assert neighbourhood_numbers(make_prepared(tmp_path, 5)).tolist() == [7]
     record["boxes"] += [{**record["boxes"][0], "box": BOXES[1]}]  # the views need not be in the order of the frames
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
-    first, _ = annotated_objects(prepared(tmp_path, 5), frames=2)
+    first, _ = annotated_objects(make_prepared(tmp_path, 5), frames=2)
     assert [box for box, _ in first.objects] == [BOXES[0], BOXES[1]]

@@ -14,15 +14,15 @@ EIGHT = 8 * NEIGHBOURS
 
 @pytest.mark.parametrize(("kind", "options"), [(DrawScenes, {}), (DrawFilms, {"frames": 6})])
 def test_validation_and_test_are_whole_neighbourhoods_and_leave_images_to_train_on(kind, options):
-    def draw(val: int, test: int):
+    def make_settings(val: int, test: int):
         return kind(images=EIGHT, size=64, val=val, test=test, **options)
 
-    assert draw(NEIGHBOURS, EIGHT - 2 * NEIGHBOURS).val == NEIGHBOURS
+    assert make_settings(NEIGHBOURS, EIGHT - 2 * NEIGHBOURS).val == NEIGHBOURS
     with pytest.raises(ValidationError, match=f"leave no training images of {EIGHT}: increase images"):
-        draw(NEIGHBOURS, EIGHT - NEIGHBOURS)
+        make_settings(NEIGHBOURS, EIGHT - NEIGHBOURS)
     for sizes in ((NEIGHBOURS, NEIGHBOURS + 1), (NEIGHBOURS + 1, NEIGHBOURS)):
         with pytest.raises(ValidationError, match=f"would divide a neighbourhood of {NEIGHBOURS} "):
-            draw(*sizes)
+            make_settings(*sizes)
 
 
 @pytest.mark.parametrize(("kind", "options"), [(DrawScenes, {}), (DrawFilms, {"frames": 6})])

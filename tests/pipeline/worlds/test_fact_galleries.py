@@ -1,4 +1,4 @@
-"""Hard galleries of drawn images are the facts' neighbourhoods."""
+"""Hard galleries of drawn images are the neighbourhoods that the facts state."""
 
 import json
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.worlds.fact_galleries import galleries_by_facts
 
 
-def prepared(folder, records):
+def make_prepared(folder, records):
     (folder / "facts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return SimpleNamespace(folder=folder, ids=pa.array([str(n) for n in range(6)]))
 
@@ -19,21 +19,21 @@ def prepared(folder, records):
 def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light(tmp_path):
     same = {"setting": "park", "weather": "sunny", "light": "day"}
     records = [{"imgid": n, **same, "neighbourhood": n // 2} for n in range(6)]
-    assert galleries_by_facts(prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]
+    assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]
     records = [{"imgid": n, **same, "light": "night" if n == 5 else "day"} for n in range(6)]
-    assert galleries_by_facts(prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
+    assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
 
 
 def test_missing_facts_are_reported(tmp_path):
     with pytest.raises(UserError, match="no facts of image 5; run the prepare stage again"):
-        galleries_by_facts(prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
+        galleries_by_facts(make_prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
             ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip
     with pytest.raises(UserError, match=r"evaluate\.hard_gallery\.similarity = facts needs the facts of drawn scenes"):
         galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
 
 
 def test_a_damaged_line_of_facts_is_reported(tmp_path):
-    damaged = prepared(tmp_path, [])
+    damaged = make_prepared(tmp_path, [])
     (tmp_path / "facts.jsonl").write_text('{"imgid": 0, "neighbourhood": 0, "setting": "par')
     with pytest.raises(UserError, match="line 1 holds no scene"):
         galleries_by_facts(damaged)

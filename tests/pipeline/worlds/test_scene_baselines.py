@@ -1,4 +1,4 @@
-"""Captions without training: the template's additions, the linear probe, and the truth of the oracle."""
+"""Captions without training: the additions of the template, the linear probe, and the true claims of the oracle."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ROWS = np.arange(TRAIN, TRAIN + TEST)
 
 
 @cache
-def scenes() -> list[Scene]:
-    """Return scenes, two of each neighbourhood, drawn at the first use."""
+def sample_scenes() -> list[Scene]:
+    """Return scenes, two of each neighbourhood; the first call samples them."""
     return [sample_scene(5, 4 * n) for n in range(TRAIN + TEST)]
 
 
-def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
+def make_prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
     """Return prepared data with the facts of the first `known` scenes."""
-    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(scenes()[:known])]
+    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(sample_scenes()[:known])]
     (folder / SCENE_FACTS).write_text("\n".join(lines))
     ids = pa.array([str(n) for n in range(TRAIN + TEST)])
     return SimpleNamespace(folder=folder, ids=ids, rows=lambda split: {"train": np.arange(TRAIN), "test": ROWS}[split])
@@ -38,10 +38,10 @@ def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
 
 @pytest.fixture
 def store():
-    """Features that hold place and light, and noise."""
-    noise = np.random.default_rng(0).normal(size=(len(scenes()), 4))
-    place = np.array([[scene.setting == setting for setting in SETTINGS] for scene in scenes()])
-    light = np.array([[(scene.weather, scene.light) == condition for condition in CONDITIONS] for scene in scenes()])
+    """Return a store of features that hold place, light and noise."""
+    noise = np.random.default_rng(0).normal(size=(len(sample_scenes()), 4))
+    place = np.array([[scene.setting == setting for setting in SETTINGS] for scene in sample_scenes()])
+    light = np.array([[(s.weather, s.light) == condition for condition in CONDITIONS] for s in sample_scenes()])
     pooled = np.hstack([place + 0.0, light + 0.0, noise]).astype(np.float32)
     return SimpleNamespace(pooled=lambda rows: pooled[rows])
 
@@ -59,31 +59,31 @@ def test_the_linear_probe_by_hand():
 
 
 def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
-    known = prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
+    known = make_prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
     captions = template_captions(known, store)(ROWS, ["a dog"] * TEST)
     where = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
     where |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
     when = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
     for caption, row in zip(captions, ROWS, strict=True):
-        scene = scenes()[row]
+        scene = sample_scenes()[row]
         sky = when.get(f"{scene.weather} {scene.light}", "")
         assert caption == f"a dog {where[scene.setting]} {sky}".strip()
-    assert faithfulness(captions, [scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
+    assert faithfulness(captions, [sample_scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
     assert len(set(captions)) > 4
     done = ["a dog in the rain on the beach"] * TEST
-    assert template_captions(prepared(tmp_path), store)(ROWS, done) == done
+    assert template_captions(make_prepared(tmp_path), store)(ROWS, done) == done
     empty = template_captions(known, store)(ROWS, [""] * TEST)
     assert empty == [caption.removeprefix("a dog ") for caption in captions]
 
 
 def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
-    captions = oracle_captions(prepared(tmp_path))(ROWS, [""] * TEST)
-    drawn = [scenes()[row] for row in ROWS]
+    captions = oracle_captions(make_prepared(tmp_path))(ROWS, [""] * TEST)
+    drawn = [sample_scenes()[row] for row in ROWS]
     found = faithfulness(captions, drawn).summary()
     people = faithfulness([describe_scene(s, 5, r)[0].raw for s, r in zip(drawn, ROWS.tolist(), strict=True)], drawn)
     assert found["precision"] == 1
     assert found["told"] > 1.3 * people.summary()["told"]
-    assert captions == oracle_captions(prepared(tmp_path))(ROWS, ["whatever"] * TEST)
+    assert captions == oracle_captions(make_prepared(tmp_path))(ROWS, ["whatever"] * TEST)
     assert captions != [
         max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(drawn, ROWS, strict=True)
     ]

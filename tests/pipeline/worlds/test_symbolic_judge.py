@@ -20,15 +20,21 @@ from pipeline.worlds.symbolic_judge import SYMBOLIC, SymbolicJudge
 BOX = (0.1, 0.5, 0.3, 0.8)
 
 
-def scene(category: str, colour: str, setting: str = "park", weather: str = "sunny") -> Scene:
+def make_scene(category: str, colour: str, setting: str = "park", weather: str = "sunny") -> Scene:
     thing = Thing(category, colour, "plain", "medium", 1, "standing", "ground", "left", (BOX,), BOX)
     return Scene(setting, weather, "day", 0.45, 0.45, {}, (thing,))
 
 
 # images 0 … 3 are for training, 4 … 7 the gallery
 SCENES = [
-    *(scene("dog", "brown"), scene("dog", "black"), scene("cat", "black", "beach"), scene("cat", "white")),
-    *(scene("dog", "brown"), scene("dog", "white"), scene("cat", "brown", "beach"), scene("cat", "brown", "beach")),
+    make_scene("dog", "brown"),
+    make_scene("dog", "black"),
+    make_scene("cat", "black", "beach"),
+    make_scene("cat", "white"),
+    make_scene("dog", "brown"),
+    make_scene("dog", "white"),
+    make_scene("cat", "brown", "beach"),
+    make_scene("cat", "brown", "beach"),
 ]
 PREPARED = SimpleNamespace(
     folder=Path("prepared"),
@@ -37,7 +43,9 @@ PREPARED = SimpleNamespace(
 )
 
 
-class Data(SimpleNamespace):
+class PreparedScenes(SimpleNamespace):
+    """Prepared data of eight scenes, with a length."""
+
     def __len__(self):
         return 8
 
@@ -51,17 +59,17 @@ def judge():
     return SymbolicJudge(SceneClaims(SCENES), PREPARED.rows("train"))
 
 
-def scores(judge, *texts):
+def compute_scores(judge, *texts):
     text_vectors, image_vectors = judge.embed(JudgedCaptions(torch.zeros(len(texts), 1), texts), GALLERY)
     return (text_vectors @ image_vectors.T).numpy()
 
 
 def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
     half, fifth, tenth = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)  # true of two, one and none of four
-    found = scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
-    # a dog: the category and the number, one
+    found = compute_scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
+    # “a dog” claims the category and the count 1
     np.testing.assert_allclose(found[0], 2 * half * np.array([1, 1, -1, -1]), atol=1e-3)
-    # and the colour, which is true of one dog in training
+    # “a brown dog” also claims the colour, which is true of one dog in training
     np.testing.assert_allclose(
         found[1], [2 * half + fifth, 2 * half - fifth, -2 * half - fifth, -2 * half - fifth], atol=1e-3
     )
@@ -83,11 +91,11 @@ def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhoo
 
 
 def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
-    one, other = scores(judge, "a brown dog on the beach", "on the beach a brown dog")
+    one, other = compute_scores(judge, "a brown dog on the beach", "on the beach a brown dog")
     assert (one == other).all()
 
 
 def test_an_image_without_facts_is_reported():
     assert SYMBOLIC.needs_facts, "photos must not have this judge"
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
-        require_facts(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))
+        require_facts(PreparedScenes(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))

@@ -15,12 +15,12 @@ from pipeline.errors import UserError
 from saywhich.bagging import bag_formation
 from saywhich.bagging.bag_formation import earlier_duplicates, form_bags
 from saywhich.cli import main
-from saywhich.judging.thumbnails import COLOURS, SAME
+from saywhich.judging.thumbnails import COLOURS, MAX_COLOUR_DIFFERENCE
 
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    """Two kinds of look-alikes, three photos each; a copy of a1 with other pixels; a photo of its own kind."""
+    """Write three photos each of two kinds, a copy of a1 with other pixels, and one photo of a third kind."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "photos"
     (folder / "below").mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_impossible_bags_are_reported_in_one_line(photos, options, message):
 
 
 def test_bags_by_hand():
-    # angles of unit vectors in degrees; their mean is 0 with the opposite of each
+    # angles of unit vectors in degrees; the mean is 0, since each vector has its opposite
     angles = torch.tensor([0.0, 10, 24, 90, 97, 180, 190, 204, 270, 277], dtype=torch.float64).deg2rad()
     found = form_bags(torch.stack([angles.cos(), angles.sin()], 1), 2, 0.9)
     assert sorted(sorted(bag) for bag in found.members[:2].tolist()) == [[3, 4], [8, 9]]
@@ -110,8 +110,8 @@ def test_bags_follow_their_definition():
     for members, own in zip(found.members.tolist(), found.cosines, strict=True):
         bags = {}
         for row in free:
-            near = sorted(free - {row}, key=lambda other: -cosines[row, other])[:3]
-            bags[row] = cosines[row, near[-1]], near
+            nearest = sorted(free - {row}, key=lambda other: -cosines[row, other])[:3]
+            bags[row] = cosines[row, nearest[-1]], nearest
         best = max(bags, key=lambda row: (bags[row][0], -row))
         assert members == [best, *bags[best][1]]
         assert own == pytest.approx(cosines[best, bags[best][1]], abs=1e-12)
@@ -126,7 +126,9 @@ def test_near_duplicates_follow_their_definition(monkeypatch, block):
     found = earlier_duplicates(colours)
     expected = []
     for row, own in enumerate(colours):
-        near = [n for n in range(row) if expected[n] < 0 and float((own - colours[n]).abs().max()) <= SAME]
-        expected.append(near[0] if near else -1)
+        duplicates = [
+            n for n in range(row) if expected[n] < 0 and float((own - colours[n]).abs().max()) <= MAX_COLOUR_DIFFERENCE
+        ]
+        expected.append(duplicates[0] if duplicates else -1)
     assert found.tolist() == expected
     assert 10 < (found < 0).sum() < 25

@@ -20,7 +20,7 @@ from saywhich.judging import judge_sources
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.notes import Notes
 
-# the cosines are 1, 0, h, h, 0 with h = 1/√2
+# cosines of photo and caption: 1, 0, h, h, 0 with h = 1/√2
 TABLE = """image,caption,rating
 a.png,red,4
 a,green,1
@@ -28,7 +28,7 @@ b.png,red and green,3
 c.png,red,3
 c.png,blue,5
 """
-PEOPLE = {"a": ["red"], "b": ["a green thing"], "c": ["green red", "red and green"]}
+REFERENCES = {"a": ["red"], "b": ["a green thing"], "c": ["green red", "red and green"]}
 
 
 @pytest.fixture(autouse=True)
@@ -52,22 +52,22 @@ def test_clip_score_by_hand():
     assert each.ratings == 5
 
 
-def test_clip_scores_read_captions_and_references_after_their_prompt(monkeypatch):
-    read = []
+def test_clip_score_encodes_captions_and_references_with_its_prompt(monkeypatch):
+    encoded_texts = []
 
-    class Reader(ColourJudge):
+    class PromptRecorder(ColourJudge):
         def encode_texts(self, texts):
-            read.extend(texts)
+            encoded_texts.extend(texts)
             return super().encode_texts(texts)
 
-    monkeypatch.setattr(judge_sources, "JUDGES", (JudgeSource(lambda name: True, Reader),))
-    saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
-    assert "A photo depicts a green thing" in read  # a reference, and no caption
-    assert all(text.startswith("A photo depicts ") for text in read)
+    monkeypatch.setattr(judge_sources, "JUDGES", (JudgeSource(lambda name: True, PromptRecorder),))
+    saywhich.calibrate("ratings.csv", "photos", references=REFERENCES, judges=["colours"], metrics=["ROUGE-L"])
+    assert "A photo depicts a green thing" in encoded_texts  # a reference, and no caption
+    assert all(text.startswith("A photo depicts ") for text in encoded_texts)
 
 
 def test_judges_whose_names_are_equal_have_scores_of_their_own(monkeypatch):
-    """A judge of a folder has the folder's name, and another folder may be given by that name alone."""
+    """A judge has the name of its folder, so that two folders may give equal names."""
     source = JudgeSource(lambda name: True, lambda name: ColourJudge(name.rpartition("/")[2]))
     monkeypatch.setattr(judge_sources, "JUDGES", (source,))
     found = saywhich.calibrate("ratings.csv", "photos", judges=["old/clip", "clip", "new/clip"])
@@ -75,8 +75,8 @@ def test_judges_whose_names_are_equal_have_scores_of_their_own(monkeypatch):
 
 
 def test_references_equal_to_the_caption_do_not_count():
-    found = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
-    # a's only reference is one of its captions; the other caption keeps it
+    found = saywhich.calibrate("ratings.csv", "photos", references=REFERENCES, judges=["colours"], metrics=["ROUGE-L"])
+    # the only reference of image a equals one of its captions, and counts for the other caption alone
     assert found.correlations["", "ROUGE-L"].ratings == 4
     half = 1 / math.sqrt(2)
     # of captions 2 … 5: cosines 0, h, h, 0 with the photo and 0, h, h, 0 with the nearest reference
@@ -90,16 +90,16 @@ def test_references_equal_to_the_caption_do_not_count():
     assert found.notes == ["ratings whose caption is also a reference, which is left out: 1 (red)"]
 
 
-@pytest.mark.parametrize(("classes", "places"), [(4, 30), (30, 4), (1000, 1000), (2, 2)])
-def test_both_taus_are_scipy_s(classes, places):
+@pytest.mark.parametrize(("distinct_ratings", "distinct_scores"), [(4, 30), (30, 4), (1000, 1000), (2, 2)])
+def test_tau_b_and_tau_c_equal_those_of_scipy(distinct_ratings, distinct_scores):
     generator = np.random.default_rng(0)
-    ratings, scores = generator.integers(0, classes, 60) - 2.5, generator.integers(0, places, 60)
+    ratings, scores = generator.integers(0, distinct_ratings, 60) - 2.5, generator.integers(0, distinct_scores, 60)
     expected = [kendalltau(ratings, scores, variant=variant).statistic for variant in "bc"]
     assert kendall(ratings, scores) == pytest.approx(expected, abs=1e-12)
     assert all(map(math.isnan, kendall(ratings, np.zeros(60))))
 
 
-def test_a_pair_that_counts_several_times_is_that_many_pairs():
+def test_counts_equal_repeated_observations():
     generator = np.random.default_rng(2)
     ratings, scores = generator.integers(0, 5, 20), generator.integers(0, 9, 20)
     counts = generator.integers(0, 3, (6, 20)).astype(float)
@@ -128,12 +128,12 @@ def test_intervals_are_those_of_the_images_drawn():
 
 def test_the_mean_of_other_raters(folder):
     rows = [("red", 4, "x"), ("red", 2, "y"), ("red", 3, "z"), ("green", 1, "x"), ("green", 2, "y"), ("blue", 1, "x")]
-    table = ["image_id,caption,rating,rater", *(f"a,{captions},{rating},{rater}" for captions, rating, rater in rows)]
+    table = ["image_id,caption,rating,rater", *(f"a,{caption},{rating},{rater}" for caption, rating, rater in rows)]
     (folder / "ratings.csv").write_text("\n".join([*table, "b,red,,x", "b,green,4,x", "nowhere,red,1,x"]))
     found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
-    people = found.correlations["", "the other raters' mean"]
-    assert people.ratings == 5
-    assert people.tau_b == pytest.approx(kendalltau([4, 2, 3, 1, 2], [2.5, 3.5, 3, 2, 1]).statistic)
+    other_raters = found.correlations["", "the other raters' mean"]
+    assert other_raters.ratings == 5
+    assert other_raters.tau_b == pytest.approx(kendalltau([4, 2, 3, 1, 2], [2.5, 3.5, 3, 2, 1]).statistic)
     assert found.notes == [
         "rows of ratings.csv without a rating: 1 (b)",
         "rated images that are not in photos, or have a name that several photos have: 1 (nowhere)",
@@ -141,28 +141,31 @@ def test_the_mean_of_other_raters(folder):
 
 
 def test_the_json_form_of_flickr8k(folder):
-    def entry(name, *rated):
-        judged = [{"image_path": f"{name}.png", "caption": captions, "rating": rating} for captions, rating in rated]
-        return {"image_path": f"{name}.png", "ground_truth": PEOPLE[name], "human_judgement": judged}
+    def make_entry(name, *rated):
+        judged = [{"image_path": f"{name}.png", "caption": caption, "rating": rating} for caption, rating in rated]
+        return {"image_path": f"{name}.png", "ground_truth": REFERENCES[name], "human_judgement": judged}
 
     data = {
-        "1": entry("a", ("red", 4), ("green", 1), ("blue", math.nan)),
-        "2": entry("b", ("red and green", 3)),
-        "3": entry("c", ("red", 3), ("blue", 5)),
+        "1": make_entry("a", ("red", 4), ("green", 1), ("blue", math.nan)),
+        "2": make_entry("b", ("red and green", 3)),
+        "3": make_entry("c", ("red", 3), ("blue", 5)),
     }
     (folder / "flickr8k.json").write_text(json.dumps(data))
     found = saywhich.calibrate("flickr8k.json", "photos", judges=["colours"], metrics=["ROUGE-L"])
-    same = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
+    same = saywhich.calibrate("ratings.csv", "photos", references=REFERENCES, judges=["colours"], metrics=["ROUGE-L"])
     assert found.correlations == same.correlations
     assert found.notes[0] == "captions of flickr8k.json without a rating: 1 (a.png)"
 
 
 def test_entries_of_one_image_are_joined_and_captions_stay_as_they_are(tmp_path):
-    def entry(reference, *rated):
+    def make_entry(reference, *rated):
         judged = [{"image_path": "a.png", "caption": caption, "rating": rating} for caption, rating in rated]
         return {"image_path": "a.png", "ground_truth": [reference], "human_judgement": judged}
 
-    data = {"1": entry("red", ('a sign: NaN, "NaN"', 4), ("blue", math.nan)), "2": entry("a NaN", ("blue", 1))}
+    data = {
+        "1": make_entry("red", ('a sign: NaN, "NaN"', 4), ("blue", math.nan)),
+        "2": make_entry("a NaN", ("blue", 1)),
+    }
     for separators in ((",", ":"), (", ", ": ")):
         (tmp_path / "r.json").write_text(json.dumps(data, separators=separators))
         notes = Notes()
@@ -181,7 +184,7 @@ def test_entries_of_one_image_are_joined_and_captions_stay_as_they_are(tmp_path)
         (None, "no ratings; two values or more are needed"),
     ],
 )
-def test_other_ratings_of_the_json_form_are_reported_in_one_line(tmp_path, rating, message):
+def test_invalid_ratings_of_the_json_form_are_reported_in_one_line(tmp_path, rating, message):
     rated = {"image_path": "a.png", "caption": "red", "rating": rating}
     entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": [rated]}
     (tmp_path / "r.json").write_text(json.dumps({"1": entry}))
@@ -214,7 +217,7 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
         {"human_judgement": [{"image_path": "a.png", "caption": 7, "rating": 1}]},
     ],
 )
-def test_ratings_of_another_json_form_are_one_line(folder, change):
+def test_json_of_another_form_is_reported_in_one_line(folder, change):
     rated = [
         {"image_path": "a.png", "caption": "red", "rating": 1},
         {"image_path": "b.png", "caption": "x", "rating": 2},

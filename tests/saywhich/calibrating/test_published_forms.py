@@ -1,4 +1,4 @@
-"""Calibration on tiny files of the layouts in which people's judgements of captions are published."""
+"""Calibration on tiny files in the layouts of published human judgements of captions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def calibrate(file, **options):
     return saywhich.calibrate(file, "photos", judges=["colours"], metrics=["ROUGE-L"], **options)
 
 
-def clipscore_form(annotations):
+def convert_to_clipscore(annotations):
     """Return `annotations` in CLIPScore's JSON form, converted as CLIPScore's code converts Flickr8k's files."""
     texts = dict(line.split("\t") for line in TOKENS.splitlines())
     found = {}
@@ -83,7 +83,7 @@ def clipscore_form(annotations):
 )
 def test_flickr8k_s_files_are_read_as_clipscore_s_code_reads_them(folder, name, annotations):
     (folder / f"{name}.txt").write_text(annotations)
-    (folder / "flickr8k.json").write_text(json.dumps(clipscore_form(annotations)))
+    (folder / "flickr8k.json").write_text(json.dumps(convert_to_clipscore(annotations)))
     found = calibrate(f"{name}.txt", references="Flickr8k.token.txt")
     assert dict(found.correlations) == dict(calibrate("flickr8k.json").correlations)
     assert len(found.correlations) == (4 if annotations is EXPERT else 3)  # experts: also the other raters' mean
@@ -125,8 +125,8 @@ def test_other_lines_are_reported_in_one_line(folder, line, references, message)
         calibrate("ratings.txt", references=references)
 
 
-def composite(captions):
-    """Return the text of a Composite file: Mechanical Turk's 27 columns, an address, captions, as many ratings."""
+def format_composite(captions):
+    """Return a Composite file: Mechanical Turk's 27 columns, an address, captions, and a rating of each caption."""
     turk = ["HITId", *(f"Turk{number}" for number in range(26))]
     header = [*turk, "Input.url", *(f"Input.text{n}" for n in captions), *(f"Answer.Q{n}" for n in captions)]
     rows = (
@@ -144,7 +144,7 @@ def composite(captions):
 
 @pytest.mark.parametrize("captions", [range(3), range(4)])
 def test_composite_by_hand(folder, captions):
-    (folder / "8k_correctness.csv").write_text(composite(captions))
+    (folder / "8k_correctness.csv").write_text(format_composite(captions))
     found = calibrate("8k_correctness.csv")
     assert (found.images, found.ratings) == (3, 9)
     half = 1 / np.sqrt(2)
@@ -157,7 +157,7 @@ def test_composite_by_hand(folder, captions):
 @pytest.mark.parametrize("caption", ["2", ""])
 def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
     """The ratings begin at the first column that has numbers in most rows."""
-    text = composite(range(3))
+    text = format_composite(range(3))
     assert ';red;"a green; dog"' in text
     (folder / "8k_correctness.csv").write_text(text.replace('"a green; dog"', caption))
     found = read_composite(folder / "8k_correctness.csv", Notes())
@@ -166,7 +166,7 @@ def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
 
 
 def test_composite_with_other_columns_is_one_line(folder):
-    text = composite(range(3)).replace(";5;1;2\n", ";5;1\n")
+    text = format_composite(range(3)).replace(";5;1;2\n", ";5;1\n")
     (folder / "8k_correctness.csv").write_text(text)
     with pytest.raises(UserError, match=r"8k_correctness.csv, row 2: an address, captions and as many ratings are"):
         calibrate("8k_correctness.csv")
@@ -193,14 +193,15 @@ def test_composite_with_a_blank_first_line_and_a_rating_of_spaces(folder):
     assert list(notes.found) == ["captions of t.csv without a rating"]
 
 
-def cell(value):
+def make_cell(value):
+    """Return a cell array of MATLAB with one value."""
     found = np.empty((1, 1), object)
     found[0, 0] = value
     return found
 
 
 def write_pascal_50s(folder, pairs):
-    """Write pairs (image, captions, votes for the first caption, kind), with four votes each, as Pascal-50S's files."""
+    """Write pairs (image, captions, votes of four for the first caption, kind) as Pascal-50S's files."""
     inputs = np.empty((1, len(pairs)), [(name, object) for name in ("image", "first", "second")])
     triplets = np.empty((1, 4 * len(pairs)), [(name, object) for name in ("A", "B", "C", "winner")])
     for number, (image, (first, second), votes, _) in enumerate(pairs):
@@ -208,7 +209,7 @@ def write_pascal_50s(folder, pairs):
         for voter in range(4):
             reference = f"{first} {second}" if voter == 0 else f"thing {voter}"
             winner = 1 if voter < votes else -1
-            triplets[0, 4 * number + voter] = (cell(reference), cell(first), cell(second), winner)
+            triplets[0, 4 * number + voter] = (make_cell(reference), make_cell(first), make_cell(second), winner)
     kinds = np.array([[kind for *_, kind in pairs]])
     savemat(folder / "pair_pascal.mat", {"new_input": inputs, "category": kinds}, do_compression=True)
     savemat(folder / "consensus_pascal.mat", {"triplets": triplets}, do_compression=True)
@@ -220,7 +221,7 @@ PAIRS = [
     ("b.png", ("red", "a green dog"), 1, 2),  # 0, 1: agrees
     ("b.png", ("red", "blue"), 3, 3),  # 0, 0: a tie, which counts half
     ("c.png", ("red", "red and green"), 0, 4),  # h, 1: agrees
-    ("c.png", ("red", "blue"), 2, 4),  # as many votes for either
+    ("c.png", ("red", "blue"), 2, 4),  # equally many votes for each caption
     ("nowhere.jpg", ("red", "blue"), 4, 4),
 ]
 

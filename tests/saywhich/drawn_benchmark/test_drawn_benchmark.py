@@ -32,7 +32,7 @@ from saywhich.drawn_benchmark.benchmark_scores import (
 SEED = 5
 
 
-def facts(scene):
+def list_facts(scene):
     """Return the facts of a scene: attributes of its objects, its place, and its weather or light."""
     kinds = ("count", "colour", "pattern", "size", "pose")
     things = {(thing.category, kind, getattr(thing, kind)) for thing in scene.things for kind in kinds}
@@ -55,7 +55,7 @@ def test_scenes_of_a_higher_difficulty_differ_in_fewer_or_less_conspicuous_facts
         assert not {*numbers[0]} & {*numbers[1]}
         galleries = [[sample_scene(SEED, n) for n in each] for each in numbers]
         pairs = [(a, b) for scenes in galleries for a, b in combinations(scenes, 2)]
-        differing[difficulty] = sum(len(facts(a) - facts(b)) for a, b in pairs) / len(pairs)
+        differing[difficulty] = sum(len(list_facts(a) - list_facts(b)) for a, b in pairs) / len(pairs)
         subtle[difficulty] = [differs_subtly(scenes) for scenes in galleries]
     assert differing[1] > differing[2] > differing[3] + 1
     assert max(differing[3], differing[4]) < 3
@@ -125,7 +125,7 @@ def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retriev
     assert exact.interval(RECALL)[0] < exact.scores[RECALL].value <= exact.interval(RECALL)[1]
     other = next(row for row in found.rows if row.name == OTHERS)
     assert other.scores[RECALL].value == 0
-    assert any(OTHERS in line for line in found.lines()), "the head of a column is cut"
+    assert any(OTHERS in line for line in found.lines()), "the head of the column is truncated"
 
 
 def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
@@ -161,7 +161,7 @@ def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
     assert found.notes[0].startswith("images without a caption, which count as missed: 13")
 
 
-def scene(colour, count):
+def make_scene(colour, count):
     box = (0.1, 0.5, 0.4, 0.8)
     dog = Thing("dog", colour, "plain", "medium", count, "running", "ground", "left", (box,) * count, box)
     return Scene("farm", "sunny", "day", 0.45, 0.45, {}, (dog,))
@@ -176,7 +176,7 @@ def test_a_caption_is_a_hit_if_it_fits_no_other_scene_of_the_gallery_as_well(tmp
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    scenes = [scene("brown", 1), scene("white", 1), scene("brown", 2), scene("black", 2)]
+    scenes = [make_scene("brown", 1), make_scene("white", 1), make_scene("brown", 2), make_scene("black", 2)]
     drawn = DrawnBenchmark(3, files, [0, 0, 1, 1], scenes)
     captions = ("a brown dog", "a dog", "two brown dogs", "two white dogs")
     found = score_answers(drawn, tmp_path, dict(zip(files, captions, strict=True)))
@@ -234,7 +234,7 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
     folder, key = benchmark
     record = json.loads(key.read_bytes().partition(b"\n")[2])
 
-    def refused(**changes):
+    def provoke_error(**changes):
         body = json.dumps(record | changes).encode()
         (tmp_path / "key").write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
         with pytest.raises(UserError) as error:
@@ -249,7 +249,7 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
         {"objects": [None]}, {"objects": [thing | {"category": "x"}]}, {"objects": [thing | {"count": -1}]},
         {"objects": [thing | {"pose": {}}]}, {"objects": [{"box": [0, 0, 1, 1]}]}, {"file": others[0]["file"]},
     ):  # fmt: skip
-        assert "key: its facts are not those of drawn scenes (" in refused(scenes=[first | change, *others])
-    assert "its facts are not those" in refused(scenes=7)
-    assert "its facts are not those" in refused(difficulty="3")
-    assert "images.parquet: is not the one that" in refused(index=None)
+        assert "key: its facts are not those of drawn scenes (" in provoke_error(scenes=[first | change, *others])
+    assert "its facts are not those" in provoke_error(scenes=7)
+    assert "its facts are not those" in provoke_error(difficulty="3")
+    assert "images.parquet: is not the one that" in provoke_error(index=None)

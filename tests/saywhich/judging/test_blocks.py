@@ -23,7 +23,7 @@ BLOCKS = {
 }
 
 
-def judged(folder, references, judge="colours"):
+def judge_example(folder, references, judge="colours"):
     return saywhich.judge(
         folder / "after.json", folder / "photos", references=references, judges=[ColourJudge(judge)], metrics=()
     )
@@ -34,12 +34,12 @@ def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
     write_example(tmp_path)
     content = json.loads((tmp_path / "after.json").read_text())
     references = {name: [text, f"a {COLOURS[place % 3]} thing"] for place, (name, text) in enumerate(content.items())}
-    whole = judged(tmp_path, references)
+    whole = judge_example(tmp_path, references)
     for module, name, size in BLOCKS.values():
         assert getattr(module, name) > 40
         monkeypatch.setattr(module, name, size)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    parts = judged(tmp_path, references)
+    parts = judge_example(tmp_path, references)
     assert torch.equal(parts.galleries, whole.galleries)
     for one, other in zip((*whole.rows, *whole.baselines), (*parts.rows, *parts.baselines), strict=True):
         for kind, ranks in vars(one.ranks["colours"]).items():
@@ -47,6 +47,6 @@ def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
         assert {key: each.value for key, each in one.scores.items()} == {
             key: each.value for key, each in other.scores.items()
         }
-        for key in one.scores:  # another order of sums
+        for key in one.scores:  # blocks add the terms of a sum in another order
             expected = other.interval(key)
             assert one.interval(key) == (expected and pytest.approx(expected, rel=1e-12))

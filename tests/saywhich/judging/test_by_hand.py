@@ -40,13 +40,13 @@ def judge_colours(folder, *metrics):
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
+def judgement(tmp_path_factory):
     return judge_colours(tmp_path_factory.mktemp("judged"), "BLEU", "ROUGE-L", "CIDEr")
 
 
-def test_recalls_and_clip_scores(judged):
+def test_recalls_and_clip_scores(judgement):
     # cosines of the captions (rows) with the photos a, b, c: [1 0 h], [1 0 h], [h h 1] with h = 1/√2
-    (row,) = judged.rows
+    (row,) = judgement.rows
     assert row.ranks["colours"].among_all.tolist() == [1, 3, 1]
     assert row.ranks["colours"].among_hard.tolist() == [1, 2, 1]
     third, half = 100 / 3, 1 / math.sqrt(2)
@@ -54,7 +54,7 @@ def test_recalls_and_clip_scores(judged):
         "R@1": 2 * third,
         "R@5": 100,
         "R@10": 100,
-        # a's caption ties with b's, so it ranks second; b's own scores least; c's is first
+        # a's caption ties with b's and ranks second; b's caption ranks last, and c's first
         "R@1 image → text": third,
         "R@5 image → text": 100,
         "R@10 image → text": 100,
@@ -66,18 +66,18 @@ def test_recalls_and_clip_scores(judged):
     assert {key.name: values.value for key, values in row.scores.items() if key.judge} == pytest.approx(expected)
 
 
-def test_metrics_against_references(judged):
-    (row,) = judged.rows
+def test_metrics_against_references(judgement):
+    (row,) = judgement.rows
     # 4 of 11 words match, and 1 of 8 bigrams; captions are longer than references
     assert row.value("", "BLEU-1") == pytest.approx(4 / 11)
     assert row.value("", "BLEU-2") == pytest.approx(math.sqrt(4 / 11 / 8))
     assert row.value("", "BLEU-4") == pytest.approx(0, abs=1e-4)
     # longest common subsequences of 2, 1 and 1 words; F with β = 1.2
     assert row.value("", "ROUGE-L") == pytest.approx((2 / 3 + 1 / 3 + 2.44 * 0.2 / (1 + 1.44 * 0.2)) / 3)
-    assert row.value("", "CIDEr") == pytest.approx(10 / 4 * sum(cider_by_hand()) / 3)
+    assert row.value("", "CIDEr") == pytest.approx(10 / 4 * sum(compute_cider()) / 3)
 
 
-def cider_by_hand():
+def compute_cider():
     """Return the sums of the three captions' cosines of n-grams, n = 1 … 4."""
     # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only a has a common bigram, "a red".
     near, far = math.log(1.5), math.log(3)
@@ -87,10 +87,10 @@ def cider_by_hand():
     return square, cat, plain
 
 
-def test_reader_scores(judged):
-    (row,) = judged.rows
+def test_reader_scores(judgement):
+    (row,) = judgement.rows
     third = 100 / 3
-    first = (2 / 3 * 1 / 2 * 0.1 * 0.1 * 0.1) ** 0.2  # of a's caption against the two others; b's is the same
+    first = (2 / 3 * 1 / 2 * 0.1 * 0.1 * 0.1) ** 0.2  # a's caption against the two others; b's has an equal score
     last = (2 / 5 * 0.1 / 4 * 0.1 / 3 * 0.1 / 2 * 0.1 / 1) ** 0.2
     expected = {
         "words per caption": 11 / 3,
@@ -100,27 +100,27 @@ def test_reader_scores(judged):
         "distinct captions, %": 100,
         "distinct words": 7,
         "Self-BLEU": (2 * first + last) / 3,
-        "absent objects, % (CHAIR_i)": 100,  # the cat is the only object that is named
+        "absent objects, % (CHAIR_i)": 100,  # the captions name one object, the cat
         "with absent objects, % (CHAIR_s)": third,
     }
     assert {name: row.value("", name) for name in expected} == pytest.approx(expected)
 
 
-def test_rows_of_human_captions_and_of_the_trivial_rule(judged):
-    human, rule = judged.baselines
+def test_rows_of_human_captions_and_of_the_trivial_rule(judgement):
+    human, rule = judgement.baselines
     assert human.captions == [["a red wall"], ["a green dog"], ["red"]]
     assert human.ranks["colours"].among_all.tolist() == [1, 1, 2]
-    assert human.value("", "BLEU-1") == pytest.approx(0, abs=1e-4)  # b alone has another reference, "grass"
+    assert human.value("", "BLEU-1") == pytest.approx(0, abs=1e-4)  # only b has a second reference, "grass"
     assert rule.captions == [["a photo of something"], ["a photo of a dog"], ["a photo of something"]]
-    assert rule.value("colours", "R@1") == 0  # all scores tie at 0, and ties count against
+    assert rule.value("colours", "R@1") == 0  # all scores are 0, and ties count against the caption
     assert rule.value("", "equal to another image's, %") == pytest.approx(200 / 3)
 
 
-def test_intervals_are_those_of_the_images_drawn(judged):
+def test_intervals_are_those_of_the_images_drawn(judgement):
     drawn = draw_resamples(3)
     hits = drawn @ np.array([100.0, 0.0, 100.0]) / 3
     low, high = np.percentile(hits, (2.5, 97.5))
-    (row,) = judged.rows
+    (row,) = judgement.rows
     assert row.interval(ScoreKey("colours", "R@1")) == (low, high)
     counts = np.stack([drawn @ [3, 3, 5], drawn @ [2, 1, 1]])  # words, and those that match
     closest = drawn @ [3, 3, 1]
@@ -129,9 +129,9 @@ def test_intervals_are_those_of_the_images_drawn(judged):
     assert row.interval(ScoreKey("", "Self-BLEU")) is None
 
 
-def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judged):
-    """A resample of three images is three times the same image in 1 of 27 cases each, which is more than 2.5 %."""
-    cider = [10 / 4 * each for each in cider_by_hand()]
+def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judgement):
+    """In 1 of 27 resamples all three images are one given image, which is more than 2.5 %."""
+    cider = [10 / 4 * each for each in compute_cider()]
     expected = {
         "R@1": (0, 100),
         "R@5": (100, 100),
@@ -151,7 +151,7 @@ def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judg
         "absent objects, % (CHAIR_i)": (0, 100),  # 0 without b, the only image whose caption names an object
         "with absent objects, % (CHAIR_s)": (0, 100),
     }
-    (row,) = judged.rows
+    (row,) = judgement.rows
     ends = {key.name: row.interval(key) for key in row.scores if key.name in expected}
     assert ends == {name: pytest.approx(both, abs=1e-6) for name, both in expected.items()}
 
@@ -173,7 +173,7 @@ def test_meteor(tmp_path):
         score((0, 1), (2, 1), (2, 1), 1),  # “a” of “a green dog”
         score((1, 0), (2, 3), (1, 0), 1),  # “red”; and, with, a are function words
     ]
-    whole = score((2, 2), (6, 5), (5, 2), 3)  # of the sums
+    whole = score((2, 2), (6, 5), (5, 2), 3)  # from the summed counts
     (row,) = judge_colours(tmp_path, "METEOR").rows
     assert row.value("", "METEOR") == pytest.approx(whole)
     shift = whole - sum(alone) / 3
@@ -183,7 +183,7 @@ def test_meteor(tmp_path):
 
 SPICE_SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
 SPICE_PEOPLE = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
-# tuples of caption and references by SPICE's parser: both match; one of two does; none does
+# SPICE's tuples of captions and references: two of two match, one of two matches, none matches
 SPICE_TUPLES = (
     ([["square"], ["square", "red"]], [["square"], ["square", "red"]]),
     ([["cat"], ["cat", "red"]], [["cat"], ["cat", "black"]]),
@@ -208,7 +208,7 @@ def test_spice(folder):
 
 
 def test_spice_of_its_parsers_tuples(folder, monkeypatch):
-    """The program's answer, in its own form and another order, stands in for the parser."""
+    """A fixed answer in the form of SPICE's output, in another order, replaces the parser."""
     answer = []
     for number, (said, human) in enumerate(SPICE_TUPLES):
         right = sum(each in human for each in said)

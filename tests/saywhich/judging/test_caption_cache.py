@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from colour_judge import ColourJudge, paint_colours
-from damaged import HOW, damage
+from damaged import DAMAGE_KINDS, damage_content
 
 from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, encode_captions, encode_gallery
 
@@ -28,13 +28,13 @@ class CountingJudge(ColourJudge):
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch) -> Path:
-    """Put the cache into a temporary folder, and return its folder of photos."""
+    """Set a temporary cache, and return its folder of photos."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "saywhich/photos"
 
 
 def count_encoded(texts=TEXTS, digest: str = "colours") -> int:
-    """Encode captions, compare the embeddings with those of the judge alone, and count those that it encoded."""
+    """Encode captions, check their embeddings against those without a cache, and count the captions encoded."""
     judge = CountingJudge()
     judge.digest = digest
     assert torch.equal(encode_captions(judge, texts), ColourJudge().encode_texts(texts))
@@ -56,17 +56,17 @@ def test_an_interrupted_run_continues_and_a_second_run_encodes_nothing():
     assert count_encoded(digest="another model") == len(TEXTS)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", DAMAGE_KINDS)
 def test_a_damaged_cache_gives_equal_embeddings_and_is_repaired(cache_folder, how):
     assert count_encoded() == len(TEXTS)
     assert count_encoded(digest="another model") == len(TEXTS)
     (file,), (other,) = (list((cache_folder / name).iterdir()) for name in ("colours", "another model"))
     rng = random.Random(how)
     for _ in range(4):
-        file.write_bytes(damage(how, file.read_bytes(), [other.read_bytes()], rng))
+        file.write_bytes(damage_content(how, file.read_bytes(), [other.read_bytes()], rng))
         count_encoded()
         count_encoded()
-        assert count_encoded() == 0, "is not repaired"
+        assert count_encoded() == 0, "the cache is not repaired"
 
 
 class MirroredJudge(ColourJudge):

@@ -1,4 +1,4 @@
-"""Caption files of every form, and their faults: each one line, counted, with the first three."""
+"""Caption files of every form, and the notes of their faults: one line each, with a count and three examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULTS = [{"image_id": each["image_id"], "caption": each["caption"]} for each i
 ROWS = [(name, text) for name, captions in SAID.items() for text in captions]
 
 
-def write(path, content):
+def write_file(path, content):
     if path.suffix == ".parquet":
         pq.write_table(pa.table({"file": [n for n, _ in ROWS], "caption": [t for _, t in ROWS]}), path)
     else:
@@ -62,7 +62,7 @@ def write(path, content):
 )
 def test_forms_with_names_of_files(tmp_path, name, content):
     notes = Notes()
-    assert read_caption_set(write(tmp_path / name, content), notes).captions == SAID
+    assert read_caption_set(write_file(tmp_path / name, content), notes).captions == SAID
     assert not list(notes.lines())
 
 
@@ -78,7 +78,7 @@ def test_forms_with_names_of_files(tmp_path, name, content):
     ],
 )
 def test_forms_with_ids(tmp_path, name, content):
-    found = read_caption_set(write(tmp_path / name, content), Notes())
+    found = read_caption_set(write_file(tmp_path / name, content), Notes())
     assert found.captions == {7: ["a dog", "two dogs"], 8: ["a boat"]}
     assert found.files == ({7: "COCO_val_000000000007.jpg", 8: "b.jpg"} if content is COCO else {})
 
@@ -89,13 +89,13 @@ def test_ids_that_are_no_integers_in_the_file_still_name_their_photo(tmp_path, i
         "images": [{"id": image_id, "file_name": "b.jpg"}],
         "annotations": [{"image_id": image_id, "caption": "a boat"}],
     }
-    found = read_caption_set(write(tmp_path / "a.json", content), Notes())
+    found = read_caption_set(write_file(tmp_path / "a.json", content), Notes())
     assert (found.captions, found.files) == ({7: ["a boat"]}, {7: "b.jpg"})
 
 
 def test_a_table_of_ids_may_have_gaps(tmp_path):
     """A column of ids with gaps has ids such as 7.0; a missing file names no photo."""
-    table = write(tmp_path / "ids.csv", "image_id,file\n7.0,a.jpg\n8.0,b.jpg\n9.0,\n,c.jpg\n")
+    table = write_file(tmp_path / "ids.csv", "image_id,file\n7.0,a.jpg\n8.0,b.jpg\n9.0,\n,c.jpg\n")
     assert read_ids(table) == {7: "a.jpg", 8: "b.jpg"}
 
 
@@ -119,7 +119,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
     from pycocotools import coco
 
     (tmp_path / "annotations.json").write_text(json.dumps(COCO))
-    results = coco.COCO(str(tmp_path / "annotations.json")).loadRes(str(write(tmp_path / "a.json", RESULTS)))
+    results = coco.COCO(str(tmp_path / "annotations.json")).loadRes(str(write_file(tmp_path / "a.json", RESULTS)))
     theirs: dict[int, list[str]] = {}
     for each in results.loadAnns(results.getAnnIds()):
         theirs.setdefault(each["image_id"], []).append(" ".join(each["caption"].split()))
@@ -160,7 +160,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
 )
 def test_other_forms_are_reported_in_one_line(tmp_path, name, content, message):
     with pytest.raises(UserError, match=message) as error:
-        read_caption_set(write(tmp_path / name, content), Notes())
+        read_caption_set(write_file(tmp_path / name, content), Notes())
     assert "\n" not in str(error.value)
 
 
@@ -179,7 +179,7 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     found = {name: index.find(name) for name in ("x/a.jpg", "b_000042.jpg", "b_000042", "folder/c_007.png", 42, "7", 5)}
     places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
     assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
-    assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
+    assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous or missing
 
 
 def test_photos_of_equal_names_are_found_by_the_paths_that_caption_prints(tmp_path):
@@ -192,7 +192,7 @@ def test_photos_of_equal_names_are_found_by_the_paths_that_caption_prints(tmp_pa
 
 
 def test_letters_of_names_may_be_composed_or_not(tmp_path):
-    """A name with ü is written with one letter or with two, by system."""
+    """Systems write ü in a name as one or as two characters."""
     composed, decomposed = "stra\u00dfe \u00fc.jpg", "re\u0301sume\u0301.png"
     for name in (composed, decomposed):
         (tmp_path / name).touch()
@@ -200,7 +200,7 @@ def test_letters_of_names_may_be_composed_or_not(tmp_path):
     assert index.find("stra\u00dfe u\u0308.jpg") == index.find("stra\u00dfe u\u0308") == tmp_path / composed
     assert index.find("r\u00e9sum\u00e9.png") == tmp_path / decomposed
     (tmp_path / "r\u00e9sum\u00e9.png").touch()
-    assert PhotoIndex(tmp_path).find(decomposed) == tmp_path / decomposed  # the name itself comes first
+    assert PhotoIndex(tmp_path).find(decomposed) == tmp_path / decomposed  # an exact name takes precedence
 
 
 def test_a_number_of_more_digits_than_an_id_has_is_none(tmp_path):
@@ -209,7 +209,7 @@ def test_a_number_of_more_digits_than_an_id_has_is_none(tmp_path):
 
 
 def test_a_table_of_ids_that_names_ids_has_an_end(tmp_path):
-    """The name of an id is a number, or the number of another id that names it back."""
+    """A table names an id by its own number, or two ids by each other's number."""
     (tmp_path / "photo_000000000007.jpg").touch()
     index = PhotoIndex(tmp_path, {5: "5", 6: "8", 8: "6", 9: "7"})
     assert [index.find(image) for image in (5, "5", 6, "08")] == [None] * 4
@@ -284,7 +284,7 @@ def test_inputs_that_cannot_be_judged_are_reported_in_one_line(colours):
 
 
 def test_an_empty_name_of_the_folder_of_photos_is_reported(colours):
-    """An unset variable of the shell is no request for the current folder."""
+    """An unset shell variable gives an empty name, which must not mean the current folder."""
     with pytest.raises(UserError, match=r"a photo's path is empty; give a photo or a folder, such as \."):
         saywhich.judge({"a.png": "red", "b.png": "green"}, "", judges=["colours"])
 
@@ -314,7 +314,7 @@ def test_judges_of_equal_names_have_scores_of_their_own(colours, monkeypatch):
 
 
 def test_each_file_may_number_its_images_in_its_own_way(colours):
-    """References number the photos in the opposite order; a file without names of images has theirs."""
+    """References number the photos in the opposite order; a file without image names uses the references' numbers."""
     for name, files, texts in (("captions", "ab", ("red", "green")), ("people", "ba", ("grass", "a red wall"))):
         images = [{"id": number, "file_name": f"{file}.png"} for number, file in enumerate(files, 1)]
         captions = [{"image_id": number, "caption": text} for number, text in enumerate(texts, 1)]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from closed_output import closed_output
+from closed_output import close_output
 from colour_judge import ColourJudge
 
 from saywhich.cli import main
@@ -32,7 +32,7 @@ def folder(colours):
 def test_files_are_written_though_nobody_reads_the_output(folder, command):
     arguments, outputs = COMMANDS[command]
     files = [f"--{output}={output}.out" for output in outputs]
-    with closed_output():
+    with close_output():
         assert main([command, *arguments, *files]) == 0
     assert all((folder / f"{output}.out").stat().st_size for output in outputs)
 

@@ -1,4 +1,4 @@
-"""Differences of caption files on three photos by hand, verdicts, and the agreement of judges."""
+"""Differences of caption files on three photos, computed by hand, verdicts, and the agreement of judges."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BEFORE = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green
 AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with a"}
 
 
-def made(images, **rows):
-    """Return a judgement of rows with these R@1 hits per image by each named judge; a hit is rank 1, a miss rank 2."""
+def make_judgement(images, **rows):
+    """Return a judgement whose rows have these R@1 hits per image and judge; a hit has rank 1, a miss rank 2."""
     judges = list(next(iter(rows.values())))
     scores = [
         {ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
@@ -69,13 +69,13 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
     rng = np.random.default_rng(0)
     base = (rng.random(400) < 0.3).astype(int)
     more = np.maximum(base, (rng.random(400) < 0.3).astype(int))
-    found = compare_rows(made(400, A={"one": base}, B={"one": more}, C={"one": np.roll(base, 1)}))
+    found = compare_rows(make_judgement(400, A={"one": base}, B={"one": more}, C={"one": np.roll(base, 1)}))
     better, shuffled = (pair.difference("one", "R@1") for pair in found.pairs)
     assert better.verdict == "better"
     assert better.p < 0.001
     assert better.needed is None
-    assert (shuffled.verdict, shuffled.needed) == ("open", None)  # equally many hits: nothing to decide
-    reversed_ = compare_rows(made(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
+    assert (shuffled.verdict, shuffled.needed) == ("open", None)  # equally many hits leave no difference to decide
+    reversed_ = compare_rows(make_judgement(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
     assert reversed_.verdict == "worse"
 
 
@@ -122,7 +122,7 @@ def test_a_verdict_in_a_sentence(verdict, needed, sentence):
 def test_agreement_counts_images_with_a_difference_by_both_judges():
     before = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
     after = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
-    (pair,) = compare_rows(made(5, A=before, B=after)).pairs
+    (pair,) = compare_rows(make_judgement(5, A=before, B=after)).pairs
     (agreement,) = pair.agreements
     # changes by judge one: + + 0 − −, by judge two: + 0 + − 0; both are nonzero, and agree, in images 1 and 4
     assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
@@ -142,7 +142,7 @@ def test_agreement_counts_images_with_a_difference_by_both_judges():
 )
 def test_long_names_of_judges_leave_room_for_their_agreement(judges, shown):
     rows = {name: dict.fromkeys(judges, np.full(1234, hit)) for name, hit in (("A", 0), ("B", 1))}
-    lines = [line for line in comparison_lines(compare_rows(made(1234, **rows))) if " agree on " in line]
+    lines = [line for line in comparison_lines(compare_rows(make_judgement(1234, **rows))) if " agree on " in line]
     assert lines == [f"{shown} agree on the better caption of 100 % of 1,234 images"]
     assert len(lines[0]) <= 100
 
@@ -150,7 +150,7 @@ def test_long_names_of_judges_leave_room_for_their_agreement(judges, shown):
 def test_the_gain_by_the_rewarding_judge_alone():
     before = {"reward": np.zeros(100, int), "other": np.zeros(100, int)}
     after = {"reward": np.r_[np.ones(60, int), np.zeros(40, int)], "other": np.r_[np.ones(10, int), np.zeros(90, int)]}
-    gap = compare_rows(made(100, A=before, B=after), ["reward"]).pairs[0].reward_gap
+    gap = compare_rows(make_judgement(100, A=before, B=after), ["reward"]).pairs[0].reward_gap
     assert (gap.rewarded, gap.others) == (60.0, 10.0)
     seen = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
     assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ seen / 100, (2.5, 97.5))))
@@ -158,22 +158,23 @@ def test_the_gain_by_the_rewarding_judge_alone():
         "R@1 by the judges that rewarded the training: +60.0; by the others: +10.0",
         f"  a difference of +50.0 [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: the judges differ",
     ]
-    same = compare_rows(made(100, A=before, B={"reward": after["other"], "other": after["other"]}), ["reward"]).pairs[0]
+    equal_gains = make_judgement(100, A=before, B={"reward": after["other"], "other": after["other"]})
+    same = compare_rows(equal_gains, ["reward"]).pairs[0]
     assert (
         list(gap_lines(same.reward_gap))[1] == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
     )
     with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
-        compare_rows(made(100, A=before, B=after), ["nobody"])
+        compare_rows(make_judgement(100, A=before, B=after), ["nobody"])
 
 
 def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_work(colours, monkeypatch):
-    class Model(ColourJudge):
+    class ModelJudge(ColourJudge):
         digest = "model"
 
         def __init__(self, name):
             super().__init__(name.rpartition("/")[2])
 
-    source = JudgeSource(lambda name: name.startswith("models/"), Model)
+    source = JudgeSource(lambda name: name.startswith("models/"), ModelJudge)
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
     Path("models/reward").mkdir(parents=True)
     judges = ["models/reward", "colours"]

@@ -10,8 +10,8 @@ from pipeline.runtime.hub_loading import import_transformers
 from saywhich.judging.foreign_captions import foreign_captions, foreign_to_hub_tokenizer
 
 
-def tokenizer_of(sentences, tmp_path, vocab_size=600, **options):
-    """A tokenizer of transformers that was trained on sentences."""
+def train_tokenizer(sentences, tmp_path, vocab_size=600, **options):
+    """Train a tokenizer of transformers on sentences."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*sentences] * 20), model_writer=model, model_type="unigram", vocab_size=vocab_size,
@@ -27,12 +27,12 @@ def test_the_rule_by_hand():
 
 
 def test_a_tokenizer_with_an_unknown_token(tmp_path):
-    tokenizer = tokenizer_of(["a brown dog runs along the beach with a red ball"], tmp_path)
+    tokenizer = train_tokenizer(["a brown dog runs along the beach with a red ball"], tmp_path)
     assert foreign_to_hub_tokenizer(["a dog", *OTHER_SCRIPTS], tokenizer) == OTHER_SCRIPTS
 
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True, "vocab_size": 900}], ids=["unknown", "bytes"])
 def test_a_multilingual_tokenizer_is_not_accused(tmp_path, options):
     sentences = [*LATIN, *OTHER_SCRIPTS]
-    tokenizer = tokenizer_of(sentences, tmp_path, character_coverage=1.0, **options)
+    tokenizer = train_tokenizer(sentences, tmp_path, character_coverage=1.0, **options)
     assert foreign_to_hub_tokenizer([*sentences, "犬が走る", "две собаки"], tokenizer) == []

@@ -44,13 +44,13 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=MODELS)
 def family(request, tmp_path_factory):
-    """A family's name, and the folder of a model of it."""
+    """Write a model of a family; return the name of the family and the folder."""
     folder = tmp_path_factory.mktemp("hub") / request.param
     write_judge(request.param, folder)
     return request.param, folder
 
 
-def close(found, expected):
+def assert_close(found, expected):
     torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(expected), atol=1e-5, rtol=0)
 
 
@@ -71,9 +71,9 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
         expected = whole(**inputs)
     image_vectors = judge.encode_photos([judge.prepare(path) for path in photos])
     assert image_vectors.shape == (3, judge.size)
-    close(image_vectors, expected.image_embeds)
-    close(judge.encode_texts(texts), expected.text_embeds)
-    close(judge.encode_texts(texts[:1]), expected.text_embeds[:1])  # padded as beside a longer text
+    assert_close(image_vectors, expected.image_embeds)
+    assert_close(judge.encode_texts(texts), expected.text_embeds)
+    assert_close(judge.encode_texts(texts[:1]), expected.text_embeds[:1])  # padded as in a batch with a longer text
     assert np.abs(image_vectors[0] - image_vectors[1]).max() > 0.01  # photos differ
 
 
@@ -112,7 +112,7 @@ def clip_folder(tmp_path_factory):
     return folder
 
 
-def changed_copy(folder: Path, out: Path, file: str, *keys: str, value: object) -> Path:
+def copy_with_change(folder: Path, out: Path, file: str, *keys: str, value: object) -> Path:
     """Copy a model's folder and change one value of a JSON file."""
     shutil.copytree(folder, out)
     content = json.loads((out / file).read_text())
@@ -125,7 +125,7 @@ def changed_copy(folder: Path, out: Path, file: str, *keys: str, value: object) 
 
 
 def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_path):
-    """Equal weights compute other vectors by another activation, size or mean colour."""
+    """Equal weights compute other vectors with another activation or mean colour."""
     changes = (
         ("config.json", "text_config", "hidden_act", "gelu"),
         ("processor_config.json", "image_processor", "image_mean", [0.5, 0.5, 0.5]),
@@ -133,7 +133,7 @@ def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_
     shutil.copytree(clip_folder, tmp_path / "same")
     found = [open_judge(str(clip_folder)).digest, open_judge(str(tmp_path / "same")).digest]
     for number, (file, *keys, value) in enumerate(changes):
-        copy = changed_copy(clip_folder, tmp_path / f"{number}", file, *keys, value=value)
+        copy = copy_with_change(clip_folder, tmp_path / f"{number}", file, *keys, value=value)
         found.append(open_judge(str(copy)).digest)
     assert found[0] == found[1]
     assert len(set(found)) == 3
@@ -155,7 +155,7 @@ def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_
     ],
 )
 def test_bad_values_in_a_judge_s_files_are_one_line(clip_folder, tmp_path, photos, file, keys, value):
-    folder = changed_copy(clip_folder, tmp_path / "judge", file, *keys, value=value)
+    folder = copy_with_change(clip_folder, tmp_path / "judge", file, *keys, value=value)
     with pytest.raises(UserError, match=r"^--judge .*take the captioner from its publisher") as error:
         open_judge(str(folder)).encode_photos([open_judge(str(folder)).prepare(photos[0])])
     assert "\n" not in str(error.value)
@@ -173,7 +173,7 @@ def test_bad_values_in_a_judge_s_files_are_one_line(clip_folder, tmp_path, photo
     ],
 )
 def test_sizes_that_no_model_has_are_refused_before_anything_is_built(clip_folder, tmp_path, file, keys, value, line):
-    folder = changed_copy(clip_folder, tmp_path / "judge", file, *keys, value=value)
+    folder = copy_with_change(clip_folder, tmp_path / "judge", file, *keys, value=value)
     with pytest.raises(UserError, match=f"{file}: has {line}, which no model has; take the captioner from"):
         open_judge(str(folder))
 
@@ -186,7 +186,7 @@ def test_another_kind_of_model_is_no_judge(tmp_path):
 
 @pytest.fixture(scope="module")
 def clip_file(tmp_path_factory):
-    """Weights of a small CLIP of open_clip, and the model itself."""
+    """Write a small CLIP of open_clip; return the file of weights, the model and the transform."""
     declare_operators()
     import open_clip
 
@@ -206,8 +206,8 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     tokens = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)([*SHORT, LONG])
     with torch.inference_mode():
         expected = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
-    close(judge.encode_photos([judge.prepare(photo) for photo in photos]), expected[0])
-    close(judge.encode_texts([*SHORT, LONG]), expected[1])
+    assert_close(judge.encode_photos([judge.prepare(photo) for photo in photos]), expected[0])
+    assert_close(judge.encode_texts([*SHORT, LONG]), expected[1])
     assert judge.unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
     assert judge.metric == CLIP_SCORE
@@ -215,7 +215,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
 
 
 def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_file, tmp_path):
-    """SigLIP's tokenizer ends and pads texts with one token."""
+    """SigLIP's tokenizer ends and pads texts with the same token."""
     declare_operators()
     from open_clip.tokenizer import HFTokenizer
     from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from colour_judge import ColourJudge
 from PIL import Image
-from watched_pages import watched_pages
+from watched_pages import watch_pages
 
 import saywhich
 from saywhich.judging import judge_sources
@@ -21,7 +21,7 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """A page of one caption file, and one of two, of sixteen photos in shades of four colours."""
+    """Write a page of one caption file and a page of two, for sixteen photos in shades of four colours."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "photos").mkdir()
     captions, other, people = {}, {}, {}
@@ -64,15 +64,15 @@ def test_a_second_page_of_one_process_has_the_photos_of_its_time(tmp_path, monke
 
 @pytest.fixture
 def open_page(browser, pages):
-    """A function that opens a page; the fixture fails for console messages and for other requests."""
-    with watched_pages(browser) as make_page:
+    """Yield a function that opens a page; fail at console messages and at requests to other addresses."""
+    with watch_pages(browser) as make_page:
 
-        def opened(name, **options):
+        def open_by_name(name, **options):
             page = make_page(url := pages[name].as_uri(), **{"viewport": WIDE, **options})
             page.goto(url)
             return page
 
-        yield opened
+        yield open_by_name
 
 
 def test_the_headline_has_the_number_with_its_interval(open_page):
@@ -112,7 +112,7 @@ def test_a_comparison_shows_captions_side_by_side_with_new_words_marked(open_pag
 
 
 def test_many_notes_stand_behind_their_number(open_page):
-    """So that they do not fill a telephone's screen before the first result."""
+    """Folded notes leave room for the first result on a phone's screen."""
     page = open_page("compared", viewport=PHONE)
     notes = page.locator("header details")
     assert notes.locator("summary").inner_text() == "4 notes about the inputs"

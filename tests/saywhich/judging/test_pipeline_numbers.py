@@ -1,4 +1,4 @@
-"""Captions that the pipeline evaluated, judged from outside: the numbers are the pipeline's to the last digit."""
+"""Scores of `saywhich.judge` for captions that the pipeline evaluated: they equal the pipeline's numbers exactly."""
 
 import json
 
@@ -29,14 +29,15 @@ def test_an_exported_listener_gives_the_pipelines_numbers(toy_repository, tmp_pa
     evaluation = data / "evaluation" / method
     table = pq.read_table(evaluation / "captions.parquet", filters=[("split", "==", "test")])
     assert table["file"].to_pylist() == files
-    near = galleries_by_facts(prepared)(rows).tolist()
+    galleries = galleries_by_facts(prepared)(rows).tolist()
     found = saywhich.judge(
         dict(zip(files, table["caption"].to_pylist(), strict=True)),
         data / "raw/scenes/images",
         references={file: prepared.texts(row) for file, row in zip(files, rows, strict=True)},
         judges=[str(tmp_path / "own")],
         galleries={
-            file: [files[other] for other in others if other >= 0] for file, others in zip(files, near, strict=True)
+            file: [files[other] for other in others if other >= 0]
+            for file, others in zip(files, galleries, strict=True)
         },
         metrics=METRICS,
     )

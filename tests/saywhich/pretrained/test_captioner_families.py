@@ -21,7 +21,8 @@ from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
-QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
+# families of `make test`: with cross-attention, with a prompted encoder, and a chat model
+QUICK = ("blip", "florence2", "idefics3")
 SIZES = [(40, 50), (90, 30), (64, 64)]
 
 
@@ -30,7 +31,7 @@ SIZES = [(40, 50), (90, 30), (64, 64)]
     params=[family if family in QUICK else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES],
 )
 def family(request, tmp_path_factory):
-    """A family's name, and the folder of a captioner of it."""
+    """Write a captioner of a family; return the name of the family and the folder."""
     return request.param, write_pretrained(request.param, tmp_path_factory.mktemp("pretrained") / request.param)
 
 
@@ -49,8 +50,8 @@ def photos(tmp_path, monkeypatch):
     return [paint(Path("photos", f"{seed}.png"), seed, size) for seed, size in enumerate(SIZES)]
 
 
-class Recording:
-    """A logits processor that keeps the tokens so far and the scores of each step, and changes nothing."""
+class StepRecorder:
+    """A logits processor that records the tokens and the scores of each step, without a change."""
 
     def __init__(self):
         self.steps = []
@@ -60,35 +61,35 @@ class Recording:
         return scores
 
 
-def own_logits(family, folder, image, tokens):
-    """Return the logits (T, V) of T generated tokens by the library's own forward pass."""
+def compute_logits(family, folder, image, tokens):
+    """Compute the logits (T, V) of T generated tokens with the library's own forward pass."""
     hub, count = import_transformers(), len(tokens)
 
-    def after(*begin):
+    def prepend(*begin):
         return torch.tensor([[*begin, *tokens]])
 
     if family == "gpt2":
         model = hub.VisionEncoderDecoderModel.from_pretrained(folder).eval()
         pixels = hub.AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt").pixel_values
-        return model(pixel_values=pixels, decoder_input_ids=after(BEGIN)).logits[0, :count]
+        return model(pixel_values=pixels, decoder_input_ids=prepend(BEGIN)).logits[0, :count]
     processor = hub.AutoProcessor.from_pretrained(folder)
     if family in ("blip", "git", "blip-2", "blip-2-t5"):
         pixels = processor(images=image, return_tensors="pt").pixel_values
         if family == "blip":
             model = hub.BlipForConditionalGeneration.from_pretrained(folder).eval()
-            return model(pixel_values=pixels, input_ids=after(BLIP_BEGIN)).logits[0, :count]
+            return model(pixel_values=pixels, input_ids=prepend(BLIP_BEGIN)).logits[0, :count]
         if family == "git":
             model = hub.GitForCausalLM.from_pretrained(folder).eval()
-            return model(pixel_values=pixels, input_ids=after(BEGIN)).logits[0, -count - 1 : -1]
+            return model(pixel_values=pixels, input_ids=prepend(BEGIN)).logits[0, -count - 1 : -1]
         model = hub.Blip2ForConditionalGeneration.from_pretrained(folder).eval()
         if family == "blip-2-t5":
-            shown = torch.tensor([[3, 3, 3, 1]])  # three queries, BOS
-            return model(pixel_values=pixels, input_ids=shown, decoder_input_ids=after(0)).logits[0, :count]
-        return model(pixel_values=pixels, input_ids=after(3, 3, 3, 1)).logits[0, 3 : 3 + count]
+            shown = torch.tensor([[3, 3, 3, 1]])  # three query tokens and BOS
+            return model(pixel_values=pixels, input_ids=shown, decoder_input_ids=prepend(0)).logits[0, :count]
+        return model(pixel_values=pixels, input_ids=prepend(3, 3, 3, 1)).logits[0, 3 : 3 + count]
     model = hub.AutoModelForImageTextToText.from_pretrained(folder).eval()
     if family == "florence2":
         inputs = processor(images=image, text="<CAPTION>", return_tensors="pt")
-        return model(**inputs, decoder_input_ids=after(2)).logits[0, :count]
+        return model(**inputs, decoder_input_ids=prepend(2)).logits[0, :count]
     content = [{"type": "image"}, {"type": "text", "text": CHAT_PROMPT}]
     text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
     inputs = processor(images=[image], text=[text], return_tensors="pt")
@@ -103,17 +104,17 @@ def own_logits(family, folder, image, tokens):
 @torch.inference_mode()
 def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photos):
     name, folder = family
-    speaker, recording = PretrainedSpeaker(str(folder)), Recording()
+    speaker, recorder = PretrainedSpeaker(str(folder)), StepRecorder()
     shown = [speaker.prepare(path) for path in photos]
-    speaker.candidates(shown, GenerationSettings(samples=2, max_tokens=7), [recording])
-    begin = recording.steps[0][0].shape[1]
-    tokens, scores = recording.steps[-1][0][:, begin:], torch.stack([each for _, each in recording.steps], 1)
+    speaker.candidates(shown, GenerationSettings(samples=2, max_tokens=7), [recorder])
+    begin = recorder.steps[0][0].shape[1]
+    tokens, scores = recorder.steps[-1][0][:, begin:], torch.stack([each for _, each in recorder.steps], 1)
     assert len(tokens) == 2 * len(photos)
     compared = 0
     for row, said in enumerate(tokens.tolist()):
         ends = [at for at, token in enumerate(said) if token in (2, 3)]
         said = said[: min(ends, default=len(said))]
-        wanted = own_logits(name, folder, shown[row // 2].image, [*said, 1])[: len(said) + 1]
+        wanted = compute_logits(name, folder, shown[row // 2].image, [*said, 1])[: len(said) + 1]
         found = scores[row, : len(said) + 1]
         torch.testing.assert_close(found.log_softmax(1), wanted.log_softmax(1), atol=1e-5, rtol=0)
         compared += len(said)
@@ -124,22 +125,22 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
 
 @torch.inference_mode()
 def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
-    """The library's own forward gives log p of each prefix by each photo; photo 1 has one distractor, photo 2 none."""
+    """The library's own forward pass gives log p of each prefix by photo; photo 1 has one distractor, photo 2 none."""
     name, folder = family
-    speaker, recording, alpha = PretrainedSpeaker(str(folder)), Recording(), 30.0
+    speaker, recorder, alpha = PretrainedSpeaker(str(folder)), StepRecorder(), 30.0
     shown = [speaker.prepare(path) for path in photos]
     distractors = EncodedPhotos(torch.zeros(3, 1), ("a", "b", "c"))
     among = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [shown[row] for row in rows])
     nearest, settings = torch.tensor([[2, 1], [0, -1], [-1, -1]]), GenerationSettings(beam=1, max_tokens=7)
-    told = pragmatic_candidates(speaker, shown, nearest, among, settings, [recording])
-    begin, tokens = recording.steps[0][0].shape[1], recording.steps[-1][0]
+    told = pragmatic_candidates(speaker, shown, nearest, among, settings, [recorder])
+    begin, tokens = recorder.steps[0][0].shape[1], recorder.steps[-1][0]
     said = [row[begin:] for row in tokens.tolist()]
     assert said[0::3] == said[1::3] == said[2::3]
     changed = 0
     for photo, (words, others) in enumerate(zip(said[::3], nearest.tolist(), strict=True)):
         words = words[: min((at for at, token in enumerate(words) if token in (2, 3)), default=len(words))]
         images = [shown[row].image for row in (photo, *others) if row >= 0]
-        by_image = torch.stack([own_logits(name, folder, image, [*words, 1]).log_softmax(1) for image in images])
+        by_image = torch.stack([compute_logits(name, folder, image, [*words, 1]).log_softmax(1) for image in images])
         each = by_image[:, : len(words)].gather(2, torch.tensor(words).view(1, -1, 1).expand(len(images), -1, 1))
         before = each.squeeze(2).cumsum(1) - each.squeeze(2)  # log p of the prefix by image
         posterior = (before.unsqueeze(2) + by_image[:, : len(words)]).log_softmax(0)[0]
@@ -194,7 +195,7 @@ def test_a_chat_model_is_prompted_for_a_language(family, photos):
 
 def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
     Path("photos/broken.png").write_bytes(b"no photo")
-    for _ in range(2):  # computed, and from the cache
+    for _ in range(2):  # the first search computes the embeddings, the second reads them from the cache
         assert main(["find", "a red dog", "photos", "--listener", listener, "--top", "2"]) == 1
         found = capsys.readouterr()
         assert "broken.png: the image cannot be decoded" in found.err

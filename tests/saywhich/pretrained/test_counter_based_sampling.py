@@ -1,4 +1,4 @@
-"""Sampling from counter-based numbers: the distribution, and which numbers a photo gets."""
+"""Counter-based sampling: the distribution of tokens, and the random numbers of each photo."""
 
 import torch
 

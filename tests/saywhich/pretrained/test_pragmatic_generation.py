@@ -34,7 +34,7 @@ ALPHA, LONGEST = 3.0, 6
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder with a captioner and a listener."""
+    """Write a captioner and a listener; return their folder."""
     top = tmp_path_factory.mktemp("pretrained")
     write_pretrained("blip", top / "blip")
     write_judge("clip", top / "clip")
@@ -49,8 +49,8 @@ def photos(tmp_path, monkeypatch):
     return [paint(Path("photos", f"{seed}.png"), seed) for seed in range(4)]
 
 
-def told_apart(spoken, prior):
-    """Compute log S1 by hand from `spoken` (images, V), the image first, and the listener's `prior` (images,)."""
+def compute_log_s1(spoken, prior):
+    """Compute log S1 from probabilities `spoken` (B, V), with the image in row 0, and the listener's `prior` (B,)."""
     posterior = prior.unsqueeze(1) * spoken
     posterior = posterior[0] / posterior.sum(0)
     wanted = spoken[0] * posterior**ALPHA
@@ -60,45 +60,48 @@ def told_apart(spoken, prior):
 def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
     """Two images, two beams, three tokens; both beams of the second step continue the second beam of the first."""
     first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
-    chooser = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
+    processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
     begin = torch.full((4, 1), 9)
-    found = chooser(begin, first.repeat_interleave(2, 0).log())
-    torch.testing.assert_close(found, told_apart(first, torch.tensor([0.5, 0.5])).expand(4, -1))
+    found = processor(begin, first.repeat_interleave(2, 0).log())
+    torch.testing.assert_close(found, compute_log_s1(first, torch.tensor([0.5, 0.5])).expand(4, -1))
     # rows: the image's beams, then the distractor's
     second = torch.tensor([[[0.2, 0.2, 0.6], [0.1, 0.8, 0.1]], [[0.3, 0.3, 0.4], [0.6, 0.2, 0.2]]])
     tokens = torch.tensor([[9, 0], [9, 1]]).repeat(2, 1)
-    found = chooser(tokens, second.flatten(0, 1).log()).unflatten(0, (2, 2))
+    found = processor(tokens, second.flatten(0, 1).log()).unflatten(0, (2, 2))
     for beam, prior in enumerate([[0.5, 0.1], [0.3, 0.6]]):
-        wanted = told_apart(second[:, beam], torch.tensor(prior))
+        wanted = compute_log_s1(second[:, beam], torch.tensor(prior))
         torch.testing.assert_close(found[:, beam], wanted.expand(2, -1))
     third = torch.tensor([[0.4, 0.5, 0.1], [0.3, 0.3, 0.4]])
     tokens = torch.tensor([[9, 1, 2], [9, 1, 0]]).repeat(2, 1)
-    found = chooser(tokens, third.repeat_interleave(2, 0).log()).unflatten(0, (2, 2))
+    found = processor(tokens, third.repeat_interleave(2, 0).log()).unflatten(0, (2, 2))
     for beam, prior in enumerate([[0.3 * 0.1, 0.6 * 0.2], [0.3 * 0.1, 0.6 * 0.6]]):
-        torch.testing.assert_close(found[0, beam], told_apart(third, torch.tensor(prior)))
+        torch.testing.assert_close(found[0, beam], compute_log_s1(third, torch.tensor(prior)))
 
 
 def test_impossible_tokens_stay_impossible_and_make_nothing_undefined():
-    """A processor of the model may forbid tokens for all images; a beam search may still follow one for a while."""
+    """A processor of the model may forbid tokens for all images; a beam search may still keep one for some steps."""
     scores = torch.tensor([[0.0, -torch.inf, 1.0], [2.0, -torch.inf, 0.0]])
-    chooser = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
-    found = chooser(torch.full((2, 1), 9), scores)
+    processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
+    found = processor(torch.full((2, 1), 9), scores)
     assert found[:, 1].isneginf().all()
     assert found[:, [0, 2]].isfinite().all()
     forced = torch.tensor([[-torch.inf, 0.0, -torch.inf]] * 2)
-    found = chooser(torch.tensor([[9, 1]] * 2), forced)
+    found = processor(torch.tensor([[9, 1]] * 2), forced)
     assert found.tolist() == forced.tolist()
 
 
 def test_the_listeners_distribution_by_hand():
-    """One image and one distractor, three tokens of which two are read; a caption's embedding is that of its end."""
+    """The listener considers two of three tokens for one image and one distractor.
+
+    A caption's embedding is the vector of its last token.
+    """
     vectors = torch.nn.functional.normalize(torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]]), dim=1)
     images = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    chooser = RetrievalProcessor(ALPHA, images, lambda tokens: vectors[tokens[:, -1]], 0.5, considered=2)
+    processor = RetrievalProcessor(ALPHA, images, lambda tokens: vectors[tokens[:, -1]], 0.5, considered=2)
     said = torch.tensor([0.5, 0.3, 0.2])
     first, second = (vectors[:2] @ images[0].T / 0.5).exp()
     wanted = torch.tensor([0.5 * (first[0] / first.sum()) ** ALPHA, 0.3 * (second[0] / second.sum()) ** ALPHA, 0.0])
-    torch.testing.assert_close(chooser(torch.tensor([[7]]), said.log()[None])[0].exp(), wanted / wanted.sum())
+    torch.testing.assert_close(processor(torch.tensor([[7]]), said.log()[None])[0].exp(), wanted / wanted.sum())
 
 
 def test_without_weight_captions_are_the_speakers(models, photos):
@@ -114,27 +117,27 @@ def test_without_weight_captions_are_the_speakers(models, photos):
         assert pragmatic_candidates(speaker, shown, nearest, gallery, settings) == speaker.candidates(shown, settings)
 
 
-class BanBegin:
+class BeginBan:
     """A logits processor that forbids BLIP's begin, which the project's decoder never chooses."""
 
     def __call__(self, tokens, scores):
         return scores.index_fill(1, torch.tensor([BLIP_BEGIN]), -torch.inf)
 
 
-def own_decoder(models, speaker, shown):
-    """Return the project's decoder of the captioner, the tokenizer's ids of its tokens, and a batch of photos."""
+def build_decoder(models, speaker, shown):
+    """Return the captioner as the project's decoder, the tokenizer's ids of its tokens, and a maker of batches."""
     numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
     own = HubDecoder.from_hub(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
     regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
 
-    def batch(rows):
+    def make_batch(rows):
         mask = torch.ones(len(rows), regions.shape[1], dtype=torch.bool)
         return Batch(rows, regions[rows, 0], regions[rows], mask, torch.zeros(len(rows), 1, dtype=torch.int64))
 
-    return own, torch.tensor([END, *numbers]), batch
+    return own, torch.tensor([END, *numbers]), make_batch
 
 
-def own_texts(decoder, ids, batch, speaker):
+def generate_texts(decoder, ids, batch, speaker):
     """Return the decoder's greedy captions as the tokenizer's texts."""
     said = ids[generate(decoder, batch, Greedy(), torch.Generator()).tokens].tolist()
     ends = [row.index(END) if END in row else len(row) for row in said]
@@ -152,16 +155,16 @@ def test_captions_equal_those_of_the_projects_decoder(models, photos):
         lambda rows: [shown[row] for row in rows],
     )
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BanBegin()])
-    own, ids, batch = own_decoder(models, speaker, shown)
-    others = DistractorBatches([batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
+    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BeginBan()])
+    own, ids, make_batch = build_decoder(models, speaker, shown)
+    others = DistractorBatches([make_batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
     pragmatic = PragmaticDecoder(own, ALPHA, lambda _: others)
-    assert texts == [[text] for text in own_texts(pragmatic, ids, batch(torch.arange(4)), speaker)]
-    assert texts != [[text] for text in own_texts(own, ids, batch(torch.arange(4)), speaker)]
+    assert texts == [[text] for text in generate_texts(pragmatic, ids, make_batch(torch.arange(4)), speaker)]
+    assert texts != [[text] for text in generate_texts(own, ids, make_batch(torch.arange(4)), speaker)]
 
 
-class RecordSteps:
-    """A logits processor that keeps the tokens so far and the scores of each step, and changes nothing."""
+class StepRecorder:
+    """A logits processor that records the tokens and the scores of each step, without a change."""
 
     def __init__(self):
         self.steps = []
@@ -173,12 +176,12 @@ class RecordSteps:
 
 @pytest.mark.parametrize("family", ["blip", "git", "blip-2", "florence2", "idefics3"])
 def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, photos, family):
-    """BLIP's captions begin with the prompt, which the listener reads; those of others do not."""
+    """The listener encodes BLIP's prompt with the caption; captions of other families hold no prompt."""
     if not (models / family).exists():
         write_pretrained(family, models / family)
     prompt = {"prompt": "a red"} if family == "blip" else {}
     speaker, listener = PretrainedSpeaker(str(models / family), **prompt), open_judge(str(models / "clip"))
-    listener.temperature, record, alpha = 0.05, RecordSteps(), 20.0
+    listener.temperature, record, alpha = 0.05, StepRecorder(), 20.0
     shown = [speaker.prepare(path) for path in photos]
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
@@ -193,7 +196,7 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
             among = [[0, 1, 2], [1, 3], [2], [3, 0, 1]][row]
             posterior = cosines[:, among].log_softmax(1)[:, 0]
             wanted = scores[row].log_softmax(0)[best] + alpha * posterior
-            if not torch.isin(tokens, torch.tensor([2, 3])).any():  # ended
+            if not torch.isin(tokens, torch.tensor([2, 3])).any():  # the caption has not ended
                 assert wanted[best == chosen] >= wanted.max() - 1e-3
     assert said[2] == speaker.candidates(shown, settings)[2]
     assert said != speaker.candidates(shown, settings)
@@ -207,21 +210,21 @@ def test_captions_by_the_listeners_posterior_equal_those_of_the_projects_decoder
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BanBegin()])
-    own, ids, batch = own_decoder(models, speaker, shown)
+    texts = retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BeginBan()])
+    own, ids, make_batch = build_decoder(models, speaker, shown)
 
     def encode(tokens):
         said = speaker.tokenizer.batch_decode(ids[tokens], skip_special_tokens=True)
         return listener.encode_texts([" ".join(text.split()) for text in said])
 
     pragmatic = RetrievalPragmaticDecoder(own, ALPHA, lambda _: images, encode)
-    assert texts == [[text] for text in own_texts(pragmatic, ids, batch(torch.arange(4)), speaker)]
-    assert texts != [[text] for text in own_texts(own, ids, batch(torch.arange(4)), speaker)]
+    assert texts == [[text] for text in generate_texts(pragmatic, ids, make_batch(torch.arange(4)), speaker)]
+    assert texts != [[text] for text in generate_texts(own, ids, make_batch(torch.arange(4)), speaker)]
 
 
 @pytest.mark.parametrize("how", [[], ["--beam", "2"], ["--samples", "3"]])
 def test_the_command_takes_distractors_from_the_folder(models, photos, how, capsys):
-    """A copy of a photo is no distractor of it; the rank is that of the listener."""
+    """A copy of a photo is no distractor of that photo; the listener computes the rank."""
     Path("photos/copy.png").write_bytes(photos[0].read_bytes())
     every = [*photos, Path("photos/copy.png")]
     named = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
@@ -270,14 +273,14 @@ def test_python_has_the_commands_captions(models, photos):
 
 
 def test_temperature_follows_the_choice_of_a_word(models, photos):
-    """S1 is of the speaker's own probabilities; its temperature applies to S1."""
-    speaker, seen = PretrainedSpeaker(str(models / "blip"), device="cpu"), []
+    """S1 uses the speaker's own probabilities, and the temperature applies to S1."""
+    speaker, steps = PretrainedSpeaker(str(models / "blip"), device="cpu"), []
 
-    def note(tokens, scores):
-        seen.append(scores.clone())
+    def record_scores(tokens, scores):
+        steps.append(scores.clone())
         return scores
 
     for temperature in (1.0, 0.25):
         settings = GenerationSettings(samples=2, temperature=temperature, max_tokens=1)
-        speaker.candidates([speaker.prepare(photos[0])], settings, [note])
-    torch.testing.assert_close(*seen)
+        speaker.candidates([speaker.prepare(photos[0])], settings, [record_scores])
+    torch.testing.assert_close(*steps)

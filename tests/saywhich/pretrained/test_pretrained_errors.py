@@ -1,4 +1,4 @@
-"""One line for each mistake with pretrained models, and what a preset shows before it downloads."""
+"""Errors of pretrained models in one line, and the sizes and licences that a preset shows before a download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from saywhich_world import paint
 from tiny_judges import write_judge
-from tiny_pretrained import change, write_pretrained
+from tiny_pretrained import change_json, write_pretrained
 
 from pipeline.errors import UserError
 from pipeline.runtime.memory import explain_memory_error
@@ -25,8 +25,8 @@ from saywhich.pretrained.pretrained_speaker import _open_device
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A tiny BLIP, GIT and Idefics3; not to be changed."""
+def captioners(tmp_path_factory):
+    """Return a folder with a tiny BLIP, GIT and Idefics3, which tests must not change."""
     top = tmp_path_factory.mktemp("whole")
     for family in ("blip", "git", "idefics3"):
         write_pretrained(family, top / family)
@@ -34,18 +34,18 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(whole, tmp_path, monkeypatch):
-    """A working folder with a photo and copies of the captioners."""
+def folder(captioners, tmp_path, monkeypatch):
+    """Return a working folder with a photo and copies of the captioners."""
     for family in ("blip", "git", "idefics3"):
-        shutil.copytree(whole / family, tmp_path / family)
+        shutil.copytree(captioners / family, tmp_path / family)
     paint(tmp_path / "a.png", 0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
-def error_of(capsys, *arguments):
-    """Return the line on stderr of a command that fails."""
+def run_failing_caption(capsys, *arguments):
+    """Run `saywhich caption`, which must fail, and return its line on stderr."""
     assert main(["caption", "a.png", "--max-tokens", "5", *arguments]) == 2
     found = capsys.readouterr()
     assert found.out == ""
@@ -97,7 +97,7 @@ def error_of(capsys, *arguments):
     ],
 )
 def test_incompatible_options(folder, capsys, arguments, line):
-    assert error_of(capsys, *arguments).startswith(line)
+    assert run_failing_caption(capsys, *arguments).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_model_other_than_a_captioner(folder, capsys):
     line = (
         "--speaker bert: is of the kind bert, which is no captioner that can be used here; give one of the kinds blip"
     )
-    assert error_of(capsys, "--speaker", "bert").startswith(line)
+    assert run_failing_caption(capsys, "--speaker", "bert").startswith(line)
 
 
 def test_a_captioner_with_code_of_its_own(folder, capsys):
     for file in ("config.json", "processor_config.json"):
-        change(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
+        change_json(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
         line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or unchecked files are loaded"
-        assert error_of(capsys, "--speaker", "idefics3").startswith(line)
+        assert run_failing_caption(capsys, "--speaker", "idefics3").startswith(line)
         shutil.rmtree("idefics3")
         shutil.copytree("blip", "idefics3")
 
@@ -161,51 +161,57 @@ def test_a_captioner_with_code_of_its_own(folder, capsys):
 def test_a_part_that_timm_would_fetch(folder, capsys):
     config = json.loads(Path("idefics3/config.json").read_text())
     part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
-    change(Path("idefics3/config.json"), vision_config=part)
-    assert "has model_type, by which code or unchecked files are loaded" in error_of(capsys, "--speaker", "idefics3")
+    change_json(Path("idefics3/config.json"), vision_config=part)
+    assert "has model_type, by which code or unchecked files are loaded" in run_failing_caption(
+        capsys, "--speaker", "idefics3"
+    )
 
 
 def test_a_chat_model_without_a_template(folder, capsys):
     Path("idefics3/chat_template.jinja").unlink()
-    line = error_of(capsys, "--speaker", "idefics3")
+    line = run_failing_caption(capsys, "--speaker", "idefics3")
     assert line.startswith("--speaker idefics3: it has no chat template, so it is no")
 
 
 def test_a_processor_of_another_model(folder, capsys):
     settings = json.loads(Path("blip/processor_config.json").read_text())
     settings["image_processor"]["size"] = {"height": 24, "width": 24}
-    change(Path("blip/processor_config.json"), **settings)
-    line = error_of(capsys, "--speaker", "blip")
+    change_json(Path("blip/processor_config.json"), **settings)
+    line = run_failing_caption(capsys, "--speaker", "blip")
     assert line.startswith("--speaker blip: it cannot generate (The size of tensor a (10) must match the size of")
     assert "its processor's files may not be those of its model" in line
     tokenizer = json.loads(Path("git/tokenizer.json").read_text())
     tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
-    change(Path("git/tokenizer.json"), model=tokenizer["model"])
-    assert "tokens and its model 21: the processor's files are not those" in error_of(capsys, "--speaker", "git")
+    change_json(Path("git/tokenizer.json"), model=tokenizer["model"])
+    assert "tokens and its model 21: the processor's files are not those" in run_failing_caption(
+        capsys, "--speaker", "git"
+    )
 
 
 def test_bad_values_in_a_model_s_files(folder, capsys):
     settings = json.loads(Path("idefics3/processor_config.json").read_text())
     settings["image_processor"]["max_image_size"] = {"longest_edge": 0}
-    change(Path("idefics3/processor_config.json"), **settings)
-    assert "--speaker idefics3: it cannot generate (division by zero" in error_of(capsys, "--speaker", "idefics3")
+    change_json(Path("idefics3/processor_config.json"), **settings)
+    assert "--speaker idefics3: it cannot generate (division by zero" in run_failing_caption(
+        capsys, "--speaker", "idefics3"
+    )
     config = json.loads(Path("blip/config.json").read_text())
-    change(Path("blip/config.json"), text_config=config["text_config"] | {"num_hidden_layers": 10**6})
-    assert "has num_hidden_layers 1,000,000, which no model has" in error_of(capsys, "--speaker", "blip")
+    change_json(Path("blip/config.json"), text_config=config["text_config"] | {"num_hidden_layers": 10**6})
+    assert "has num_hidden_layers 1,000,000, which no model has" in run_failing_caption(capsys, "--speaker", "blip")
     config = json.loads(Path("git/config.json").read_text())
-    change(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
-    assert "--speaker git: its config is of no whole model (" in error_of(capsys, "--speaker", "git")
+    change_json(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
+    assert "--speaker git: its config is of no whole model (" in run_failing_caption(capsys, "--speaker", "git")
 
 
 def test_weights_that_are_missing(folder, capsys):
     Path("blip/model.safetensors").unlink()
     line = "--speaker blip: this folder holds no complete model of transformers ("
-    assert error_of(capsys, "--speaker", "blip").startswith(line)
+    assert run_failing_caption(capsys, "--speaker", "blip").startswith(line)
 
 
 def test_too_little_memory(folder, capsys, monkeypatch):
     monkeypatch.setattr(memory_limits, "available_memory", lambda device: 1000)
-    line = error_of(capsys, "--speaker", "blip")
+    line = run_failing_caption(capsys, "--speaker", "blip")
     assert line.startswith("--speaker blip: its weights need 0.0 GB as float32, and cpu has 0.0 GB free; give --dtype")
     with torch.device("meta"):
         check_fit(torch.nn.Linear(9, 50, bias=False), torch.bfloat16, torch.device("cpu"))  # 900 bytes
@@ -222,11 +228,10 @@ def test_too_little_memory(folder, capsys, monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A hub on loopback that holds one gated repository; yields a function that stops it, and the requests.
+    """Yield a function that stops a hub on loopback, and the requests that the hub received.
 
-    Of repositories of the owner `down` it answers that it is unavailable.
+    Repositories with `secret` in their names are gated. For the owner `down` the hub answers that it is unavailable.
     """
-    import huggingface_hub
     from huggingface_hub import constants
 
     asked = []
@@ -255,7 +260,6 @@ def hub(monkeypatch, tmp_path):
         ("HF_HUB_CACHE", str(tmp_path / "hub")),
     ):
         monkeypatch.setattr(constants, name, value)
-    assert huggingface_hub
 
     def stop():
         server.shutdown()
@@ -267,7 +271,7 @@ def hub(monkeypatch, tmp_path):
 
 
 def test_a_gated_model(folder, hub, capsys):
-    assert error_of(capsys, "--speaker", "hub/owner/secret") == (
+    assert run_failing_caption(capsys, "--speaker", "hub/owner/secret") == (
         "--speaker hub/owner/secret: its publisher asks who downloads it; accept the terms at "
         "https://huggingface.co/owner/secret, then run hf auth login, or set HF_TOKEN\n"
     )
@@ -275,12 +279,12 @@ def test_a_gated_model(folder, hub, capsys):
 
 def test_an_unknown_name_without_a_network(folder, hub, capsys, monkeypatch):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
-    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
+    assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
     hub[0]()
     waited = []
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waited.append)
-    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}[Errno 111]")
-    assert len(waited) < 7, "not one wait for each of seven files"
+    assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}[Errno 111]")
+    assert len(waited) < 7, "expected fewer waits than one for each of the seven files"
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -288,7 +292,9 @@ def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys,
     cached = Path("hub/models--down--git")
     (cached / "refs").mkdir(parents=True)
     (cached / "refs/main").write_text("0" * 40)
-    shutil.copytree("git", cached / "snapshots" / ("0" * 40))  # without files that the repository lacks
+    shutil.copytree(
+        "git", cached / "snapshots" / ("0" * 40)
+    )  # the cache does not record which files the repository lacks
     stop, asked = hub
     if stopped:
         stop()
@@ -301,7 +307,7 @@ def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys,
 
 def test_weights_of_open_clip_without_a_network(folder, hub, capsys):
     hub[0]()
-    line = error_of(capsys, "--speaker", "git", "--among", ".")
+    line = run_failing_caption(capsys, "--speaker", "git", "--among", ".")
     assert line.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
     assert not hub[1]
 
@@ -319,7 +325,7 @@ def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, caps
 
 
 class Terminal(io.StringIO):
-    """A terminal with the given input; without one, Ctrl-D was pressed."""
+    """A terminal with the given input; an empty input stands for Ctrl-D."""
 
     def isatty(self):
         return True
@@ -345,4 +351,6 @@ def test_a_preset_in_the_cache_is_not_asked_about(folder, hub, capsys):
     cached.mkdir(parents=True)
     (cached / "model.safetensors").touch()
     assert PRESETS["small"].speaker.is_cached
-    assert error_of(capsys, "--preset", "small").startswith("--speaker hub/microsoft/git-base-coco: no AutoConfig in a")
+    assert run_failing_caption(capsys, "--preset", "small").startswith(
+        "--speaker hub/microsoft/git-base-coco: no AutoConfig in a"
+    )

@@ -1,4 +1,4 @@
-"""Export of pretrained captioners whole, and its upload to a hub on loopback."""
+"""The complete export of pretrained captioners, and its upload to a hub on loopback."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ SETTINGS = GenerationSettings(samples=2, max_tokens=5)
 
 @pytest.fixture(params=FAMILIES)
 def folder(request, tmp_path, monkeypatch):
-    """A working folder with a captioner and a photo."""
+    """Return a working folder with a captioner and a photo."""
     write_pretrained(request.param, tmp_path / "model")
     paint(tmp_path / "a.png", 0)
     monkeypatch.chdir(tmp_path)
@@ -35,10 +35,10 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
     assert capsys.readouterr().out.endswith("MB; saywhich caption --speaker out PHOTO\n")
     (folder / "model").rename(folder / "moved")
 
-    def connected(*_):
-        raise AssertionError("it connected")
+    def refuse_connection(*_):
+        raise AssertionError("expected no network access, but a socket was opened")
 
-    monkeypatch.setattr(socket.socket, "connect", connected)
+    monkeypatch.setattr(socket.socket, "connect", refuse_connection)
     after = PretrainedSpeaker("out")
     assert after.candidates([after.prepare("a.png")], SETTINGS) == expected
     names = {path.name for path in Path("out").iterdir()}
@@ -55,7 +55,7 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
 
 @pytest.mark.parametrize("folder", ["blip"], indirect=True)
 def test_only_an_earlier_export_is_replaced(folder, capsys):
-    """Other folders with digests, such as prepared data, and exports with a file of the user's are left as they are."""
+    """Exports with a file of the user, and other folders with digests, such as prepared data, do not change."""
     (folder / "data").mkdir()
     (folder / "data/captions.json").write_text("{}")
     write_checksums(folder / "data")
@@ -85,7 +85,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(folder, capsys):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub on loopback: its address, and the files that it was sent."""
+    """Yield the address of a hub on loopback, and the files that it received."""
     from huggingface_hub import constants
 
     sent = {}

@@ -124,14 +124,14 @@ def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
 
 
 def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
-    """Each caption of a batch has its own memory: a beam of twenty is generated for two photos at once."""
+    """At most 40 captions are generated at once, since each takes memory: those of two photos for a beam of 20."""
     numbers, own = [], PretrainedSpeaker.candidates
 
-    def counted(self, given, settings, *more):
+    def count_captions(self, given, settings, *more):
         numbers.append(len(given) * (settings.samples or settings.beam))
         return own(self, given, settings, *more)
 
-    monkeypatch.setattr(PretrainedSpeaker, "candidates", counted)
+    monkeypatch.setattr(PretrainedSpeaker, "candidates", count_captions)
     content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
     with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:
         assert client.post("/caption", json={"photos": content, "beam": 20}).status_code == 200
@@ -147,10 +147,10 @@ def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
 
 @pytest.mark.slow
 def test_large_photos_for_pretrained_models_take_bounded_memory(model):
-    """A request of a megabyte: twelve photos of 25 megapixels."""
+    """A request of one megabyte holds twelve photos of 25 megapixels."""
     speaker = Path(model.speaker.name)
     pretrained = ["--speaker", str(speaker), "--listener", str(speaker.with_name("clip")), "--max-tokens", "6"]
-    with hostile.serving(pretrained=pretrained) as served:
-        body = hostile.captioning([hostile.flat_png(5000, 5000, 8, 2)] * 12, beam=1)
+    with hostile.run_server(pretrained=pretrained) as served:
+        body = hostile.make_caption_body([hostile.make_flat_png(5000, 5000, 8, 2)] * 12, beam=1)
         assert served.post("/caption", body)[0] == 200
         assert served.memory("VmHWM") < hostile.BOUND

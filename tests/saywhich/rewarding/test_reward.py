@@ -33,13 +33,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def log_sum(*cosines: float) -> float:
+def scaled_logsumexp(*cosines: float) -> float:
     return TAU * math.log(sum(math.exp(each / TAU) for each in cosines))
 
 
 def test_contrastive_over_the_batch():
     reward = saywhich.reward(ColourJudge(), temperature=TAU)
-    expected = [2 * (1 - log_sum(0, COS_45)), 2 * (1 - log_sum(0, COS_45)), 2 * (1 - log_sum(COS_45, COS_45))]
+    expected = [
+        2 * (1 - scaled_logsumexp(0, COS_45)),
+        2 * (1 - scaled_logsumexp(0, COS_45)),
+        2 * (1 - scaled_logsumexp(COS_45, COS_45)),
+    ]
     assert reward(["say"] * 3, CAPTIONS, image=PHOTOS) == pytest.approx(expected)
     assert reward.__name__ == "saywhich_contrastive"
 
@@ -48,7 +52,7 @@ def test_captions_of_the_same_photo_are_no_negatives():
     reward = saywhich.reward(ColourJudge(), temperature=TAU)
     rewards = reward(["say"] * 3, ["red", "red and green", "green"], image=[PHOTOS[0], PHOTOS[0], PHOTOS[1]])
     # photo a has the captions "red" and "red and green"; photo b has "green"
-    expected = [(1 - 0) + (1 - 0), (COS_45 - COS_45) + (COS_45 - 0), (1 - 0) + (1 - log_sum(0, COS_45))]
+    expected = [(1 - 0) + (1 - 0), (COS_45 - COS_45) + (COS_45 - 0), (1 - 0) + (1 - scaled_logsumexp(0, COS_45))]
     assert rewards == pytest.approx(expected)
     assert reward(["say"] * 2, CAPTIONS[:2], image=[PHOTOS[0]] * 2) == [0, 0]  # the reward is 0 without negatives
 
@@ -58,15 +62,15 @@ def test_hard_gallery(hard):
     """The folder holds three photos, so a gallery of nine has the same two negatives as a gallery of three."""
     negatives = [[0, COS_45], [0, COS_45], [COS_45, COS_45]]
     reward = saywhich.reward(ColourJudge(), score="hard", hard=hard, photos="photos", temperature=TAU)
-    expected = [1 - log_sum(*each) for each in negatives]
+    expected = [1 - scaled_logsumexp(*each) for each in negatives]
     assert reward(["say"] * 3, CAPTIONS, image=PHOTOS) == pytest.approx(expected)
-    assert reward(["say"], CAPTIONS[:1], image=PHOTOS[:1]) == pytest.approx(expected[:1])  # in any batch
+    assert reward(["say"], CAPTIONS[:1], image=PHOTOS[:1]) == pytest.approx(expected[:1])  # the batch has no effect
 
 
 def test_contrastive_with_look_alikes():
     reward = saywhich.reward(ColourJudge(), photos="photos", hard=3, temperature=TAU)
     (value,) = reward(["say"], CAPTIONS[:1], image=PHOTOS[:1])
-    assert value == pytest.approx(1 - log_sum(0, COS_45))
+    assert value == pytest.approx(1 - scaled_logsumexp(0, COS_45))
 
 
 def test_clip_score():

@@ -1,4 +1,4 @@
-"""Training by TRL's GRPO with the reward: a tiny language model of drawn weights learns the words of a photo."""
+"""Training by TRL's GRPO with the reward: a tiny language model with random weights learns words of photos."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_grpo_raises_the_reward(tmp_path, monkeypatch):
     model = hub.GPT2LMHeadModel(
         hub.GPT2Config(vocab_size=len(WORDS), n_positions=16, n_embd=16, n_layer=1, n_head=2, **ends)
     )
-    # the prompt names the photo by a word of its own, since the model is blind
+    # each photo has its own prompt, since the model has no image input
     rows = [("say thing", "a"), ("say say", "b")]
     train = datasets.Dataset.from_list(
         [{"prompt": prompt, "photo": str(tmp_path / f"photos/{name}.png")} for prompt, name in rows] * 8
@@ -43,7 +43,7 @@ def test_grpo_raises_the_reward(tmp_path, monkeypatch):
         per_device_train_batch_size=16,
         max_completion_length=3,
         learning_rate=0.02,
-        reward_weights=[1.0, 0.0],  # the second depends on the photos in the batch, and is logged alone
+        reward_weights=[1.0, 0.0],  # the second depends on the photos in the batch, and is only logged
         max_steps=40,
         logging_steps=1,
         report_to=[],

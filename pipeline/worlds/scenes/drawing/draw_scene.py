@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from pipeline.worlds.scenes.drawing import animals, people, things
 from pipeline.worlds.scenes.drawing.backdrop import LANDSCAPES, Backdrop
 from pipeline.worlds.scenes.drawing.pen import INK, PAD, Pen, mix
-from pipeline.worlds.scenes.scene_facts import Box, Scene, Thing, atmosphere, stream
+from pipeline.worlds.scenes.scene_facts import Box, Scene, Thing, atmosphere, make_generator
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
 
 SUPERSAMPLING = 2
@@ -35,7 +35,7 @@ def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
 
     Details that no fact fixes (clouds, faces) depend on (seed, index).
     """
-    rng = stream(seed, index, 1)
+    rng = make_generator(seed, index, 1)
     side = size * SUPERSAMPLING
     picture = draw_backdrop(scene, side, rng)
     air = atmosphere(scene)

@@ -78,7 +78,7 @@ class Pen:
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
         """Draw an ellipse with the centre (x, y) and the radii (rx, ry)."""
-        self._draw.ellipse(self._around(x, y, rx, ry), fill=fill)
+        self._draw.ellipse(self._find_corners(x, y, rx, ry), fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
         """Draw a box from its lower left to its upper right corner."""
@@ -120,11 +120,11 @@ class Pen:
 
     def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
         """Draw a circle's outline."""
-        self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
+        self._draw.ellipse(self._find_corners(x, y, r, r), outline=fill, width=self._width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
         """Draw part of a circle, clockwise from `start` to `end`, in degrees; 0 is to the right."""
-        self._draw.arc(self._around(x, y, r, r), start, end, fill=fill, width=self._width(width))
+        self._draw.arc(self._find_corners(x, y, r, r), start, end, fill=fill, width=self._width(width))
 
     def finish(self, pattern: str, slant: bool) -> Image.Image:
         """Return the layer with its pattern on all pixels of the main colour, lit from above."""
@@ -146,7 +146,7 @@ class Pen:
         (x0, y0), s = self._origin, self.scale
         return [(x0 + x * s, y0 - y * s) for x, y in placed]
 
-    def _around(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
+    def _find_corners(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
         """Return the corners of the box around an ellipse, in pixels."""
         x, y, rx, ry = self._x + x * self._unit, self._y + y * self._unit, rx * self._unit, ry * self._unit
         return self._pixels([(x - rx, y + ry), (x + rx, y - ry)])

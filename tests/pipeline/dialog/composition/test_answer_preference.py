@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from by_hand import assert_same_gradients
-from small_dialogs import batch, discriminator
+from small_dialogs import make_batch, make_discriminator
 from torch.nn import functional as F
 
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore, is_human
@@ -13,19 +13,19 @@ from pipeline.estimators.rollouts import StepRollouts, human_message
 from pipeline.types import Message, caption_mask
 
 
-def message_of(tokens: torch.Tensor, samples: int = 1) -> Message:
+def make_message(tokens: torch.Tensor, samples: int = 1) -> Message:
     return Message(tokens, caption_mask(tokens), torch.arange(len(tokens)) // samples, samples)
 
 
-def products(model, given) -> torch.Tensor:
-    """Return the products of encodings and answers, (N, O)."""
+def score_candidates(model, given) -> torch.Tensor:
+    """Return (N, O): the products of question encodings and candidate answers."""
     answers = model.encode_answers(given.rounds.answers)
     return (model.encode_question(given) @ answers.T).gather(1, given.rounds.options)
 
 
 def test_eq_4_is_a_softmax_cross_entropy():
-    given, model = batch(), discriminator().eval()
-    scores, truth = products(model, given), given.rounds.truth
+    given, model = make_batch(), make_discriminator().eval()
+    scores, truth = score_candidates(model, given), given.rounds.truth
     own = scores.gather(1, truth.unsqueeze(1))
     negatives = scores.scatter(1, truth.unsqueeze(1), -torch.inf)
     eq4 = torch.log1p((negatives - own).exp().sum(1))
@@ -35,20 +35,20 @@ def test_eq_4_is_a_softmax_cross_entropy():
 
 @pytest.mark.parametrize(("options", "others"), [(None, 0), (3, 0), (3, 5), (None, 4)])
 def test_no_negative_is_the_human_answer(options, others):
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
     alone = replace(given.rounds, options=given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1)).expand(-1, 6))
     only_truths = replace(given, rounds=replace(alone, truth=torch.zeros_like(given.rounds.truth)))
     one = only_truths.rounds.options[:1, :1]  # the same human answer everywhere
     asked = replace(only_truths.rounds, options=one.expand_as(only_truths.rounds.options))
     nothing_else = replace(only_truths, rounds=asked)
     found = NPairScore(model, options, others)(human_message(nothing_else), nothing_else)
-    torch.testing.assert_close(found, torch.zeros(len(given)))  # nothing to be mistaken for
+    torch.testing.assert_close(found, torch.zeros(len(given)))  # no candidate differs from the human answer
 
 
-class Counting(torch.nn.Module):
-    """A discriminator that ignores the question, and whose scores of answers allow to count candidates.
+class AnswerTableDiscriminator(torch.nn.Module):
+    """A discriminator that ignores the question and scores answer u of the table with `weight[u]`.
 
-    Answer u of the table scores `weight[u]`; the score of a choice among n equal candidates is −log n.
+    With equal weights, the score of the human answer among n candidates is −log n.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -62,7 +62,7 @@ class Counting(torch.nn.Module):
         return self.weight.unsqueeze(1)
 
 
-def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
+def compute_human_probability(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
     """Return (N,): the probability of the human answer among the candidates of this seed and step."""
     rollouts = StepRollouts(None, replace(given, step=step), seed)
     score = NPairScore(model, **options).bind_batch(rollouts)
@@ -71,34 +71,47 @@ def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
 
 @pytest.mark.parametrize(("options", "others"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
 def test_a_question_has_exactly_the_requested_number_of_negatives(options, others):
-    """Six options, one of them human: five others. Twelve questions: few have another's answer."""
-    given = batch()
+    """Five of the six options are negatives, and few of the twelve questions share a human answer."""
+    given = make_batch()
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     assert ((truth != truth.T).sum(1) >= 4).all()
     expected = torch.full((len(given),), 1.0 / (1 + (5 if options is None else options) + others))
     for seed in range(5):
-        found = chances(Counting(torch.zeros(len(given.rounds.answers))), given, seed, options=options, others=others)
+        found = compute_human_probability(
+            AnswerTableDiscriminator(torch.zeros(len(given.rounds.answers))),
+            given,
+            seed,
+            options=options,
+            others=others,
+        )
         torch.testing.assert_close(found, expected)
 
 
 def test_all_negatives_are_taken_where_there_are_fewer():
-    given = batch()
+    given = make_batch()
     nothing = torch.zeros(len(given.rounds.answers))
-    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=50), torch.full((len(given),), 1 / 6))
+    torch.testing.assert_close(
+        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, options=50),
+        torch.full((len(given),), 1 / 6),
+    )
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     others = (truth != truth.T).sum(1)
-    torch.testing.assert_close(chances(Counting(nothing), given, 1, options=0, others=50), 1.0 / (1 + others))
+    torch.testing.assert_close(
+        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, options=0, others=50), 1.0 / (1 + others)
+    )
 
 
 def test_negatives_are_drawn_uniformly_and_none_twice():
-    """Answers score log 10⁰, log 10¹, …: the digits of the candidates' sum say which are there, and how often."""
-    given = batch()
-    model = Counting(torch.arange(len(given.rounds.answers)).double() * torch.tensor(10.0).double().log())
+    """Answer u scores log 10^u, so digit u of the candidates' sum is the number of times that answer u occurs."""
+    given = make_batch()
+    model = AnswerTableDiscriminator(
+        torch.arange(len(given.rounds.answers)).double() * torch.tensor(10.0).double().log()
+    )
     options, truth = given.rounds.options, given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     times = torch.zeros(len(given), len(given.rounds.answers))
     rounds = 300
     for seed in range(rounds):
-        total = (10.0 ** truth[:, 0].double() / chances(model, given, seed, options=2)).round().long()
+        total = (10.0 ** truth[:, 0].double() / compute_human_probability(model, given, seed, options=2)).round().long()
         digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.rounds.answers))) % 10
         assert digits.max() == 1
         assert (digits.sum(1) == 3).all()
@@ -110,24 +123,24 @@ def test_negatives_are_drawn_uniformly_and_none_twice():
 
 
 def test_which_negatives_are_drawn_depends_on_the_seed_and_the_step_alone():
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
 
-    def found(seed: int, step: int) -> torch.Tensor:
+    def draw_probabilities(seed: int, step: int) -> torch.Tensor:
         torch.manual_seed(seed + 7 * step)
-        return chances(model, given, seed, step, options=2, others=3)
+        return compute_human_probability(model, given, seed, step, options=2, others=3)
 
-    assert torch.equal(found(1, 0), found(1, 0))
-    first = found(1, 0)
+    assert torch.equal(draw_probabilities(1, 0), draw_probabilities(1, 0))
+    first = draw_probabilities(1, 0)
     torch.manual_seed(99)
-    assert torch.equal(first, chances(model, given, 1, 0, options=2, others=3))
-    for other in (found(2, 0), found(1, 1)):
+    assert torch.equal(first, compute_human_probability(model, given, 1, 0, options=2, others=3))
+    for other in (draw_probabilities(2, 0), draw_probabilities(1, 1)):
         assert (other != first).float().mean() > 0.5
 
 
 def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator():
-    """Eq. 4 and Eq. 5, GAN1's and GAN2's, in terms of encodings and answers that all have a gradient."""
-    given, model = batch(), discriminator()
-    other = message_of(given.captions.roll(1, 0))
+    """The scores of Eq. 4, Eq. 5, GAN1 and GAN2 are written out; every encoding passes a gradient."""
+    given, model = make_batch(), make_discriminator()
+    other = make_message(given.captions.roll(1, 0))
     encoding, text_vectors, own = (
         model.encode_question(given),
         model.encode_text(other),
@@ -135,7 +148,7 @@ def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator(
     )
     gain = (encoding * text_vectors).sum(1) - (encoding * own).sum(1)
     differs = (other.tokens != given.captions).any(1)
-    scores, truth = products(model, given), given.rounds.truth
+    scores, truth = score_candidates(model, given), given.rounds.truth
     rival = (encoding * text_vectors).sum(1).masked_fill(~differs, -torch.inf)
     with_rival = torch.cat([scores, rival.unsqueeze(1)], 1)
     for score, expected in (
@@ -150,9 +163,9 @@ def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator(
 
 @pytest.mark.parametrize("scale", [1e3, -1e3])
 def test_scores_of_a_thousand_give_finite_losses_and_gradients(scale):
-    given, model = batch(), discriminator().eval()
-    model.encode_question = lambda batch: scale * torch.ones(len(batch), 8)
-    other = message_of(given.captions.roll(1, 0))
+    given, model = make_batch(), make_discriminator().eval()
+    model.encode_question = lambda make_batch: scale * torch.ones(len(make_batch), 8)
+    other = make_message(given.captions.roll(1, 0))
     for score, message in (
         (NPairScore(model), human_message(given)),
         (PairwiseScore(model), other),
@@ -166,32 +179,32 @@ def test_scores_of_a_thousand_give_finite_losses_and_gradients(scale):
 
 
 def test_one_pair_by_hand():
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
     other = given.captions.roll(1, 0)
     gain = ((model.encode_answers(other) - model.encode_answers(given.captions)) * model.encode_question(given)).sum(1)
-    torch.testing.assert_close(PairwiseScore(model)(message_of(other), given), -torch.log1p((-gain).exp()))
+    torch.testing.assert_close(PairwiseScore(model)(make_message(other), given), -torch.log1p((-gain).exp()))
     torch.testing.assert_close(
         PairwiseScore(model)(human_message(given), given), torch.full((len(given),), -torch.log(torch.tensor(2.0)))
     )
-    reverse = PairwiseScore(model, reverse=True)(message_of(other), given)
+    reverse = PairwiseScore(model, reverse=True)(make_message(other), given)
     differs = (other != given.captions).any(1)
     torch.testing.assert_close(reverse, torch.where(differs, -torch.log1p(gain.exp()), 0.0))
 
 
 def test_several_samples_belong_to_their_question():
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
     one, two = given.captions.roll(1, 0), given.captions.roll(2, 0)
-    both = message_of(torch.stack([one, two], 1).flatten(0, 1), samples=2)
-    expected = torch.stack([PairwiseScore(model)(message_of(tokens), given) for tokens in (one, two)], 1).flatten()
+    both = make_message(torch.stack([one, two], 1).flatten(0, 1), samples=2)
+    expected = torch.stack([PairwiseScore(model)(make_message(tokens), given) for tokens in (one, two)], 1).flatten()
     torch.testing.assert_close(PairwiseScore(model)(both, given), expected)
 
 
 def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
     plain = NPairScore(model)(human_message(given), given)
     adverse = NPairScore(model, adversary=True)
     torch.testing.assert_close(adverse(human_message(given), given), plain)
-    other = message_of(given.captions.roll(1, 0))
+    other = make_message(given.captions.roll(1, 0))
     found, same = adverse(other, given), is_human(other, given)
     torch.testing.assert_close(found[same], plain[same])
     assert (found < plain)[~same].all()
@@ -200,15 +213,15 @@ def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
 
 
 def test_shorter_answers_are_compared_by_their_words():
-    given = batch()
-    shorter = message_of(given.captions[:, :3])
+    given = make_batch()
+    shorter = make_message(given.captions[:, :3])
     assert torch.equal(is_human(shorter, given), torch.ones(len(given), dtype=torch.bool))
-    empty = message_of(torch.zeros(len(given), 1, dtype=torch.int64))
+    empty = make_message(torch.zeros(len(given), 1, dtype=torch.int64))
     assert torch.equal(is_human(empty, given), (given.captions == 0).all(1))
 
 
 def test_norms_are_subtracted():
-    given, model = batch(), discriminator().eval()
+    given, model = make_batch(), make_discriminator().eval()
     encoding, answers = model.encode_question(given), model.encode_answers(given.rounds.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()
     torch.testing.assert_close(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_dialogs import prepared_dialogs, raw_dialogs
+from small_dialogs import make_dialogs, write_dialog_corpus
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
@@ -19,48 +19,55 @@ IMAGES, ROUNDS, OPTIONS = 7, 3, 5
 
 
 @pytest.fixture(scope="module")
-def raw():
-    return raw_dialogs()
+def raw_corpus():
+    return make_dialogs()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, raw):
-    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw, LENGTHS)
+def prepared_corpus(tmp_path_factory, raw_corpus):
+    return write_dialog_corpus(tmp_path_factory.mktemp("dialogs"), raw_corpus, LENGTHS)
 
 
 @pytest.fixture(scope="module")
-def dialogs(made) -> PreparedDialogs:
-    return PreparedDialogs.load(made[0].folder)
+def dialogs(prepared_corpus) -> PreparedDialogs:
+    return PreparedDialogs.load(prepared_corpus[0].folder)
 
 
-def ids(prepared, text, most: int) -> list[int]:
-    return prepared.vocabulary.encode(text)[:most]
+def encode_text(prepared, text, max_tokens: int) -> list[int]:
+    return prepared.vocabulary.encode(text)[:max_tokens]
 
 
-def words(row) -> list[int]:
+def strip_padding(row) -> list[int]:
     return [int(token) for token in row if token]
 
 
-def test_texts_are_clipped_and_answers_equal_after_clipping_are_merged(made, dialogs, raw):
-    prepared, _ = made
-    tokens = [ids(prepared, text, 3) for text in raw.answers]
+def test_texts_are_clipped_and_answers_equal_after_clipping_are_merged(prepared_corpus, dialogs, raw_corpus):
+    prepared, _ = prepared_corpus
+    tokens = [encode_text(prepared, text, 3) for text in raw_corpus.answers]
     assert tokens[0] == tokens[1]  # "a b c d" and "a b c e"
-    assert len(dialogs.answers) == len({tuple(each) for each in tokens}) < len(raw.answers)
+    assert len(dialogs.answers) == len({tuple(each) for each in tokens}) < len(raw_corpus.answers)
     assert dialogs.answers.shape[1] == 4
     assert not dialogs.answers[:, 3].any()  # each ends in EOS
-    assert dialogs.texts[0] == "a b c d"  # of like ones the first
+    assert dialogs.texts[0] == "a b c d"  # the first of the equal texts
     for i in range(IMAGES):
-        assert words(dialogs.captions[i]) == ids(prepared, raw.captions[i], 4)
+        assert strip_padding(dialogs.captions[i]) == encode_text(prepared, raw_corpus.captions[i], 4)
         for r in range(ROUNDS):
-            assert words(dialogs.questions[i, r]) == ids(prepared, raw.questions[raw.question[i, r]], 3)
-            offered = [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
-            assert offered == [tokens[k] for k in raw.options[i, r]]
-            assert words(dialogs.answers[dialogs.human_answers[i, r]]) == tokens[raw.options[i, r][raw.truth[i, r]]]
-    assert (dialogs.truth == raw.truth).all()
-    np.testing.assert_array_equal(dialogs.relevance, raw.relevance)
-    assert (dialogs.column("kind") == raw.kinds).all()
+            assert strip_padding(dialogs.questions[i, r]) == encode_text(
+                prepared, raw_corpus.questions[raw_corpus.question[i, r]], 3
+            )
+            offered = [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert offered == [tokens[k] for k in raw_corpus.options[i, r]]
+            assert (
+                strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
+                == tokens[raw_corpus.options[i, r][raw_corpus.truth[i, r]]]
+            )
+    assert (dialogs.truth == raw_corpus.truth).all()
+    np.testing.assert_array_equal(dialogs.relevance, raw_corpus.relevance)
+    assert (dialogs.column("kind") == raw_corpus.kinds).all()
     assert dialogs.column("refers") is None
-    assert dialogs.answer_relevance() == [raw.answer_relevance[i, r] for i in range(IMAGES) for r in range(ROUNDS)]
+    assert dialogs.answer_relevance() == [
+        raw_corpus.answer_relevance[i, r] for i in range(IMAGES) for r in range(ROUNDS)
+    ]
     assert dialogs.rounds == ROUNDS
 
 
@@ -69,16 +76,18 @@ def test_the_history_is_the_caption_and_then_each_question_with_its_answer(dialo
     found = dialogs.history(rows)
     assert found.shape[:2] == (3, ROUNDS)
     for place, i in enumerate(rows):
-        expected = [words(dialogs.captions[i])]
+        expected = [strip_padding(dialogs.captions[i])]
         for r in range(ROUNDS - 1):
-            expected.append(words(dialogs.questions[i, r]) + words(dialogs.answers[dialogs.human_answers[i, r]]))
+            expected.append(
+                strip_padding(dialogs.questions[i, r]) + strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
+            )
         for r, item in enumerate(expected):
-            assert words(found[place, r]) == item
-            assert found[place, r, : len(item)].tolist() == item  # words first
+            assert strip_padding(found[place, r]) == item
+            assert found[place, r, : len(item)].tolist() == item  # words precede the padding
 
 
-def test_a_batch_holds_every_round_of_its_dialogs(made, dialogs):
-    prepared, store = made
+def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
+    prepared, store = prepared_corpus
     rows = np.array([1, 4, 6])
     batches = list(all_rounds(prepared, dialogs, store, rows, 2))
     assert [(len(batch), batch.step, batch.epoch) for batch in batches] == [(6, 0, 0), (3, 1, 0)]
@@ -88,32 +97,34 @@ def test_a_batch_holds_every_round_of_its_dialogs(made, dialogs):
             assert int(batch.images[n]) == i
             torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
             assert torch.equal(batch.regions[n], batch.regions[n - r])
-            assert words(batch.captions[n]) == words(dialogs.answers[dialogs.human_answers[i, r]])
+            assert strip_padding(batch.captions[n]) == strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
             asked = batch.rounds
-            assert words(asked.questions[n]) == words(dialogs.questions[i, r])
-            offered = [words(asked.answers[k]) for k in asked.options[n]]
-            assert offered == [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert strip_padding(asked.questions[n]) == strip_padding(dialogs.questions[i, r])
+            offered = [strip_padding(asked.answers[k]) for k in asked.options[n]]
+            assert offered == [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
             assert int(asked.truth[n]) == dialogs.truth[i, r]
-            assert words(asked.history[n // ROUNDS, r]) == words(dialogs.history(rows)[first + n // ROUNDS, r])
+            assert strip_padding(asked.history[n // ROUNDS, r]) == strip_padding(
+                dialogs.history(rows)[first + n // ROUNDS, r]
+            )
         assert len(batch.rounds.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
 
 
-def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(made, dialogs):
-    prepared, store = made
+def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepared_corpus, dialogs):
+    prepared, store = prepared_corpus
     rows = np.arange(IMAGES)
 
-    def batches(seed: int, epoch: int = 0) -> list:
+    def list_batches(seed: int, epoch: int = 0) -> list:
         return list(DialogBatches(prepared, dialogs, store, rows, 2, seed).epoch(epoch))
 
-    found = batches(1)
+    found = list_batches(1)
     assert [(len(b), b.step) for b in found] == [(6, 0), (6, 1), (6, 2)]
     order = [b.images[::ROUNDS].tolist() for b in found]
     assert all(
         b.images.tolist() == [i for i in each for _ in range(ROUNDS)] for b, each in zip(found, order, strict=True)
     )
     assert len({i for each in order for i in each}) == 6  # seven dialogs, three batches of two
-    assert order != [b.images[::ROUNDS].tolist() for b in batches(2)]
-    later = batches(1, epoch=2)
+    assert order != [b.images[::ROUNDS].tolist() for b in list_batches(2)]
+    later = list_batches(1, epoch=2)
     assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
     (alone,) = all_rounds(prepared, dialogs, store, np.array(order[1]), 2)
     same = found[1]
@@ -127,20 +138,24 @@ def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
         PreparedDialogs.load(tmp_path)
 
 
-def test_words_are_counted_as_often_as_they_occur(raw):
+def test_words_are_counted_as_often_as_they_occur(raw_corpus):
     counted = [False] * IMAGES
     counted[2] = counted[5] = True
     expected = []
     for i in (2, 5):
-        expected.append(raw.captions[i])
+        expected.append(raw_corpus.captions[i])
         for r in range(ROUNDS):
-            expected += [raw.questions[raw.question[i, r]], raw.answers[raw.options[i, r][raw.truth[i, r]]]]
-    assert list(raw.texts(counted)) == expected
-    assert replace(raw, relevance=None).relevance is None
+            expected += [
+                raw_corpus.questions[raw_corpus.question[i, r]],
+                raw_corpus.answers[raw_corpus.options[i, r][raw_corpus.truth[i, r]]],
+            ]
+    assert list(raw_corpus.texts(counted)) == expected
+    assert replace(raw_corpus, relevance=None).relevance is None
 
 
-def test_images_of_dialogs_are_never_mirrored(made, dialogs, tmp_path):
-    prepared, rows = made[0], np.arange(2 * IMAGES)  # the features of image i are i, mirrored IMAGES + i
+def test_images_of_dialogs_are_never_mirrored(prepared_corpus, dialogs, tmp_path):
+    # The features of image i are i, and those of its mirror image are IMAGES + i.
+    prepared, rows = prepared_corpus[0], np.arange(2 * IMAGES)
     with FeatureWriter(tmp_path, IMAGES, 1, (1, 1), mirrored=True) as writer:
         writer.write(rows, rows[:, None], rows[:, None, None])
     batches = DialogBatches(prepared, dialogs, FeatureStore(tmp_path), np.arange(IMAGES), 2, seed=1)

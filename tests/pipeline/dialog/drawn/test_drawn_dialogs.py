@@ -27,7 +27,7 @@ from pipeline.dialog.drawn.rival_answers import RIVALS, RivalAnswers
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
 from pipeline.runtime.checksums import CHECKSUMS
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, describe_scene
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, make_generator
 from pipeline.worlds.scenes.write_scenes import draw_scenes, sample_scene
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink")
@@ -46,15 +46,15 @@ def other_scenes() -> list[Scene]:
 
 
 @pytest.fixture(scope="module")
-def talks() -> list[tuple[Scene, list[DialogRound]]]:
-    """Scenes, two of each neighbourhood, and a dialog about each, which begins with the scene's first caption."""
+def scene_dialogs() -> list[tuple[Scene, list[DialogRound]]]:
+    """Return scenes, two of each neighbourhood, and a dialog about each that begins with its first caption."""
     scenes = {i: sample_scene(3, i) for i in range(0, 4 * 300, 4)}
     return [(scene, generate_dialog(scene, describe_scene(scene, 3, i)[0], 3, i)) for i, scene in scenes.items()]
 
 
 @pytest.fixture(scope="module")
-def pool(talks) -> CandidatePool:
-    return CandidatePool(rounds for _, rounds in talks)
+def pool(scene_dialogs) -> CandidatePool:
+    return CandidatePool(rounds for _, rounds in scene_dialogs)
 
 
 @pytest.mark.parametrize(
@@ -132,27 +132,27 @@ def test_a_dialog_depends_on_seed_and_image_alone():
     )
     assert generate_dialog(SCENE, CAPTION, 1, 5) != generate_dialog(SCENE, CAPTION, 2, 5)
     first = [write_dialogs._dialog_about(seed, 5, SCENE)[0] for seed in range(8)]
-    assert len(set(first)) > 1, "without captions, another seed writes another one"
+    assert len(set(first)) > 1, "without given captions, the caption depends on the seed"
     assert first == [
         write_dialogs._dialog_about(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)
     ]
 
 
-def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
+def test_every_answer_is_relevant_and_nothing_is_asked_twice(scene_dialogs):
     refers = Counter()
-    for scene, rounds in talks[:60]:
+    for scene, rounds in scene_dialogs[:60]:
         assert len(rounds) == ROUNDS
         assert len({(q.kind, q.thing, q.asked) for q, _ in rounds}) == ROUNDS
         for question, answer in rounds:
             assert relevance(scene, question)[answer] > 0, (question, answer)
             refers[question.refers] += 1
-    # so that the history is needed
+    # These questions need the history.
     assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
 
 
-def test_a_pronoun_refers_to_the_thing_of_the_last_question(talks):
+def test_a_pronoun_refers_to_the_thing_of_the_last_question(scene_dialogs):
     checked = 0
-    for _, rounds in talks[:60]:
+    for _, rounds in scene_dialogs[:60]:
         for (before, _), (question, _) in itertools.pairwise(rounds):
             if question.refers == "pronoun" and before.thing >= 0 and before.kind not in ("near", "relation"):
                 assert question.thing == before.thing
@@ -162,11 +162,11 @@ def test_a_pronoun_refers_to_the_thing_of_the_last_question(talks):
 
 def test_questions_after_a_caption_are_about_the_things_that_it_names():
     first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
-    assert {question.thing for question in first} == {-1, 0}  # nobody has named the girls
-    assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
+    assert {question.thing for question in first} == {-1, 0}  # the caption does not name the girls
+    assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption states the setting
 
 
-def state(*known: int) -> DialogState:
+def make_state(*known: int) -> DialogState:
     """Return a dialog about SCENE in which the things `known` have been named, the first by CAPTION."""
     made = DialogState(SCENE, CAPTION, np.random.default_rng(1))
     made.known = list(known)
@@ -174,7 +174,7 @@ def state(*known: int) -> DialogState:
 
 
 def test_what_a_caption_states_is_asked_in_no_form():
-    begun = state(0)
+    begun = make_state(0)
     for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
         assert begun._key(SceneQuestion(kind, "", -1, value)) in begun.asked
     assert begun._key(SceneQuestion("weather", "")) not in begun.asked
@@ -183,28 +183,28 @@ def test_what_a_caption_states_is_asked_in_no_form():
 
 
 def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
-    begun = state(0)
+    begun = make_state(0)
     asked = [question.asked for _ in range(60) if (question := begun._ask_about_scene("exist_kind"))]
-    assert set(asked) == {"people", "vehicles", "children"}  # a dog has been named
+    assert set(asked) == {"people", "vehicles", "children"}  # the caption names a dog
 
 
 def test_things_that_exist_and_others_are_asked_for():
-    begun = state(0)
+    begun = make_state(0)
     questions = [begun._ask_about_scene("exist") for _ in range(200)]
     there = [question.asked == "girl" for question in questions if question is not None]
-    assert 0.4 < np.mean(there) < 0.75  # a half, and those that are picked at random
+    assert 0.4 < np.mean(there) < 0.75  # half are about a thing of the scene by design, and some by chance
 
 
 def test_a_question_repeated_for_another_thing_refers_to_the_last_one():
     last = SceneQuestion("colour", "what color is it", 0)
     for _ in range(20):
-        again = state(0, 1)._repeat(last)
+        again = make_state(0, 1)._repeat(last)
         assert (again.kind, again.thing, again.refers) == ("colour", 1, "ellipsis")
         texts = [
             text.format(noun=noun) for text in (*REPEAT_TEXTS, *OTHER_TEXTS) for noun in ("girls", "kids", "children")
         ]
         assert again.text in texts
-    implied = state(0)
+    implied = make_state(0)
     implied.unnamed = 1
     which = implied._propose()
     assert (which.kind, which.thing, which.refers) == ("which", 1, "ellipsis")
@@ -217,10 +217,10 @@ def test_a_thing_is_at_the_top_in_the_back_or_in_front():
     assert depth(replace(DOG, box=(0.1, 0.5, 0.3, 0.79))) == "front"
 
 
-@pytest.mark.parametrize(("of", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
-def test_facts_that_no_image_shows_fit_the_kind_of_thing(of, kinds):
-    begun = state(0, 1)
-    assert {begun._ask_about_thing(of, "blind").kind for _ in range(40)} == kinds
+@pytest.mark.parametrize(("thing", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
+def test_facts_that_no_image_shows_fit_the_kind_of_thing(thing, kinds):
+    begun = make_state(0, 1)
+    assert {begun._ask_about_thing(thing, "blind").kind for _ in range(40)} == kinds
 
 
 def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place(pool):
@@ -270,7 +270,7 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
             assert entry["gt_relevance"][printed["gt_index"]] > 0
             texts = [test["data"]["answers"][i] for i in printed["answer_options"]]
             assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
-    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
+    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # a dialog depends on its image only
     again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
     assert again["data"]["dialogs"] == test["data"]["dialogs"]
 
@@ -288,14 +288,14 @@ def test_drawing_dialogs_changes_no_image_or_caption(tmp_path, monkeypatch):
     assert (tmp_path / "with" / "dialogs_test.json").is_file()
 
 
-def test_all_kinds_of_questions_can_be_answered(talks):
-    asked = {question.kind for _, rounds in talks for question, _ in rounds}
+def test_all_kinds_of_questions_can_be_answered(scene_dialogs):
+    asked = {question.kind for _, rounds in scene_dialogs for question, _ in rounds}
     assert len(asked) > 25
     with pytest.raises(ValueError, match="unheard"):
         answerer.true_answers(SCENE, SceneQuestion("unheard", ""))
 
 
-def pool_of(*questions: tuple[str, int]) -> CandidatePool:
+def make_pool(*questions: tuple[str, int]) -> CandidatePool:
     """Return a pool of these questions, each with the given number of different answers."""
     return CandidatePool(
         [DialogRound(SceneQuestion("count", text), f"{text} {i}") for i in range(number)] for text, number in questions
@@ -303,9 +303,9 @@ def pool_of(*questions: tuple[str, int]) -> CandidatePool:
 
 
 def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
-    assert pool_of(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
+    assert make_pool(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
     with pytest.raises(ValueError, match="129 distinct answers are too few"):
-        pool_of(("how many", 129))
+        make_pool(("how many", 129))
 
 
 def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
@@ -319,13 +319,13 @@ def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
 
 
 def test_the_vector_of_a_question_by_hand():
-    pool = pool_of(("is it a big dog", 130), ("is she", 1))
+    pool = make_pool(("is it a big dog", 130), ("is she", 1))
     vector = pool._vector("is it a big dog").reshape(4, -1)
     places = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
-    rare = np.log(2)  # of the words of one question of two; "is" is in both
+    rare = np.log(2)  # the rarity of a word in one of the two questions; "is" is in both
     expected = np.zeros_like(vector)
     expected[1, places["it"]] = expected[2, places["a"]] = rare
-    expected[3, places["big"]] = expected[3, places["dog"]] = rare / 2  # the words behind the third share one place
+    expected[3, places["big"]] = expected[3, places["dog"]] = rare / 2  # all words after the third share one position
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 
@@ -335,9 +335,9 @@ def test_things_nearby_are_named_with_their_colour_first():
     assert meant.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
 
 
-def test_no_question_asks_whether_things_named_in_the_caption_exist(talks):
+def test_no_question_asks_whether_things_named_in_the_caption_exist(scene_dialogs):
     asked = 0
-    for i, (scene, rounds) in enumerate(talks):
+    for i, (scene, rounds) in enumerate(scene_dialogs):
         caption = describe_scene(scene, 3, 4 * i)[0]
         named = {scene.things[n].category for claim in caption.claims for n in (claim.thing, claim.other) if n >= 0}
         for question, _ in rounds:
@@ -351,12 +351,12 @@ def test_no_question_asks_whether_things_named_in_the_caption_exist(talks):
 def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
     seeds = set()
 
-    def stream_of(seed: int, index: int, what: int) -> np.random.Generator:
+    def record_stream(seed: int, index: int, what: int) -> np.random.Generator:
         seeds.add(seed)
-        return stream(seed, index, what)
+        return make_generator(seed, index, what)
 
     monkeypatch.setattr(write_dialogs, "POOL_DIALOGS", 120)
-    monkeypatch.setattr(write_dialogs, "stream", stream_of)
+    monkeypatch.setattr(write_dialogs, "stream", record_stream)
     drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
     write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
@@ -377,8 +377,8 @@ def test_a_total_is_written_in_the_answerers_style_of_numbers(digits, number):
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
-def test_a_question_about_one_of_several_things_names_it(talks):
-    for _, rounds in talks:
+def test_a_question_about_one_of_several_things_names_it(scene_dialogs):
+    for _, rounds in scene_dialogs:
         for question, _ in rounds:
             if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
                 assert question.asked
@@ -388,8 +388,8 @@ def test_a_question_about_one_of_several_things_names_it(talks):
 
 
 def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
-    """The nearest question to "x y" is "x": 1.2 − 2·1.2; "x y z w" shares 4.4, and its squared length is 10.8."""
-    pool = pool_of(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
+    """The squared distance to "x y", up to a constant, is 1.2 − 2·1.2 for "x" and 10.8 − 2·4.4 for "x y z w"."""
+    pool = make_pool(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
     assert {text.rpartition(" ")[0] for text in pool.plausible("x y")} == {"x"}
     assert len(pool.plausible("x y")) == 100
 
@@ -401,7 +401,8 @@ def test_fifty_candidates_are_plausible():
         [*rare, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
     )
     options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
-    assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
+    # Few of the random candidates are plausible.
+    assert 50 <= sum(text.startswith("plausible") for text in options) <= 55
     assert sum(text.startswith("popular") for text in options) == 30
 
 
@@ -446,7 +447,7 @@ def test_rivals_depend_on_the_question_and_on_no_earlier_one(rivals, other_scene
 
 
 def test_at_most_four_candidates_are_synonyms_of_the_truth():
-    pool = pool_of(*((f"question {i}", 30) for i in range(10)))
+    pool = make_pool(*((f"question {i}", 30) for i in range(10)))
     true = [f"question 1 {i}" for i in range(25)]
     options, at = pool.candidates("question 1", true[0], np.random.default_rng(1), ["a rival"], true)
     assert len(set(options) & set(true)) == 5
@@ -454,14 +455,14 @@ def test_at_most_four_candidates_are_synonyms_of_the_truth():
     assert "a rival" in options
 
 
-def test_most_questions_cannot_be_answered_by_yes_or_no(talks):
-    answers = [answer.split()[0] for _, rounds in talks for _, answer in rounds]
+def test_most_questions_cannot_be_answered_by_yes_or_no(scene_dialogs):
+    answers = [answer.split()[0] for _, rounds in scene_dialogs for _, answer in rounds]
     assert np.mean([word in {"yes", "yeah", "yep", "no", "nope"} for word in answers]) < 0.2
 
 
-def test_later_questions_are_about_things_named_in_answers(talks):
+def test_later_questions_are_about_things_named_in_answers(scene_dialogs):
     learned = 0
-    for i, (scene, rounds) in enumerate(talks[:60]):
+    for i, (scene, rounds) in enumerate(scene_dialogs[:60]):
         named = {thing for claim in describe_scene(scene, 3, 4 * i)[0].claims for thing in (claim.thing, claim.other)}
         learned += any(question.thing >= 0 and question.thing not in named for question, _ in rounds)
     assert learned > 10

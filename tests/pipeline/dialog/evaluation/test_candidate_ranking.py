@@ -32,7 +32,7 @@ def test_a_summary_covers_every_round():
 
 
 def test_ndcg_by_hand():
-    relevance = torch.tensor([[0.0, 1.0, 0.5, 0.0]])  # two are relevant: two places count
+    relevance = torch.tensor([[0.0, 1.0, 0.5, 0.0]])  # two candidates are relevant, so two ranks count
     scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
     best = 1 + 0.5 / math.log2(3)
     assert ndcg(scores, relevance).item() == pytest.approx((1 / math.log2(3)) / best)
@@ -66,7 +66,7 @@ def test_equal_scores_have_no_correlation_whatever_their_rounding():
 
 
 def test_the_correlation_with_truth_by_hand():
-    """Hedges, of relevance 0.2, are not true; unknown rounds and rounds without a false candidate have none."""
+    """A hedge, of relevance 0.2, is not true. Rounds of unknown relevance or without a false candidate are NaN."""
     scores = torch.tensor([[3.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     relevance = torch.tensor([[1.0, 0.2, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [torch.nan, 0, 0, 1]])
     found = truth_correlation(scores, relevance)

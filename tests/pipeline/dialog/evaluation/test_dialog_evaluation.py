@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from module_modes import watched
-from small_dialogs import REGION, encoder, prepared_dialogs, raw_dialogs
+from module_modes import record_modes
+from small_dialogs import REGION, make_dialogs, make_encoder, write_dialog_corpus
 
 from pipeline.channels.hard import Beam
 from pipeline.dialog.data.dialog_batches import all_rounds
@@ -28,49 +28,49 @@ WORDS = 9  # V, UNK included
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=150), DialogLengths(4, 3, 3))
+def prepared_corpus(tmp_path_factory):
+    return write_dialog_corpus(tmp_path_factory.mktemp("dialogs"), make_dialogs(images=150), DialogLengths(4, 3, 3))
 
 
 @pytest.fixture(scope="module")
-def dialogs(made) -> PreparedDialogs:
-    return PreparedDialogs.load(made[0].folder)
+def dialogs(prepared_corpus) -> PreparedDialogs:
+    return PreparedDialogs.load(prepared_corpus[0].folder)
 
 
 @pytest.fixture(scope="module")
 def speaker() -> DialogDecoder:
     torch.manual_seed(0)
-    made = DialogDecoder(encoder("hciae", 0.4), DialogLstm(WORDS, 8, 7, 0.4, 4))
+    decoder = DialogDecoder(make_encoder("hciae", 0.4), DialogLstm(WORDS, 8, 7, 0.4, 4))
     with torch.no_grad():
-        made.logit.weight *= 4
-        made.logit.bias[WORDS] += 3  # UNK
-    return made.train()
+        decoder.logit.weight *= 4
+        decoder.logit.bias[WORDS] += 3  # UNK
+    return decoder.train()
 
 
 @pytest.fixture(scope="module")
 def judges() -> dict[str, Discriminator]:
     torch.manual_seed(1)
-    return {name: Discriminator(encoder("hciae", 0.4), WORDS, "last", 0.4) for name in ("own", "other")}
+    return {name: Discriminator(make_encoder("hciae", 0.4), WORDS, "last", 0.4) for name in ("own", "other")}
 
 
 @pytest.fixture(scope="module")
-def found(made, speaker, judges):
+def evaluated_split(prepared_corpus, speaker, judges):
     beside = {"d": judges["other"], "prior": "prior"}
-    evaluation = DialogEvaluation(*made, {"own": judges["own"]}, 3, CPU, beside)
-    with watched() as modes:
+    evaluation = DialogEvaluation(*prepared_corpus, {"own": judges["own"]}, 3, CPU, beside)
+    with record_modes() as modes:
         split = evaluation.split(speaker, "val")
     assert set(modes) == {(False, False)}, "networks must run without dropout and without a graph"
     return evaluation, *split
 
 
 @pytest.fixture(scope="module")
-def batch(made, dialogs):
-    (whole,) = all_rounds(*made[:1], dialogs, made[1], made[0].rows("val"), 1000)
+def batch(prepared_corpus, dialogs):
+    (whole,) = all_rounds(*prepared_corpus[:1], dialogs, prepared_corpus[1], prepared_corpus[0].rows("val"), 1000)
     return whole
 
 
-def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (N, O): log p of every candidate alone, and its number of tokens with EOS."""
+def compute_likelihoods(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (N, O) twice: log p of every candidate, and its number of tokens with EOS."""
     sums, counts = [], []
     for option in range(OPTIONS):
         with torch.no_grad():
@@ -82,19 +82,21 @@ def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(sums, 1), torch.stack(counts, 1)
 
 
-def places(scores: torch.Tensor, batch) -> list[int]:
+def rank_human_answers(scores: torch.Tensor, batch) -> list[int]:
     """Return 1 + the number of other candidates that score at least as much as the human answer."""
     own = scores.gather(1, batch.rounds.truth.unsqueeze(1))
     close = (scores >= own - 1e-6).sum(1)
     return close.tolist()
 
 
-def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(found, speaker, batch, dialogs, made):
-    _, results, columns = found
-    sums, counts = likelihood(speaker, batch)
-    assert columns["rank"] == places(sums, batch)
-    assert results["ranking_per_word"] == ranking_summary(torch.tensor(places(sums / counts, batch)))
-    relevance = torch.from_numpy(dialogs.relevance[made[0].rows("val")]).flatten(0, 1)
+def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(
+    evaluated_split, speaker, batch, dialogs, prepared_corpus
+):
+    _, results, columns = evaluated_split
+    sums, counts = compute_likelihoods(speaker, batch)
+    assert columns["rank"] == rank_human_answers(sums, batch)
+    assert results["ranking_per_word"] == ranking_summary(torch.tensor(rank_human_answers(sums / counts, batch)))
+    relevance = torch.from_numpy(dialogs.relevance[prepared_corpus[0].rows("val")]).flatten(0, 1)
     gained = ndcg(sums, relevance)
     torch.testing.assert_close(torch.tensor(columns["ndcg"]), gained, equal_nan=True)
     assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.rounds.truth), gained))
@@ -103,34 +105,36 @@ def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(found
         ((int(i), n % ROUNDS) for n, i in enumerate(batch.images)), best.tolist(), strict=True
     )]  # fmt: skip
     assert [set(row) for row in columns["best"]] == [set(row) for row in offered]
-    kinds = dialogs.column("kind")[made[0].rows("val")].ravel()
+    kinds = dialogs.column("kind")[prepared_corpus[0].rows("val")].ravel()
     for kind in ("colour", "count"):
         each = [1 / place for place, other in zip(columns["rank"], kinds, strict=True) if other == kind]
         assert results["kinds"][kind] == pytest.approx(sum(each) / len(each))
 
 
-def test_discriminators_and_priors_rank_the_same_candidates(found, judges, batch, dialogs, made):
-    _, results, columns = found
+def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, judges, batch, dialogs, prepared_corpus):
+    _, results, columns = evaluated_split
     for name, judge in (("own", judges["own"]), ("d", judges["other"])):
         with torch.no_grad():
             judge.eval()
             scores = (judge.encode_question(batch) @ judge.encode_answers(batch.rounds.answers).T).gather(
                 1, batch.rounds.options
             )
-        assert columns[f"rank_{name}"] == places(scores, batch)
+        assert columns[f"rank_{name}"] == rank_human_answers(scores, batch)
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
     assert "human_preferred" not in results["beside"]["d"]
-    prepared = made[0]
+    prepared = prepared_corpus[0]
     scores = torch.from_numpy(prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
-    assert columns["rank_prior"] == places(scores, batch)
+    assert columns["rank_prior"] == rank_human_answers(scores, batch)
     assert set(results["beside"]) == {"d", "prior"}
 
 
-def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, speaker, judges, made, dialogs, batch):
-    _, results, columns = found
-    prepared, unk = made[0], made[0].vocabulary.unk
+def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(
+    evaluated_split, speaker, judges, prepared_corpus, dialogs, batch
+):
+    _, results, columns = evaluated_split
+    prepared, unk = prepared_corpus[0], prepared_corpus[0].vocabulary.unk
     for beam, same in ((3, True), (1, False)):
-        rounds = all_rounds(prepared, dialogs, made[1], prepared.rows("val"), 16)
+        rounds = all_rounds(prepared, dialogs, prepared_corpus[1], prepared.rows("val"), 16)
         generated = generate_captions(speaker, rounds, Beam(beam), CPU, unk).tokens[:, 0]
         texts = [prepared.vocabulary.decode(row) for row in generated.tolist()]
         assert (columns["answer"] == texts) is same
@@ -141,35 +145,35 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, s
     assert columns["human"] == human
     judge, gains = judges["own"].eval(), []
     with torch.no_grad():
-        seen, heard, own = (
+        encodings, answer_vectors, human_vectors = (
             judge.encode_question(batch),
             judge.encode_answers(tokens),
             judge.encode_answers(batch.captions),
         )
     for n in range(len(batch)):
         if columns["answer"][n] != human[n]:
-            gains.append(float(seen[n] @ (own[n] - heard[n])) > 0)
+            gains.append(float(encodings[n] @ (human_vectors[n] - answer_vectors[n])) > 0)
     assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(gains) / len(gains))
     assert 0 < sum(gains) < len(gains)
     right = dialogs.answer_relevance()
     for who, name in (("answer", "answers"), ("human", "human_answers")):
-        worth = [
+        relevances = [
             right[int(i) * ROUNDS + n % ROUNDS].get(columns[who][n], 0.0) for n, i in enumerate(batch.images.tolist())
         ]
-        assert columns[f"relevance_{who}"] == worth
-        assert results[name]["true"] == pytest.approx(worth.count(1.0) / len(worth))
-        assert results[name]["relevance"] == pytest.approx(sum(worth) / len(worth))
+        assert columns[f"relevance_{who}"] == relevances
+        assert results[name]["true"] == pytest.approx(relevances.count(1.0) / len(relevances))
+        assert results[name]["relevance"] == pytest.approx(sum(relevances) / len(relevances))
 
 
-def test_rows_name_the_image_the_round_and_the_attention(found, speaker, made, dialogs, batch):
-    evaluation, results, columns = found
-    rows = made[0].rows("val")
+def test_rows_name_the_image_the_round_and_the_attention(evaluated_split, speaker, prepared_corpus, dialogs, batch):
+    evaluation, results, columns = evaluated_split
+    rows = prepared_corpus[0].rows("val")
     assert results["images"] == len(rows)
     assert columns["image"] == [int(i) for i in rows for _ in range(ROUNDS)]
     assert columns["id"] == [str(100 + i) for i in rows for _ in range(ROUNDS)]
     assert columns["round"] == list(range(1, ROUNDS + 1)) * len(rows)
     assert set(columns["split"]) == {"val"}
-    decode = made[0].vocabulary.decode
+    decode = prepared_corpus[0].vocabulary.decode
     assert columns["question"] == [decode(row) for row in batch.rounds.questions.tolist()]
     assert columns["caption"] == [decode(row) for row in np.repeat(dialogs.captions[rows], ROUNDS, 0).tolist()]
     history, regions = speaker.eval().encoder.attention_shares(batch, speaker.word)
@@ -177,12 +181,12 @@ def test_rows_name_the_image_the_round_and_the_attention(found, speaker, made, d
     np.testing.assert_allclose(columns["regions_shares"], regions.numpy(), atol=6e-4)
     assert math.isclose(sum(columns["regions_shares"][0]), 1, abs_tol=5e-3)
     signature = evaluation.signature(("val", "test"), None, 1.0)
-    assert f"dialogs=val:{len(rows)}+test:{len(made[0].rows('test'))}|candidates=5|" in signature
+    assert f"dialogs=val:{len(rows)}+test:{len(prepared_corpus[0].rows('test'))}|candidates=5|" in signature
     assert "|judges=own|decode=beam:3|words=<=3,no UNK|" in signature
     assert batch.regions.shape[2] == REGION
 
 
 def test_a_judge_that_scores_both_answers_alike_prefers_neither():
-    gains = torch.tensor([1.0, 0.0, -1.0, torch.nan, 2.0])  # in one round both answers are the same
+    gains = torch.tensor([1.0, 0.0, -1.0, torch.nan, 2.0])  # NaN: both answers of the round are equal
     assert _human_preference(gains) == {"human_preferred": 50.0}
     assert _human_preference(gains[3:4]) == {}

@@ -11,7 +11,7 @@ from pipeline.dialog.evaluation.priors import prior_scores
 YES, NO, TWO, RED = range(4)
 
 
-def dialogs() -> PreparedDialogs:
+def make_dialogs() -> PreparedDialogs:
     """Return two training dialogs and one to rank; its question 3 occurs in no training dialog."""
     questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
     captions = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
@@ -23,18 +23,18 @@ def dialogs() -> PreparedDialogs:
 
 
 def test_the_prior_counts_answers_of_training_dialogs_alone():
-    found = prior_scores("prior", dialogs(), np.array([0, 1]), np.array([2]))
-    assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED is of the dialog that is ranked
+    found = prior_scores("prior", make_dialogs(), np.array([0, 1]), np.array([2]))
+    assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED occurs in the ranked dialog only
 
 
 def test_answers_are_counted_by_question_then_at_all():
-    found = prior_scores("question_prior", dialogs(), np.array([0, 1]), np.array([2]))
+    found = prior_scores("question_prior", make_dialogs(), np.array([0, 1]), np.array([2]))
     assert found[0].tolist() == pytest.approx([1 + 1 / 7, 2 + 3 / 7, 0 + 2 / 7, 0])
     assert found[1].tolist() == pytest.approx([0 + 1 / 7, 1 + 3 / 7, 2 + 2 / 7, 0])
     assert found[2].tolist() == pytest.approx([1 / 7, 3 / 7, 2 / 7, 0])  # an unknown question
 
 
 def test_chance_is_repeatable_and_differs_by_round():
-    one, again = (prior_scores("chance", dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
+    one, again = (prior_scores("chance", make_dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
     assert (one == again).all()
     assert len(np.unique(one)) == one.size

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, likelihood_loss, losses_of
-from small_dialogs import batch, discriminator, generator
+from by_hand import assert_same_gradients, compute_likelihood_loss, compute_losses
+from small_dialogs import make_batch, make_discriminator, make_generator
 from torch.nn import functional as F
 
 from pipeline.channels.hard import Multinomial
@@ -16,13 +16,13 @@ from pipeline.dialog.methods.visual_dialog import g_dis, g_more, g_psst, g_reinm
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 
-PASSED = {"rho": 0.6, "mix": "token", "feed": "sample"}
-# method, its options, the channel that the preference crosses, α
-THROUGH = [
+PARTIAL_OPTIONS = {"rho": 0.6, "mix": "token", "feed": "sample"}
+# the method, its options, the channel of the preference term, α
+RELAXED_METHODS = [
     (g_dis, {}, Gumbel(temperature=0.5), 0.5),
     (g_dis, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
     (g_psst, {}, PartialSampling(StraightThrough(), 0.25), 0.5),
-    (g_psst, {"alpha": 0.2, **PASSED}, PartialSampling(StraightThrough(), 0.6, "token", "sample"), 0.2),
+    (g_psst, {"alpha": 0.2, **PARTIAL_OPTIONS}, PartialSampling(StraightThrough(), 0.6, "token", "sample"), 0.2),
     (g_reinmax, {}, ReinMax(temperature=1.0), 0.5),
     (g_reinmax, {"alpha": 0.2, "temperature": 0.9}, ReinMax(temperature=0.9), 0.2),
     (gan1, {}, Gumbel(temperature=0.5), 0.5),
@@ -30,36 +30,36 @@ THROUGH = [
     (gan2, {}, Gumbel(temperature=0.5), 0.5),
     (gan2, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
 ]
-NAMES = [f"{method.__name__}-{len(options)}" for method, options, *_ in THROUGH]
+NAMES = [f"{method.__name__}-{len(options)}" for method, options, *_ in RELAXED_METHODS]
 
 
 @pytest.fixture
 def agents() -> DialogAgents:
-    return DialogAgents(generator(), discriminator(encode_eos=True))
+    return DialogAgents(make_generator(), make_discriminator(encode_eos=True))
 
 
-def gain(model, message, given) -> torch.Tensor:
+def compute_gain(model, message, given) -> torch.Tensor:
     """Return (N,): the discriminator's score of a message's answers minus that of the human answers."""
     encoding = model.encode_question(given)[message.images]
     return (encoding * (model.encode_text(message) - model.encode_answers(given.captions)[message.images])).sum(1)
 
 
 def cross_entropy(agents, generated) -> torch.Tensor:
-    message = generated.of(TeacherForcing())
+    message = generated.get_message(TeacherForcing())
     return -message.log_probs[message.mask].mean()
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize(("make", "options", "channel", "alpha"), THROUGH, ids=NAMES)
+@pytest.mark.parametrize(("make", "options", "channel", "alpha"), RELAXED_METHODS, ids=NAMES)
 def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihood(
     agents, make, options, channel, alpha, reduction
 ):
-    """Eq. 5, log σ(s(said) − s(human)), through the relaxed answer, and α · cross-entropy of the human answer."""
-    given = batch()
-    losses = losses_of(make(agents, Objective(reduction=reduction), **options), given)
+    """Eq. 5, log σ(s(generated) − s(human)), of the relaxed answer, and α · cross-entropy of the human answer."""
+    given = make_batch()
+    losses = compute_losses(make(agents, Objective(reduction=reduction), **options), given)
     assert set(losses) == {"discriminability", "likelihood"}
     generated = StepRollouts(agents.speaker, given, seed=1)
-    value = -torch.log1p((-gain(agents.listener, generated.of(channel), given)).exp())
+    value = -torch.log1p((-compute_gain(agents.listener, generated.get_message(channel), given)).exp())
     expected = -(value.sum() if reduction == "sum" else value.mean())
     assert_same_gradients(losses["discriminability"], expected, agents.speaker)
     assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
@@ -68,74 +68,76 @@ def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihoo
 
 @pytest.mark.parametrize("make", [g_more, g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
 def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
-    given, own = batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
+    given, own = make_batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
     speaker, listener = agents.speaker.eval(), agents.listener.eval()
     make(agents, Objective(), encoder="own")
     assert not torch.allclose(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
     make(agents, Objective(), encoder="discriminator")
     torch.testing.assert_close(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
     changed = {name for name, value in speaker.inner.state_dict().items() if not torch.equal(value, own[name])}
-    assert changed == {"word.weight"}  # the decoder stays
+    assert changed == {"word.weight"}  # the decoder is unchanged
     with pytest.raises(UserError, match="the speaker's encoder and the listener's differ in type or size"):
-        make(DialogAgents(generator("lf"), listener), Objective(), encoder="discriminator")
+        make(DialogAgents(make_generator("lf"), listener), Objective(), encoder="discriminator")
     with pytest.raises(UserError, match="the same encoder, layer_norm, region_positions, round_positions, word_dim"):
-        make(DialogAgents(generator(order=True), listener), Objective(), encoder="discriminator")
+        make(DialogAgents(make_generator(order=True), listener), Objective(), encoder="discriminator")
 
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, gan1, gan2])
 def test_the_channel_takes_eos_gradient_from_the_objective(agents, make):
     with torch.no_grad():
-        agents.speaker.logit.bias[0] = 9.0  # answers end at once: all the gradient there is, is the end's
+        agents.speaker.logit.bias[0] = 9.0  # every answer is EOS alone, so only EOS can pass a gradient
     for ending, zero in (("constant", True), ("soft", False)):
-        losses = losses_of(make(agents, Objective(eos_gradient=ending)), batch())
+        losses = compute_losses(make(agents, Objective(eos_gradient=ending)), make_batch())
         assert_same_gradients(losses["discriminability"], losses["discriminability"], agents.speaker, zero=zero)
 
 
 def test_g_dis_subtracts_the_norm_of_the_generated_answer(agents):
-    given = batch()
-    losses = losses_of(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
-    message = StepRollouts(agents.speaker, given, seed=1).of(Gumbel(temperature=0.5))
-    value = F.logsigmoid(gain(agents.listener, message, given))
+    given = make_batch()
+    losses = compute_losses(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
+    message = StepRollouts(agents.speaker, given, seed=1).get_message(Gumbel(temperature=0.5))
+    value = F.logsigmoid(compute_gain(agents.listener, message, given))
     size = agents.listener.encode_text(message).square().sum(1)
     assert_same_gradients(losses["discriminability"], -(value - 0.3 * size).mean(), agents.speaker)
 
 
 @pytest.mark.parametrize(("options", "samples", "alpha"), [({}, 4, 0.5), ({"samples": 3, "alpha": 0.2}, 3, 0.2)])
 def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, options, samples, alpha):
-    given = batch()
-    losses = losses_of(g_rloo(agents, Objective(), **options), given)
+    given = make_batch()
+    losses = compute_losses(g_rloo(agents, Objective(), **options), given)
     generated = StepRollouts(agents.speaker, given, seed=1)
-    message = generated.of(Multinomial(samples))
-    value = F.logsigmoid(gain(agents.listener, message, given)).detach().view(-1, samples)
+    message = generated.get_message(Multinomial(samples))
+    value = F.logsigmoid(compute_gain(agents.listener, message, given)).detach().view(-1, samples)
     advantage = value - torch.stack(
         [value[:, [k for k in range(samples) if k != j]].mean(1) for j in range(samples)], 1
     )
-    assert_same_gradients(losses["discriminability"], likelihood_loss(advantage.flatten(), message), agents.speaker)
+    assert_same_gradients(
+        losses["discriminability"], compute_likelihood_loss(advantage.flatten(), message), agents.speaker
+    )
     assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents, temperature):
-    """log(1 + exp(s(said) − s(human))) in its own turn, 0 where the generator says the human answer."""
-    given = batch(step=1)
+    """The loss is log(1 + exp(s(generated) − s(human))), and 0 where the generated answer is the human one."""
+    given = make_batch(step=1)
     method = gan1(agents, Objective(), temperature=temperature)
-    losses = losses_of(method, given)
+    losses = compute_losses(method, given)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detach()
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).get_message(Gumbel(temperature=temperature)).detach()
     width = message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
-    expected = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
+    expected = (torch.log1p(compute_gain(agents.listener, message, given).exp()) * differs).mean()
     assert_same_gradients(losses["listening"], expected, agents.listener)
     assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(agents, temperature):
-    given = batch(step=1)
+    given = make_batch(step=1)
     method = gan2(agents, Objective(), temperature=temperature)
-    losses = losses_of(method, given)
+    losses = compute_losses(method, given)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detach()
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).get_message(Gumbel(temperature=temperature)).detach()
     model, width = agents.listener, message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     encoding = model.encode_question(given)
@@ -147,9 +149,9 @@ def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(ag
 
 
 def test_the_control_is_trained_by_likelihood_alone(agents):
-    given = batch()
+    given = make_batch()
     method = g_more(agents, Objective())
-    losses = losses_of(method, given)
+    losses = compute_losses(method, given)
     assert set(losses) == {"likelihood"}
     generated = StepRollouts(agents.speaker, given, seed=1)
     assert_same_gradients(losses["likelihood"], cross_entropy(agents, generated), agents.speaker)
@@ -159,4 +161,4 @@ def test_the_control_is_trained_by_likelihood_alone(agents):
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
 def test_alpha_0_drops_the_likelihood_term(agents, make):
-    assert set(losses_of(make(agents, Objective(), alpha=0.0), batch())) == {"discriminability"}
+    assert set(compute_losses(make(agents, Objective(), alpha=0.0), make_batch())) == {"discriminability"}

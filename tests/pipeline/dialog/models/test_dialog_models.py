@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_dialogs import HIDDEN, REGIONS, VOCABULARY, batch, discriminator, encoder, generator
+from small_dialogs import HIDDEN, REGIONS, VOCABULARY, make_batch, make_discriminator, make_encoder, make_generator
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import Gumbel
@@ -18,8 +18,8 @@ from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_m
 ROUNDS = 4
 
 
-def change_batch(before, name: str, at, by: int = 3):
-    """Return the batch with other history or questions at a place."""
+def change_batch(before, name: str, at):
+    """Return the batch with other tokens at index `at` of its history or questions."""
     values = getattr(before.rounds, name).clone()
     values[at] = values[at] % VOCABULARY + 1
     return replace(before, rounds=replace(before.rounds, **{name: values}))
@@ -27,29 +27,29 @@ def change_batch(before, name: str, at, by: int = 3):
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_the_history_of_a_round_holds_nothing_later(kind):
-    given, seeing = batch(), encoder(kind).eval()
+    given, model = make_batch(), make_encoder(kind).eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
-    told = seeing(given, word)[:, 0].view(-1, ROUNDS, HIDDEN)
+    encodings = model(given, word)[:, 0].view(-1, ROUNDS, HIDDEN)
     for item in range(ROUNDS):
-        other = seeing(change_batch(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
-        same = torch.isclose(other, told, rtol=0, atol=1e-6).all(-1)
+        other = model(change_batch(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
+        same = torch.isclose(other, encodings, rtol=0, atol=1e-6).all(-1)
         assert same[0].tolist() == [r < item for r in range(ROUNDS)]  # item r is new in round r
-        assert same[1:].all()  # nor what another dialog says
+        assert same[1:].all()  # no other dialog changes
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_disabled_inputs_do_not_affect_the_encoding(kind):
-    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
-    blind, deaf = encoder(kind, image=False).eval(), encoder(kind, history=False).eval()
-    dark = replace(given, regions=torch.zeros_like(given.regions))
+    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    without_image, without_history = make_encoder(kind, image=False).eval(), make_encoder(kind, history=False).eval()
+    zero_regions = replace(given, regions=torch.zeros_like(given.regions))
     other = change_batch(given, "history", (slice(None), slice(None), 0))
-    for model, same, differs in ((blind, dark, other), (deaf, other, dark)):
+    for model, same, differs in ((without_image, zero_regions, other), (without_history, other, zero_regions)):
         torch.testing.assert_close(model(given, word), model(same, word), rtol=0, atol=0)
         assert not torch.equal(model(given, word), model(differs, word))
 
 
 def test_attention_of_hciae_by_hand():
-    given, seeing = batch(dialogs=1, rounds=2), encoder("hciae").eval()
+    given, model = make_batch(dialogs=1, rounds=2), make_encoder("hciae").eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
     from pipeline.dialog.models.dialog_encoders import last_lstm_states
     from pipeline.models.decoder import RolloutDropout
@@ -57,84 +57,83 @@ def test_attention_of_hciae_by_hand():
 
     drop = RolloutDropout(0.0, BatchRandom(given, None))
     asked = given.rounds
-    question, _ = last_lstm_states(seeing.question, word(asked.questions), asked.questions)
-    items, _ = last_lstm_states(seeing.rounds, word(asked.history[0]), asked.history[0])
-    history, shares = seeing.attend_history(asked, question, word, drop)
-    torch.testing.assert_close(history[0], items[0])  # the caption is all that round 1 knows
+    question, _ = last_lstm_states(model.question, word(asked.questions), asked.questions)
+    items, _ = last_lstm_states(model.rounds, word(asked.history[0]), asked.history[0])
+    history, shares = model.attend_history(asked, question, word, drop)
+    torch.testing.assert_close(history[0], items[0])  # the history of round 1 is the caption
     score = [
-        seeing.history_weight(torch.tanh(seeing.history_key(item) + seeing.history_query(question[1])))
-        for item in items
+        model.history_weight(torch.tanh(model.history_key(item) + model.history_query(question[1]))) for item in items
     ]
     by_hand = torch.cat(score).softmax(0)
     torch.testing.assert_close(shares[1], by_hand)
     torch.testing.assert_close(history[1], by_hand @ items)
     query = torch.cat([question[1], history[1]])
-    regions = torch.tanh(seeing.region(given.regions[1]))
-    by_hand = seeing.region_weight(torch.tanh(seeing.region_key(regions) + seeing.region_query(query)))[:, 0].softmax(0)
-    image, shares = seeing.attend_image(given, asked, torch.cat([question, history], 1))
+    regions = torch.tanh(model.region(given.regions[1]))
+    by_hand = model.region_weight(torch.tanh(model.region_key(regions) + model.region_query(query)))[:, 0].softmax(0)
+    image, shares = model.attend_image(given, asked, torch.cat([question, history], 1))
     torch.testing.assert_close(shares[1], by_hand)
     torch.testing.assert_close(image[1], by_hand @ regions)
 
 
 def test_masked_regions_get_no_attention():
-    given, seeing, word = batch(), encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    given, model, word = make_batch(), make_encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = given.region_mask.clone()
     mask[:, 3:] = False
     fewer = replace(given, region_mask=mask)
     noisy = replace(fewer, regions=given.regions + 9 * ~mask.unsqueeze(-1))
-    torch.testing.assert_close(seeing(noisy, word), seeing(fewer, word))
+    torch.testing.assert_close(model(noisy, word), model(fewer, word))
 
 
 @pytest.mark.parametrize("kind", ["lf", "hciae"])
 def test_region_positions_affect_the_encoding(kind):
-    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     other = replace(given, regions=given.regions.flip(1))
     for places in (0, REGIONS):
-        seeing = encoder(kind, places=places).eval()
+        model = make_encoder(kind, places=places).eval()
         if places:
-            torch.nn.init.normal_(seeing.place)
-        same = torch.allclose(seeing(given, word), seeing(other, word), atol=1e-6)
+            torch.nn.init.normal_(model.place)
+        same = torch.allclose(model(given, word), model(other, word), atol=1e-6)
         assert same is (places == 0)
 
 
 def test_only_hciae_takes_round_positions():
-    given, word = batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
+    given, word = make_batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
     swapped = given.rounds.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
     other = replace(given, rounds=replace(given.rounds, history=swapped))
     for order in (False, True):
         torch.manual_seed(0)
-        seeing = encoder("hciae", order=order).eval()
-        same = torch.allclose(seeing(given, word)[2], seeing(other, word)[2])
-        assert same is not order  # of the last round the history is the same set
+        model = make_encoder("hciae", order=order).eval()
+        same = torch.allclose(model(given, word)[2], model(other, word)[2])
+        assert same is not order  # the last round has the same set of history items
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_teacher_forcing_has_the_likelihoods_of_generation(kind, decoder):
-    given, speaker = batch(), generator(kind, decoder).eval()
+    given, speaker = make_batch(), make_generator(kind, decoder).eval()
     from pipeline.channels.teacher_forcing import TeacherForcing
 
-    reading = teacher_force(speaker, given)
-    speaking = generate(speaker, given, TeacherForcing(), torch.Generator().manual_seed(0))
-    steps = speaking.tokens.shape[1]
-    torch.testing.assert_close(reading.log_probs[:, :steps], speaking.log_probs)
-    assert (reading.log_probs[0] != 0).sum() == reading.mask[0].sum()
+    forced = teacher_force(speaker, given)
+    generated = generate(speaker, given, TeacherForcing(), torch.Generator().manual_seed(0))
+    steps = generated.tokens.shape[1]
+    torch.testing.assert_close(forced.log_probs[:, :steps], generated.log_probs)
+    assert (forced.log_probs[0] != 0).sum() == forced.mask[0].sum()
 
 
 def test_an_empty_answer_is_its_eos_alone():
-    given, speaker = batch(), generator().eval()
+    given, speaker = make_batch(), make_generator().eval()
     empty = replace(given, captions=torch.zeros_like(given.captions))
     message = teacher_force(speaker, empty)
     assert message.mask.sum(1).tolist() == [1] * len(given)  # the EOS counts
-    state = speaker.begin(given, speaker.encode_image(given), drop_nothing(given), 1)
+    state = speaker.begin(given, speaker.encode_image(given), make_zero_dropout(given), 1)
     begin = speaker.word(torch.full((len(given),), VOCABULARY + 1))
     at_once = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
     torch.testing.assert_close(message.log_probs[:, 0], at_once)
     assert (message.log_probs[:, 1:] == 0).all()
 
 
-def drop_nothing(given):
+def make_zero_dropout(given):
     from pipeline.models.decoder import RolloutDropout
     from pipeline.random import BatchRandom
 
@@ -144,16 +143,16 @@ def drop_nothing(given):
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_every_channel_generates_answers_without_padding(channel, decoder):
-    given, speaker = batch(), generator(decoder=decoder).eval()
+    given, speaker = make_batch(), make_generator(decoder=decoder).eval()
     message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
     assert len(message) == len(given) * channel.samples
     after = message.tokens[:, 1:] * (message.tokens[:, :-1] == 0)
-    assert (after == 0).all()  # nothing is said after the end
+    assert (after == 0).all()  # no token follows EOS
     assert message.tokens.max() <= VOCABULARY
 
 
-def test_an_answers_draws_do_not_depend_on_other_questions():
-    given, speaker = batch(), generator().eval()
+def test_equal_seeds_sample_equal_answers():
+    given, speaker = make_batch(), make_generator().eval()
     sampled = generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
     assert torch.equal(sampled, generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
 
@@ -161,7 +160,7 @@ def test_an_answers_draws_do_not_depend_on_other_questions():
 @pytest.mark.parametrize("answer", ["last", "attention"])
 @pytest.mark.parametrize("encode_eos", [False, True])
 def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer, encode_eos):
-    given, model = batch(), discriminator(answer, encode_eos=encode_eos).eval()
+    given, model = make_batch(), make_discriminator(answer, encode_eos=encode_eos).eval()
     tokens = given.captions
     plain = model.encode_answers(tokens)
     at = torch.arange(tokens.numel())
@@ -176,24 +175,24 @@ def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer
     torch.testing.assert_close(model.encode_text(message), plain)
     model.encode_text(message).sum().backward()
     touched = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
-    heard = caption_mask(tokens) & (encode_eos | (tokens > 0))
-    assert torch.equal(touched & ~heard, torch.zeros_like(heard))  # no gradient from what is not heard
-    assert (touched == heard)[heard.any(1)].all()
+    encoded = caption_mask(tokens) & (encode_eos | (tokens > 0))
+    assert torch.equal(touched & ~encoded, torch.zeros_like(encoded))  # tokens that are not encoded have no gradient
+    assert (touched == encoded)[encoded.any(1)].all()
 
 
 def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
-    model = discriminator().eval()
+    model = make_discriminator().eval()
     short = torch.tensor([[3, 5, 0], [0, 0, 0], [2, 0, 0]])
     long = torch.nn.functional.pad(short, (0, 4))
     torch.testing.assert_close(model.encode_answers(short), model.encode_answers(long))
     torch.testing.assert_close(model.encode_answers(short)[1], torch.tanh(model.outer.bias))
-    ended = discriminator(encode_eos=True).eval()
+    ended = make_discriminator(encode_eos=True).eval()
     assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
 
 
 def test_saved_models_are_loaded_unchanged(tmp_path):
-    given = batch()
-    agents = {"speaker": generator("lf"), "listener": discriminator("last", encode_eos=True)}
+    given = make_batch()
+    agents = {"speaker": make_generator("lf"), "listener": make_discriminator("last", encode_eos=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
     speaker, listener = (load_any_agent(tmp_path / "weights.safetensors", name) for name in agents)
     assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
@@ -204,57 +203,57 @@ def test_saved_models_are_loaded_unchanged(tmp_path):
 
 
 def test_dropout_differs_between_passes_and_is_off_in_evaluation():
-    given, model = batch(), discriminator(dropout=0.5)
+    given, model = make_batch(), make_discriminator(dropout=0.5)
     assert not torch.equal(model.train().encode_question(given), model.encode_question(given))
     assert torch.equal(model.eval().encode_question(given), model.encode_question(given))
 
 
-def last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
+def compute_last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
     """Return (H,): the hidden state after the words of one text."""
     return lstm(word(torch.tensor([tokens or [0]])))[1][0][0, 0]
 
 
-def words(row: torch.Tensor) -> list[int]:
+def strip_padding(row: torch.Tensor) -> list[int]:
     return [int(token) for token in row if token]
 
 
 def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
     """Round r encodes the caption, then each earlier question and its answer; the image is the mean of its regions."""
-    given, seeing, word = batch(), encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    given, model, word = make_batch(), make_encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = given.region_mask.clone()
-    mask[: 2 * ROUNDS, 3:] = False  # of two images fewer regions
+    mask[: 2 * ROUNDS, 3:] = False  # two images have fewer regions
     given = replace(given, region_mask=mask)
-    found = seeing(given, word)
+    found = model(given, word)
     for n in range(len(given)):
         dialog, round_ = divmod(n, ROUNDS)
-        question = last_state(seeing.question, word, words(given.rounds.questions[n]))
-        text = [token for item in given.rounds.history[dialog][: round_ + 1] for token in words(item)]
+        question = compute_last_state(model.question, word, strip_padding(given.rounds.questions[n]))
+        text = [token for item in given.rounds.history[dialog][: round_ + 1] for token in strip_padding(item)]
         there = given.regions[n][mask[n]]
-        image = torch.tanh(seeing.region(there)).mean(0)
-        expected = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
+        image = torch.tanh(model.region(there)).mean(0)
+        expected = torch.tanh(model.fusion(torch.cat([question, compute_last_state(model.text, word, text), image])))
         torch.testing.assert_close(found[n, 0], expected)
         torch.testing.assert_close(found[n, 1], question)
 
 
 @pytest.mark.parametrize("image", [True, False])
 def test_the_hierarchical_encoder_encodes_question_image_and_item_of_every_round(image):
-    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
-    seeing = encoder("hre", image=image).eval()
-    found = seeing(given, word)
+    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    model = make_encoder("hre", image=image).eval()
+    found = model(given, word)
     for dialog in range(len(given) // ROUNDS):
         rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
-        seen = torch.tanh(seeing.region(given.regions[rows[0]])).mean(0) * image
-        questions = [last_state(seeing.question, word, words(given.rounds.questions[n])) for n in rows]
-        items = [last_state(seeing.item, word, words(item)) for item in given.rounds.history[dialog]]
+        seen = torch.tanh(model.region(given.regions[rows[0]])).mean(0) * image
+        questions = [compute_last_state(model.question, word, strip_padding(given.rounds.questions[n])) for n in rows]
+        items = [compute_last_state(model.item, word, strip_padding(item)) for item in given.rounds.history[dialog]]
         rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
-        history = seeing.dialog(rounds.unsqueeze(0))[0][0]
+        history = model.dialog(rounds.unsqueeze(0))[0][0]
         for round_, n in enumerate(rows):
-            expected = torch.tanh(seeing.fusion(torch.cat([questions[round_], history[round_], seen])))
+            expected = torch.tanh(model.fusion(torch.cat([questions[round_], history[round_], seen])))
             torch.testing.assert_close(found[n, 0], expected)
 
 
 def test_a_generator_starts_from_the_questions_states_and_the_encoding():
-    given, speaker = batch(), generator().eval()
+    given, speaker = make_batch(), make_generator().eval()
     encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
     inner = speaker.inner
     found = teacher_force(speaker, given)
@@ -272,7 +271,7 @@ def test_a_generator_starts_from_the_questions_states_and_the_encoding():
 
 
 def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
-    given, speaker = batch(), generator().eval()
+    given, speaker = make_batch(), make_generator().eval()
     message = generate(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
     for k in range(3):
         tokens = message.tokens[k::3]
@@ -292,9 +291,9 @@ def test_an_empty_text_leaves_the_state_of_one_step():
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(kind):
     """At most a quarter of units with a mean square of 1 exceed 2 (Chebyshev), and tanh(2) is .964."""
-    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     for layer_norm in (False, True):
-        model = encoder(kind, layer_norm=layer_norm).eval()
+        model = make_encoder(kind, layer_norm=layer_norm).eval()
         before = model(given, word)[:, 0]
         with torch.no_grad():
             model.fusion.weight *= 1000
@@ -310,7 +309,7 @@ def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(
 
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_default_sizes_are_the_papers(kind):
-    """Lu et al. 2017, §5: LSTMs of 512, words of 300 in the decoder, dropout of a half."""
+    """Lu et al. 2017, §5: LSTMs of 512 units, word vectors of 300 in the decoder, dropout 0.5."""
     made = ENCODERS[kind](300, 7).arguments
     kept = {name: made[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
     assert list(kept.values()) == [512, 0.5, True, True, 0, False]

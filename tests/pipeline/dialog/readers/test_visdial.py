@@ -1,4 +1,4 @@
-"""VisDial's files: the official JSON, and the two HDF5 forms that published code prepares it to."""
+"""VisDial's files: the official JSON, and the two HDF5 forms that published code writes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ANSWERS = ["yes", "No, it isn't", "two", "a very big red dog", "a very big red c
 WORDS = ["yes", "no", "it", "is", "two", "red", "UNK"]
 
 
-def dialog(image: int, rounds: list[tuple[int, int, list[int]]]) -> dict[str, Any]:
+def make_dialog(image: int, rounds: list[tuple[int, int, list[int]]]) -> dict[str, Any]:
     dialog = [{"question": q, "answer": a, "answer_options": o, "gt_index": o.index(a)} for q, a, o in rounds]
     return {"image_id": image, "caption": f"Picture number {image}.", "dialog": dialog}
 
 
-def split(*images: int) -> dict[str, Any]:
+def make_split(*images: int) -> dict[str, Any]:
     rounds = [(0, 1, [0, 1, 2]), (1, 2, [3, 4, 2])]
-    data = {"questions": QUESTIONS, "answers": ANSWERS, "dialogs": [dialog(image, rounds) for image in images]}
+    data = {"questions": QUESTIONS, "answers": ANSWERS, "dialogs": [make_dialog(image, rounds) for image in images]}
     return {"version": "0.9", "split": "train", "data": data}
 
 
@@ -41,11 +41,11 @@ def split(*images: int) -> dict[str, Any]:
 def files(tmp_path: Path) -> dict[str, Path]:
     paths = {name: tmp_path / f"{name}.json" for name in ("train", "val", "test")}
     for path, images in zip(paths.values(), ((10, 11), (20,), (30,)), strict=True):
-        path.write_text(json.dumps(split(*images)))
+        path.write_text(json.dumps(make_split(*images)))
     return paths
 
 
-def changed(path: Path, change: Any) -> None:
+def change_file(path: Path, change: Any) -> None:
     held = json.loads(path.read_text())
     change(held["data"])
     path.write_text(json.dumps(held))
@@ -132,7 +132,7 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
     ],
 )
 def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, message):
-    changed(files["train"], change)
+    change_file(files["train"], change)
     with pytest.raises(UserError, match=message) as error:
         read_visdial(files, {}, SMALL)
     assert str(files["train"]) in str(error.value)
@@ -180,7 +180,7 @@ def test_relevance_of_a_split_without_its_own_file_is_refused(files, tmp_path, m
 
 
 def test_the_first_dialog_must_have_rounds_and_options(files):
-    changed(files["train"], lambda data: data["dialogs"][0].update(dialog=[]))
+    change_file(files["train"], lambda data: data["dialogs"][0].update(dialog=[]))
     with pytest.raises(UserError, match=r"dialog 0 \(image 10\): there are no rounds; at least one is expected"):
         read_visdial(files, {}, ExpectedDialog(rounds=None, options=None))
 
@@ -202,7 +202,7 @@ def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
         read_corpus("scenes", "visdial", tmp_path, named, None, **given)
 
 
-def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
+def prepare_dialogs(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
     known = PreparedData.load(out).vocabulary
     write_prepared_dialogs(
@@ -212,34 +212,34 @@ def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
 
 
 def test_answers_made_equal_by_clipping_or_unk_are_merged(files, tmp_path):
-    unknown = prepared(read_visdial(files, {}, SMALL), tmp_path / "unknown")
+    unknown = prepare_dialogs(read_visdial(files, {}, SMALL), tmp_path / "unknown")
     assert unknown.options[0, 1, 0] == unknown.options[0, 1, 1]  # all of "a very big", "dog" and "cat" are UNK
-    changed(files["train"], lambda data: data["dialogs"][0].update(caption="A very big dog"))
+    change_file(files["train"], lambda data: data["dialogs"][0].update(caption="A very big dog"))
     corpus = read_visdial(files, {}, SMALL)
-    assert len(set(prepared(corpus, tmp_path / "whole").options[0, 1].tolist())) == 3
-    clipped = prepared(corpus, tmp_path / "clipped", answer=4)  # a very big red
+    assert len(set(prepare_dialogs(corpus, tmp_path / "whole").options[0, 1].tolist())) == 3
+    clipped = prepare_dialogs(corpus, tmp_path / "clipped", answer=4)  # a very big red
     assert clipped.options[0, 1, 0] == clipped.options[0, 1, 1] != clipped.options[0, 1, 2]
     assert clipped.answers.shape == (4, 5)
-    assert (clipped.answers[:, -1] == 0).all()  # an answer that is cut ends, too
+    assert (clipped.answers[:, -1] == 0).all()  # a clipped answer also ends in EOS
 
 
 def test_the_history_of_a_round_holds_nothing_later(files, tmp_path):
     corpus = read_visdial(files, {}, SMALL)
-    found, words = prepared(corpus, tmp_path / "out"), PreparedData.load(tmp_path / "out").vocabulary
+    found, words = prepare_dialogs(corpus, tmp_path / "out"), PreparedData.load(tmp_path / "out").vocabulary
     items = found.history(np.array([1, 3]))
     assert items.shape[:2] == (2, 2)
     assert [words.decode(row) for row in items[0].tolist()] == ["picture number 11", "is it red no it isn't"]
 
 
 def test_the_vocabulary_counts_training_dialogs_alone(files, tmp_path):
-    changed(files["test"], lambda data: data["questions"].__setitem__(0, "zebra?"))
-    prepared(read_visdial(files, {}, SMALL), tmp_path / "out")
+    change_file(files["test"], lambda data: data["questions"].__setitem__(0, "zebra?"))
+    prepare_dialogs(read_visdial(files, {}, SMALL), tmp_path / "out")
     words = PreparedData.load(tmp_path / "out").vocabulary.words
     assert "isn't" in words
-    assert not {"zebra", "cat"} & set(words)  # cat: an option that nobody chose
+    assert not {"zebra", "cat"} & set(words)  # cat occurs only in options that are not the human answer
 
 
-def arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
+def make_arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
     """Return the arrays of three training and two validation dialogs with the answers yes, no and two."""
     held = {}
     for name, number in (("train", 3), ("val", 2)):
@@ -262,7 +262,7 @@ def arrays(options_from: int, truth_from: int, long: bool = False, right: bool =
     return held
 
 
-def h5(folder: Path, held: dict[str, np.ndarray], words: list[str] = WORDS) -> tuple[Path, Path]:
+def write_h5(folder: Path, held: dict[str, np.ndarray], words: list[str] = WORDS) -> tuple[Path, Path]:
     with h5py.File(folder / "visdial_data.h5", "w") as file:
         for name, values in held.items():
             file[name] = values.astype(np.uint32)
@@ -278,11 +278,11 @@ def h5(folder: Path, held: dict[str, np.ndarray], words: list[str] = WORDS) -> t
 @pytest.mark.parametrize("forms", [(0, 0, False), (1, 1, True), (1, 0, False)])
 def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    corpus = read_visdial_h5(*h5(tmp_path, arrays(*forms)), SMALL)
+    corpus = read_visdial_h5(*write_h5(tmp_path, make_arrays(*forms)), SMALL)
     splits = {image.id: image.split for image in corpus.images}
     assert splits == {"5": "train", "6": "train", "7": "val", "8": "test", "9": "test"}
-    found = prepared(corpus, tmp_path / "out")
-    assert PreparedData.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
+    found = prepare_dialogs(corpus, tmp_path / "out")
+    assert PreparedData.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids are unchanged
     assert found.answers[found.human_answers[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
     assert found.questions[0, 0].tolist() == [4, 3, 6]
     assert corpus.attached.captions[0] == ("red", "it")
@@ -290,25 +290,27 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
 
 def test_an_answer_outside_the_options_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = arrays(1, 1)
+    held = make_arrays(1, 1)
     held["ans_val"][1, 1] = [1, 1]
     held["ans_length_val"] = held.pop("ans_len_val") * 0 + (held["ans_val"] > 0).sum(-1)
     with pytest.raises(UserError, match=r"dialog 1 of val \(image 9\), round 2: the human answer is not the option"):
-        read_visdial_h5(*h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
 
 
 def test_an_answer_longer_than_the_clip_is_reported(tmp_path):
-    held = arrays(0, 0)
+    held = make_arrays(0, 0)
     held["ans_len_train"][2, 1] = 9
     with pytest.raises(
         UserError, match=r"dialog 2, round 2: ans_len_train says 9 words, and 2 are there; at most 2 were"
     ):
-        read_visdial_h5(*h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
 
 
 def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    found = prepared(read_visdial_h5(*h5(tmp_path, arrays(0, 0, right=True)), SMALL), tmp_path / "out")
+    found = prepare_dialogs(
+        read_visdial_h5(*write_h5(tmp_path, make_arrays(0, 0, right=True)), SMALL), tmp_path / "out"
+    )
     assert found.questions[0, 1].tolist() == [5, 0, 0]
 
 
@@ -327,20 +329,20 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
 )
 def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = arrays(0, 0)
+    held = make_arrays(0, 0)
     change(held)
     with pytest.raises(UserError, match=message):
-        read_visdial_h5(*h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
 
 
 def test_the_last_word_is_unk(tmp_path):
     with pytest.raises(UserError, match=r'itow\["7"\] is "unk"; the last word must be UNK'):
-        read_visdial_h5(*h5(tmp_path, arrays(0, 0), [*WORDS[:-1], "unk"]), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, make_arrays(0, 0), [*WORDS[:-1], "unk"]), SMALL)
 
 
 def test_the_vocabulary_may_have_the_key_of_visdials_code(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    data, params = h5(tmp_path, arrays(1, 1, True))
+    data, params = write_h5(tmp_path, make_arrays(1, 1, True))
     content = json.loads(params.read_text())
     content["ind2word"] = content.pop("itow")
     params.write_text(json.dumps(content))
@@ -356,10 +358,10 @@ def test_the_vocabulary_may_have_the_key_of_visdials_code(tmp_path, monkeypatch)
     ],
 )
 def test_the_words_of_the_vocabulary_are_distinct_words(tmp_path, monkeypatch, words, message):
-    """Ids of a word that stands twice would change."""
+    """A word that occurred twice would have two ids."""
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     with pytest.raises(UserError, match=message):
-        read_visdial_h5(*h5(tmp_path, arrays(0, 0), words), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, make_arrays(0, 0), words), SMALL)
 
 
 def drop_rounds(held: dict[str, np.ndarray], name: str) -> None:
@@ -401,15 +403,15 @@ def drop_rounds(held: dict[str, np.ndarray], name: str) -> None:
 )
 def test_arrays_that_do_not_belong_together_are_reported(tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = arrays(0, 0)
+    held = make_arrays(0, 0)
     change(held)
     with pytest.raises(UserError, match=message):
-        read_visdial_h5(*h5(tmp_path, held), ExpectedDialog(rounds=None, options=None))
+        read_visdial_h5(*write_h5(tmp_path, held), ExpectedDialog(rounds=None, options=None))
 
 
 def test_indices_are_whole_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    files = h5(tmp_path, arrays(0, 0))
+    files = write_h5(tmp_path, make_arrays(0, 0))
     with h5py.File(files[0], "r+") as file:
         del file["ans_index_val"]
         file["ans_index_val"] = np.full((2, 2), 0.5)
@@ -419,7 +421,7 @@ def test_indices_are_whole_numbers(tmp_path, monkeypatch):
 
 def test_a_negative_index_of_an_option_is_out_of_range(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    files = h5(tmp_path, arrays(0, 0))
+    files = write_h5(tmp_path, make_arrays(0, 0))
     with h5py.File(files[0], "r+") as file:
         options = file["opt_val"][:].astype(np.int64)
         options[0, 0, 1] = -1
@@ -431,7 +433,7 @@ def test_a_negative_index_of_an_option_is_out_of_range(tmp_path, monkeypatch):
 
 def test_an_image_has_one_dialog(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    data, params = h5(tmp_path, arrays(0, 0))
+    data, params = write_h5(tmp_path, make_arrays(0, 0))
     params.write_text(json.dumps(json.loads(params.read_text()) | {"unique_img_val": [5, 8]}))
     with pytest.raises(UserError, match='val dialog 0: image "5" occurs a second time, first at train dialog 0'):
         read_visdial_h5(data, params, SMALL)

@@ -1,4 +1,4 @@
-"""Features of visDial.pytorch, as its programs write them."""
+"""Import of features from the files that visDial.pytorch writes."""
 
 import json
 
@@ -17,25 +17,25 @@ def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     with h5py.File(tmp_path / "vdl_img_vgg.h5", "w") as file:
         file["images_train"], file["images_val"] = grids[:2], grids[2:]
     params = tmp_path / "visdial_params.json"
-    named = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
-    params.write_text(json.dumps(named))
+    image_names = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
+    params.write_text(json.dumps(image_names))
     settings = {"form": VISDIAL_FEATURES, "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
 
-    def store(ids: list[str]) -> FeatureStore:
+    def import_store(ids: list[str]) -> FeatureStore:
         import_features(ids, tmp_path / "out", **settings, max_regions=4)
         return FeatureStore(tmp_path / "out")
 
-    pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))
+    pooled, regions, _ = import_store(["9", "11", "7"]).read(np.arange(3))
     np.testing.assert_array_equal(regions, grids[[2, 0, 1]].reshape(3, 4, 4))
     np.testing.assert_array_equal(pooled, grids[[2, 0, 1]].mean((1, 2)))
     with pytest.raises(UserError, match="image 12 has no features there"):
-        store(["9", "12"])
-    params.write_text(json.dumps(named | {"img_train": [7]}))
+        import_store(["9", "12"])
+    params.write_text(json.dumps(image_names | {"img_train": [7]}))
     with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
-        store(["9"])
-    params.write_text(json.dumps(named | {"unique_img_val": ["photo"]}))
+        import_store(["9"])
+    params.write_text(json.dumps(image_names | {"unique_img_val": ["photo"]}))
     with pytest.raises(UserError, match="img_val has images without a number"):
-        store(["9"])
+        import_store(["9"])
     params.write_text("[]")
     with pytest.raises(UserError, match="expected an object with the list `img_train`"):
-        store(["9"])
+        import_store(["9"])

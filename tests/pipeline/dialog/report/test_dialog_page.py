@@ -16,8 +16,8 @@ from pipeline.errors import UserError
 ROUNDS = ((3, 1), (3, 2), (5, 1), (5, 2), (8, 1), (8, 2))  # image, round
 
 
-def answer_rows(rounds: tuple[tuple[int, int], ...]) -> pa.Table:
-    """Return the rows of a captions file, whose answers contain HTML."""
+def make_answer_table(rounds: tuple[tuple[int, int], ...]) -> pa.Table:
+    """Return the table of a captions file whose answers contain HTML."""
     rows = [
         {"split": "test", "image": image, "round": number, "id": f"id {image}", "file": f"{image}.jpg"}
         | {"caption": f"caption of {image}", "question": f"question {number} about {image}", "human": "yes"}
@@ -31,8 +31,8 @@ def answer_rows(rounds: tuple[tuple[int, int], ...]) -> pa.Table:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    """The report, without pictures, of three dialogs of two rounds."""
-    pq.write_table(answer_rows(ROUNDS), tmp_path / "captions.parquet")
+    """Write the report, without pictures, of three dialogs of two rounds, and return its folder."""
+    pq.write_table(make_answer_table(ROUNDS), tmp_path / "captions.parquet")
     (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "toys"}))
     numbers = {("val", "ranking", "MRR"): 0.25, ("test", "ranking", "MRR"): 0.5, ("val", "ranking", "R@1"): 12.0}
     numbers |= {("test", "judges", "d_mle", "ranking", "MRR"): 0.6}
@@ -64,13 +64,13 @@ def test_dialogs_without_pictures_are_shown_with_escaped_answers(report):
 
 @pytest.mark.parametrize(("shorter", "images"), [("best", {3, 5}), ("other", {3, 5, 8})])
 def test_systems_may_have_answered_other_dialogs(tmp_path, shorter, images):
-    """An evaluation of other test dialogs stays beside the others until it is repeated."""
+    """The report shows the dialogs of the method with the highest validation MRR; the other method may have others."""
     (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "toys"}))
     (tmp_path / "out").mkdir()
     points = []
     for method, validation in (("best", 0.5), ("other", 0.25)):
         file = tmp_path / f"{method}.parquet"
-        pq.write_table(answer_rows(ROUNDS[:4] if method == shorter else ROUNDS), file)
+        pq.write_table(make_answer_table(ROUNDS[:4] if method == shorter else ROUNDS), file)
         numbers = {("val", "ranking", "MRR"): validation, ("test", "ranking", "MRR"): 0.5}
         points.insert(0, Point((Run(method, {"seed": 1}, "signature", numbers, {}, file),)))
     settings = ReportSettings(images=3, control="best")

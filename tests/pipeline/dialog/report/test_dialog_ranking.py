@@ -1,4 +1,4 @@
-"""Tables of rankers of candidates: seeds are identified by name, and differences are paired, against values by hand."""
+"""Rankers of candidate answers: seeds merged by name, and paired differences against values computed by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,10 @@ RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_n
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """Two methods in one file of a grid; every rank is RANKS', of gan2 twice that, but in the first round 1."""
+    """Return the results of two methods in one captions file of a grid.
+
+    The ranks of g_mle are those of RANKS, and the ranks of gan2 are twice as large. In the first round, all are 1.
+    """
     parts = []
     for method, times in (("g_mle", 1), ("gan2", 2)):
         columns = {
@@ -37,7 +40,7 @@ def results(tmp_path: Path) -> Results:
             "round": np.tile(np.arange(1, ROUNDS + 1), DIALOGS),
         }
         first = columns["round"] == 1
-        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # hedges and guesses are not true
+        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # below 1: not a true answer
         if method == "gan2":
             columns["relevance_answer"][columns["round"] == 2] = 1.0
         parts.append(pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()}))
@@ -47,11 +50,11 @@ def results(tmp_path: Path) -> Results:
     beside = {("test", "beside", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
     numbers = {"g_mle": shared | judged | beside, "gan2": shared | judged}
 
-    def point(method: str) -> Point:
+    def make_point(method: str) -> Point:
         file = tmp_path / "captions.parquet"
         return Point((Run(method, {"seed": 1}, "signature", numbers[method], {}, file, cell="seed=1"),))
 
-    return Results((point("g_mle"), point("gan2")))
+    return Results((make_point("g_mle"), make_point("gan2")))
 
 
 @pytest.fixture
@@ -63,17 +66,17 @@ def rankers(results: Results):
 def test_all_rankers_are_listed_and_seeds_are_merged(rankers):
     assert list(rankers) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
     assert rankers["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
-    assert rankers["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # of .6 and .8
+    assert rankers["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # the mean of .6 and .8
     assert rankers[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
 
 
 def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
-    def mean(name: str) -> list[float]:
+    def compute_means(name: str) -> list[float]:
         return [found.mean() for found in rankers[name].reciprocals()]
 
-    assert mean("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
-    assert mean("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
-    assert mean(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # by gan2's rows
+    assert compute_means("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
+    assert compute_means("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
+    assert compute_means(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # in gan2's rows
 
 
 def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
@@ -109,11 +112,16 @@ def test_shares_of_true_answers_are_those_of_the_beam(rankers):
 
 
 def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
-    def point(alpha: float, val: float | None, test: float) -> Point:
+    def make_point(alpha: float, val: float | None, test: float) -> Point:
         numbers = {("test", "ranking", "MRR"): test} | ({} if val is None else {("val", "ranking", "MRR"): val})
         return Point((Run("g_dis", {"alpha": alpha, "seed": 1}, "", numbers, {}, Path(), cell=f"alpha={alpha}"),))
 
-    points = (point(1.0, 0.5, 0.9), point(0.5, 0.6, 0.4), point(0.25, 0.55, 0.95), point(0.1, None, 0.99))
+    points = (
+        make_point(1.0, 0.5, 0.9),
+        make_point(0.5, 0.6, 0.4),
+        make_point(0.25, 0.55, 0.95),
+        make_point(0.1, None, 0.99),
+    )
     (choice,) = choose_best(Results(points), MRR)
     assert (choice.point, choice.basis, choice.of) == (points[1], SelectionBasis.MET, 4)
     (choice,) = choose_best(Results(points[3:]), MRR)

@@ -1,4 +1,4 @@
-"""The section of the report, where estimators were measured."""
+"""The report's section on measured gradients, which is left out without a measurement."""
 
 import re
 
@@ -10,8 +10,8 @@ from pipeline.slices.slice_reports import REPORT
 
 
 @pytest.mark.slow
-def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, observed):
-    def page(path):
+def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, gradients_file):
+    def write_page(path):
         write_report(
             world.sweep,
             world.evaluations,
@@ -24,13 +24,13 @@ def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, obse
         )
         return (tmp_path / "report.html").read_text()
 
-    html = page(tmp_path / "nowhere.json")
+    html = write_page(tmp_path / "nowhere.json")
     assert 'id="gradients"' not in html
     assert "#gradients" not in html
-    html = page(observed)
-    shown = re.search(r'<section id="gradients".*?</section>', html, re.DOTALL)[0]
-    assert shown.count("<svg viewBox") == 4
-    assert 'id="claim-caption"' in shown
-    assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in shown
+    html = write_page(gradients_file)
+    section = re.search(r'<section id="gradients".*?</section>', html, re.DOTALL)[0]
+    assert section.count("<svg viewBox") == 4
+    assert 'id="claim-caption"' in section
+    assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in section
     assert "gradients.json" in re.search(r'<section id="settings".*?</section>', html, re.DOTALL)[0]
     assert "Gradient estimators before the exact gradient" in (tmp_path / "tables.md").read_text()

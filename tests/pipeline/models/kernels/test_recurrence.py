@@ -1,4 +1,4 @@
-"""The compiled step of Att2in2; tests/test_plain.py holds it to the plain form, gradients and all, in doubles."""
+"""The compiled step of Att2in2. tests/test_plain.py compares it and its gradients with the plain form in doubles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.models.unroll import generate, teacher_force
 
 
 @pytest.fixture
-def world(toy):
+def speaker_and_batch(toy):
     agents, batch = toy.agents(dropout=0.3), toy.batch()
     return agents.speaker.train(), batch
 
 
-def test_single_precision_is_the_plain_form_up_to_rounding(world):
-    speaker, batch = world
+def test_single_precision_is_the_plain_form_up_to_rounding(speaker_and_batch):
+    speaker, batch = speaker_and_batch
     assert fast_form(speaker) is not speaker
     twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
     message = generate(speaker, batch, channel, torch.Generator().manual_seed(1))
@@ -35,10 +35,10 @@ def test_single_precision_is_the_plain_form_up_to_rounding(world):
         )
 
 
-def test_threads_change_nothing(world):
-    speaker, batch = world
+def test_threads_change_nothing(speaker_and_batch):
+    speaker, batch = speaker_and_batch
 
-    def gradients(threads):
+    def compute_gradients(threads):
         torch.set_num_threads(threads)
         try:
             message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
@@ -47,12 +47,12 @@ def test_threads_change_nothing(world):
         finally:
             torch.set_num_threads(1)
 
-    for one, several in zip(gradients(1), gradients(3), strict=True):
+    for one, several in zip(compute_gradients(1), compute_gradients(3), strict=True):
         torch.testing.assert_close(one, several)
 
 
-def test_masked_regions_have_no_weight(world):
-    speaker, batch = world
+def test_masked_regions_have_no_weight(speaker_and_batch):
+    speaker, batch = speaker_and_batch
     speaker.eval()
     batch.region_mask[:, 1:] = False
     before = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
@@ -61,8 +61,8 @@ def test_masked_regions_have_no_weight(world):
     torch.testing.assert_close(before.distributions(speaker.vocabulary), after.distributions(speaker.vocabulary))
 
 
-def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
-    speaker, batch = world
+def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(speaker_and_batch):
+    speaker, batch = speaker_and_batch
     speaker.eval()
     with torch.no_grad():
         speaker.key.weight.mul_(10)
@@ -78,8 +78,8 @@ def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_nan_in_one_half_of_the_maxout_is_kept(world, half):
-    speaker, batch = world
+def test_nan_in_one_half_of_the_maxout_is_kept(speaker_and_batch, half):
+    speaker, batch = speaker_and_batch
     speaker.eval()
     with torch.no_grad():
         speaker.from_regions.bias[half * speaker.hidden] = torch.nan

@@ -1,4 +1,4 @@
-"""States and gradients of the compiled LSTM, against torch's."""
+"""States and gradients of the compiled LSTM equal those of torch."""
 
 import pytest
 import torch

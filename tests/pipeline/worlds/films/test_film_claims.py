@@ -1,4 +1,4 @@
-"""Claims of captions about films, and the films of which they are true."""
+"""Claims that captions make about films, and the films of which the claims are true."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, ())
 TRACK = Track(0.5, 0.9, 0.4, False)
 
 
-def film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", after: float = 0.0) -> Film:
-    """Return a film with these events, each 0.1 long; the second actor begins `after` the first."""
+def make_film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", after: float = 0.0) -> Film:
+    """Return a film with these events, each of length 0.1; the second actor begins at the time `after`."""
     things = tuple(thing for thing, _ in actors)
     events = tuple(
         tuple(Event(*what, i * after + 0.2 * n, i * after + 0.2 * n + 0.1) for n, what in enumerate(done))
@@ -28,12 +28,12 @@ def film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "
 ENTER = ("enter", "left", "run")
 SIT, JUMP = ("sit", "", ""), ("jump", "", "")
 FILMS = [
-    film((DOG, (ENTER, SIT))),
-    film((DOG, (("enter", "right", "walk"), SIT))),
-    film((DOG, (SIT, JUMP))),
-    film((DOG, (JUMP, SIT))),
-    film((MAN, (JUMP,)), (DOG, (SIT,)), story="both", after=0.5),
-    film((MAN, (("cross", "left", "walk"),)), (DOG, (("cross", "left", "run"),)), story="follow", after=0.2),
+    make_film((DOG, (ENTER, SIT))),
+    make_film((DOG, (("enter", "right", "walk"), SIT))),
+    make_film((DOG, (SIT, JUMP))),
+    make_film((DOG, (JUMP, SIT))),
+    make_film((MAN, (JUMP,)), (DOG, (SIT,)), story="both", after=0.5),
+    make_film((MAN, (("cross", "left", "walk"),)), (DOG, (("cross", "left", "run"),)), story="follow", after=0.2),
 ]
 
 
@@ -59,19 +59,19 @@ FILMS = [
     ],
 )
 def test_the_films_of_which_all_claims_are_true(caption: str, true_of: list[int]) -> None:
-    claims = FilmClaims(FILMS).of(caption)
+    claims = FilmClaims(FILMS).check(caption)
     assert claims
     assert np.flatnonzero(np.all(list(claims.values()), axis=0)).tolist() == true_of
 
 
 def test_annotators_claim_nothing_false_and_distinguish_films_of_a_neighbourhood() -> None:
     films = [film for number in range(40) for film in sample_film_neighbourhood(1, number)]
-    claims, first = FilmClaims(films), 0.0
+    claims, hits = FilmClaims(films), 0.0
     for i, each in enumerate(films):
         for caption in describe_film(each, 1, i, captions=2):
-            of = claims.of(caption.raw)
-            assert [claim for claim, truth in of.items() if not truth[i]] == []
-            near = np.stack(list(of.values()))[:, i // 8 * 8 : i // 8 * 8 + 8].sum(0)
-            first += 1 / (near == near.max()).sum()
-            assert near[i % 8] == near.max()
-    assert first / (2 * len(films)) > 0.4  # by chance: 0.125
+            truths = claims.check(caption.raw)
+            assert [claim for claim, truth in truths.items() if not truth[i]] == []
+            true_counts = np.stack(list(truths.values()))[:, i // 8 * 8 : i // 8 * 8 + 8].sum(0)
+            hits += 1 / (true_counts == true_counts.max()).sum()
+            assert true_counts[i % 8] == true_counts.max()
+    assert hits / (2 * len(films)) > 0.4  # by chance: 0.125

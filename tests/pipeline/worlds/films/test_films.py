@@ -32,22 +32,24 @@ def captioned_films(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, 
     return [(film, caption) for i, film in enumerate(films) for caption in describe_film(film, SEED, i)]
 
 
-def untimed_events(film: Film) -> tuple[object, ...]:
+def drop_times(film: Film) -> tuple[object, ...]:
     """Return a film's events without their times."""
     return film.story, film.order, tuple(tuple(event[:3] for event in events) for events in film.events)
 
 
-def colours_of(film: Film) -> tuple[str, ...]:
+def list_colours(film: Film) -> tuple[str, ...]:
     return tuple(thing.colour for thing in film.scene.things)
 
 
 def test_a_film_depends_on_seed_and_number_alone() -> None:
     assert sample_film(SEED, 13) == sample_film_neighbourhood(SEED, 1)[5]
     assert sample_film(SEED, 13) != sample_film(SEED + 1, 13)
+    first = sample_film(SEED, 13)
     sample_film_neighbourhood.cache_clear()
-    again = sample_film(SEED, 13)
-    assert again == sample_film(SEED, 13)
-    assert describe_film(again, SEED, 13) == describe_film(again, SEED, 13) != describe_film(again, SEED, 14)
+    second = sample_film(SEED, 13)
+    assert first is not second
+    assert first == second
+    assert describe_film(first, SEED, 13) == describe_film(second, SEED, 13) != describe_film(second, SEED, 14)
 
 
 def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[tuple[Film, ...]]) -> None:
@@ -61,17 +63,17 @@ def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[
 
 
 def test_neighbours_differ_mostly_in_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    apart = [(a, b) for films in neighbourhoods for a, b in combinations(films, 2)]
+    pairs = [(a, b) for films in neighbourhoods for a, b in combinations(films, 2)]
     assert [
         pair
-        for pair in apart
-        if untimed_events(pair[0]) == untimed_events(pair[1]) and colours_of(pair[0]) == colours_of(pair[1])
+        for pair in pairs
+        if drop_times(pair[0]) == drop_times(pair[1]) and list_colours(pair[0]) == list_colours(pair[1])
     ] == []
-    assert sum(untimed_events(a) != untimed_events(b) for a, b in apart) > 0.9 * len(apart)
-    assert sum(colours_of(a) == colours_of(b) for a, b in apart) > 0.6 * len(apart)
-    for films in neighbourhoods:  # in two facts at most: their values make a grid
-        colours = {colours_of(film) for film in films}
-        assert len({untimed_events(film) for film in films}) * len(colours) in (8, 9)
+    assert sum(drop_times(a) != drop_times(b) for a, b in pairs) > 0.9 * len(pairs)
+    assert sum(list_colours(a) == list_colours(b) for a, b in pairs) > 0.6 * len(pairs)
+    for films in neighbourhoods:  # the films differ in at most two facts, whose values make a grid
+        colours = {list_colours(film) for film in films}
+        assert len({drop_times(film) for film in films}) * len(colours) in (8, 9)
         assert all(sum(x != y for x, y in zip(a, b, strict=True)) == 1 for a, b in combinations(colours, 2))
 
 
@@ -80,27 +82,27 @@ def test_the_first_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fil
         first: dict[tuple[str, ...], bytes] = {}
         for film in films:
             frame = draw_film(film, SEED, FRAMES, 32)[0].tobytes()
-            assert first.setdefault(colours_of(film), frame) == frame
+            assert first.setdefault(list_colours(film), frame) == frame
 
 
 def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """Many films have a neighbour that looks the same then (pose, facing, place), but has other events."""
+    """In the middle frame, many films have a neighbour of equal poses, facings and places, but with other events."""
 
-    def middle(film: Film) -> list[tuple[object, ...]]:
-        seen = [each for each in visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
+    def describe_middle_frame(film: Film) -> list[tuple[object, ...]]:
+        actors = [each for each in visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
         return [
             (s.actor, s.pose, s.facing, round((s.box[0] + s.box[2]) * 3), film.scene.things[s.actor].colour)
-            for s in seen
+            for s in actors
         ]
 
     alike = 0
     for films in neighbourhoods:
-        shown = [middle(film) for film in films]
+        shown = [describe_middle_frame(film) for film in films]
         alike += sum(shown.count(each) > 1 for each in shown)
     assert alike > 0.25 * NUMBER * NEIGHBOURS
 
 
-def holds(claim: SceneClaim, film: Film) -> bool:
+def is_true(claim: SceneClaim, film: Film) -> bool:
     """Return whether a claim is true by the facts."""
     scene = film.scene
     if claim.kind == "story":
@@ -131,7 +133,10 @@ def holds(claim: SceneClaim, film: Film) -> bool:
 
 def test_every_claim_is_true(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
     assert [
-        (caption.raw, claim) for film, caption in captioned_films for claim in caption.claims if not holds(claim, film)
+        (caption.raw, claim)
+        for film, caption in captioned_films
+        for claim in caption.claims
+        if not is_true(claim, film)
     ] == []
     kinds = Counter(claim.kind for _, caption in captioned_films for claim in caption.claims)
     assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
@@ -192,19 +197,19 @@ def test_an_actor_enters_stops_and_leaves() -> None:
 def test_acts_change_pose_place_and_facing() -> None:
     dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
 
-    def after(what: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
+    def compute_state(what: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
         found = actor_state(thing, INSIDE, (Event(what, "", "", 0.2, 0.6),), time)
         assert found is not None
         return found
 
-    assert after("sit", dog, 0.1) == (0.5, 0.9, "standing", "left")
-    assert after("sit", dog, 0.9) == (0.5, 0.9, "sitting", "left")
-    assert after("turn", dog, 0.9) == (0.5, 0.9, "standing", "right")
-    assert after("jump", MAN, 0.4) == (0.5, pytest.approx(0.9 - 0.16), "jumping", "right")
-    assert after("jump", MAN, 0.9) == (0.5, pytest.approx(0.9), "standing", "right")
+    assert compute_state("sit", dog, 0.1) == (0.5, 0.9, "standing", "left")
+    assert compute_state("sit", dog, 0.9) == (0.5, 0.9, "sitting", "left")
+    assert compute_state("turn", dog, 0.9) == (0.5, 0.9, "standing", "right")
+    assert compute_state("jump", MAN, 0.4) == (0.5, pytest.approx(0.9 - 0.16), "jumping", "right")
+    assert compute_state("jump", MAN, 0.9) == (0.5, pytest.approx(0.9), "standing", "right")
     balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
-    assert after("rise", balloon, 0.9)[1] == pytest.approx(0.9 - 0.24)
-    assert after("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
+    assert compute_state("rise", balloon, 0.9)[1] == pytest.approx(0.9 - 0.24)
+    assert compute_state("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
 
 
 def test_a_balloon_stays_at_the_height_after_sinking() -> None:
@@ -235,11 +240,12 @@ def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: l
 
 
 def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """Outside the boxes a frame is the backdrop, inside it is not (rain falls everywhere)."""
+    """A frame equals the backdrop outside the boxes only. Films with rain are skipped: it falls everywhere."""
     size, checked = 96, 0
     for films in neighbourhoods[:30]:
         film = films[0]
-        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"  # water mirrors
+        # water reflects actors outside their boxes
+        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"
         if not plain or film.tracks[0].inside or len(film.tracks) > 1:
             continue
         frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]
@@ -247,7 +253,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
             changed = np.abs(frames[each.frame] - frames[0]).max(-1) > 24
             left, top, right, bottom = (round(v * size) for v in each.box)
             inside = changed[top:bottom, left:right].mean()
-            changed[max(0, top - 3) : bottom + 6, max(0, left - 3) : right + 3] = False  # and its shadow
+            changed[max(0, top - 3) : bottom + 6, max(0, left - 3) : right + 3] = False  # the box and the shadow
             assert inside > 0.15
             assert changed.mean() < 0.01
             checked += 1

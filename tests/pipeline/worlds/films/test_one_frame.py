@@ -1,4 +1,4 @@
-"""One frame of a drawn film is not enough even with exact features: listeners on facts of frames, without colours."""
+"""Listeners on the exact facts of frames, without colours: one frame retrieves films worse than all frames."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import visible_actors
 from pipeline.worlds.films.sample_films import sample_film_neighbourhood
 
-TRAIN, VAL, NEAR, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
+TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
 
 
-def actor_features(films: list[Film], frames: int) -> Tensor:
+def encode_actors(films: list[Film], frames: int) -> Tensor:
     """Return each frame's actors, with their places, facings and poses."""
     found = [visible_actors(film, FRAMES) for film in films]
     poses = sorted({actor.pose for film in found for actor in film})
@@ -29,7 +29,7 @@ def actor_features(films: list[Film], frames: int) -> Tensor:
     return torch.from_numpy(rows[:, chosen].reshape(len(films), -1))
 
 
-def caption_tokens(films: list[Film]) -> tuple[Tensor, int]:
+def encode_captions(films: list[Film]) -> tuple[Tensor, int]:
     """Return a caption of each film, and the number of words."""
     captions = [describe_film(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
     numbers = {word: n for n, word in enumerate(sorted({w for caption in captions for w in caption}), 1)}
@@ -39,7 +39,7 @@ def caption_tokens(films: list[Film]) -> tuple[Tensor, int]:
     return tokens, len(numbers)
 
 
-def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
+def measure_recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
     """Return R@1 among the eight films of a neighbourhood, by a listener trained on the first `TRAIN` films."""
     torch.manual_seed(0)
     listener = Listener(words, vectors.shape[1], words=32, hidden=64, encoder="pair")
@@ -47,31 +47,31 @@ def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
 
     score = InfoNCE(listener)
 
-    def shown(rows: Tensor) -> tuple[Message, Batch]:
+    def make_batch(rows: Tensor) -> tuple[Message, Batch]:
         captions = tokens[rows]
         regions, mask = vectors[rows, None], torch.ones(len(rows), 1, dtype=torch.bool)
         message = Message(captions, caption_mask(captions), torch.arange(len(rows)), samples=1)
         return message, Batch(rows, vectors[rows], regions, mask, captions)
 
     for _ in range(STEPS):
-        near = torch.randperm(TRAIN)[:AT_ONCE, None] * NEAR
-        loss = -score(*shown((near + torch.arange(NEAR)).flatten())).mean()
+        first_rows = torch.randperm(TRAIN)[:AT_ONCE, None] * NEIGHBOURS
+        loss = -score(*make_batch((first_rows + torch.arange(NEIGHBOURS)).flatten())).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
     hits = 0
     with torch.no_grad():
-        for first in range(TRAIN * NEAR, (TRAIN + VAL) * NEAR, NEAR):
-            message, batch = shown(torch.arange(first, first + NEAR))
+        for first in range(TRAIN * NEIGHBOURS, (TRAIN + VAL) * NEIGHBOURS, NEIGHBOURS):
+            message, batch = make_batch(torch.arange(first, first + NEIGHBOURS))
             found = (listener.encode_text(message) @ listener.encode_image(batch.pooled).T).argmax(1)
-            hits += int((found == torch.arange(NEAR)).sum())
-    return hits / (VAL * NEAR)
+            hits += int((found == torch.arange(NEIGHBOURS)).sum())
+    return hits / (VAL * NEIGHBOURS)
 
 
 @pytest.mark.slow
 def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
     films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
-    tokens, words = caption_tokens(films)
-    one, eight = (recall(actor_features(films, frames), tokens, words) for frames in (1, FRAMES))
+    tokens, words = encode_captions(films)
+    one, eight = (measure_recall(encode_actors(films, frames), tokens, words) for frames in (1, FRAMES))
     assert eight > one + 0.05
-    assert eight > 2 / NEAR
+    assert eight > 2 / NEIGHBOURS

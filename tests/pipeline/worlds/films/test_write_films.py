@@ -1,4 +1,4 @@
-"""The data set of films on disk: whole, readable, and the same bytes wherever it is drawn."""
+"""The drawn films on disk: complete, readable, and equal for any number of workers."""
 
 import json
 from pathlib import Path
@@ -28,19 +28,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def contents(root: Path) -> dict[str, bytes]:
+def read_folder(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> None:
     draw_films(tmp_path / "films", IMAGES, SIZE, FRAMES, VAL, TEST, seed=1, workers=2)
-    assert contents(tmp_path / "films") == contents(root)
+    assert read_folder(tmp_path / "films") == read_folder(root)
 
 
 def test_more_films_keep_the_first_and_another_seed_does_not(root: Path, tmp_path: Path) -> None:
     for seed in (1, 2):
         draw_films(tmp_path / f"{seed}", 17, SIZE, FRAMES, 8, 8, seed=seed, workers=1)
-    mine, same, other = (contents(folder) for folder in (root, tmp_path / "1", tmp_path / "2"))
+    mine, same, other = (read_folder(folder) for folder in (root, tmp_path / "1", tmp_path / "2"))
     for name in (f"images/{i:06d}.gif" for i in range(17)):
         assert mine[name] == same[name] != other[name]
 

@@ -9,21 +9,21 @@ from PIL import Image
 from pipeline.worlds.scenes.drawing.draw_scene import draw_object, draw_scene
 from pipeline.worlds.scenes.drawing.pen import PAD, mix, spline
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, make_generator
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
 
 POSES = [(category, pose) for category in CATEGORIES for pose in CATEGORIES[category].poses]
 BOX = (0.3, 0.5, 0.7, 0.9)
 
 
-def thing(category: str, pose: str, colour: str = "red", pattern: str = "plain", facing: str = "right") -> Thing:
+def make_thing(category: str, pose: str, colour: str = "red", pattern: str = "plain", facing: str = "right") -> Thing:
     return Thing(category, colour, pattern, "medium", 1, pose, "ground", facing, (BOX,), BOX)
 
 
 @pytest.mark.parametrize(("category", "pose"), POSES)
 def test_a_drawing_fills_its_box_and_no_more(category: str, pose: str) -> None:
     for face in range(4):
-        layer = draw_object(thing(category, pose), 160, "sunny", stream(1, face, 0))
+        layer = draw_object(make_thing(category, pose), 160, "sunny", make_generator(1, face, 0))
         left, top, right, bottom = layer.getchannel("A").getbbox()
         assert min(left, top, layer.width - right, layer.height - bottom) >= PAD - 2
         assert right - left > 0.8 * (layer.width - 2 * PAD)
@@ -34,7 +34,8 @@ def test_a_drawing_fills_its_box_and_no_more(category: str, pose: str) -> None:
 def test_a_drawing_has_the_colour_of_the_facts(category: str) -> None:
     pose = next(iter(CATEGORIES[category].poses))
     for colour in CATEGORIES[category].colours:
-        pixels = np.asarray(draw_object(thing(category, pose, colour), 160, "sunny", stream(1, 0, 0))).reshape(-1, 4)
+        layer = draw_object(make_thing(category, pose, colour), 160, "sunny", make_generator(1, 0, 0))
+        pixels = np.asarray(layer).reshape(-1, 4)
         shown = pixels[pixels[:, 3] == 255, :3].astype(float)
         distance = np.stack([np.abs(shown - np.array(PALETTE[name])).sum(1) for name in PALETTE])
         share = (distance.argmin(0) == list(PALETTE).index(colour)).mean()
@@ -43,7 +44,7 @@ def test_a_drawing_has_the_colour_of_the_facts(category: str) -> None:
 
 def test_patterns_change_the_picture_and_nothing_outside_it() -> None:
     plain, striped, spotted = (
-        draw_object(thing("tent", "standing", pattern=pattern), 160, "sunny", stream(1, 0, 0))
+        draw_object(make_thing("tent", "standing", pattern=pattern), 160, "sunny", make_generator(1, 0, 0))
         for pattern in ("plain", "striped", "spotted")
     )
     assert plain.getchannel("A").tobytes() == striped.getchannel("A").tobytes() == spotted.getchannel("A").tobytes()
@@ -54,8 +55,8 @@ def test_patterns_change_the_picture_and_nothing_outside_it() -> None:
 
 
 def test_facing_left_mirrors() -> None:
-    right = draw_object(thing("dog", "running"), 160, "sunny", stream(1, 0, 0))
-    left = draw_object(thing("dog", "running", facing="left"), 160, "sunny", stream(1, 0, 0))
+    right = draw_object(make_thing("dog", "running"), 160, "sunny", make_generator(1, 0, 0))
+    left = draw_object(make_thing("dog", "running", facing="left"), 160, "sunny", make_generator(1, 0, 0))
     assert left.transpose(Image.Transpose.FLIP_LEFT_RIGHT).tobytes() == right.tobytes()
 
 
@@ -67,7 +68,7 @@ def test_dark_things_at_night_and_white_things_on_snow_are_visible(
     pose = next(iter(CATEGORIES[category].poses))
     weather = "clear" if light == "night" else "sunny"
     empty = Scene(setting, weather, light, 0.45, 0.45, {}, ())
-    full = replace(empty, things=(thing(category, pose, colour),))
+    full = replace(empty, things=(make_thing(category, pose, colour),))
     before, after = (np.asarray(draw_scene(scene, 1, 1, 128)).astype(float) for scene in (empty, full))
     inside = np.abs(after - before)[70:112, 42:86].mean(-1)
     assert np.quantile(inside, 0.95) > 20  # 5 % of the pixels, such as an outline, differ visibly from the background

@@ -52,21 +52,21 @@ class OneImage:
         return 1
 
 
-def write(folder: Path, scene: Scene | None) -> None:
+def write_features(folder: Path, scene: Scene | None) -> None:
     """Write the features of an image with the facts of `scene`."""
     write_fact_features(cast(PreparedData, OneImage(folder, scene)), folder / "features")
 
 
 def test_photos_have_no_facts(tmp_path):
     with pytest.raises(UserError, match=r"facts.jsonl: expected facts of drawn scenes, found none; choose another"):
-        write(tmp_path, None)
+        write_features(tmp_path, None)
 
 
 def test_facts_of_another_origin_are_refused(tmp_path):
     scene = sample_scene(2, 0)
-    write(tmp_path, scene)
+    write_features(tmp_path, scene)
     golden = replace(scene, things=(replace(scene.things[0], colour="gold"),))
     with pytest.raises(UserError, match=r"facts.jsonl: its facts are not those of drawn scenes .*gold"):
-        write(tmp_path, golden)
+        write_features(tmp_path, golden)
     with pytest.raises(UserError, match="its facts are not those of drawn scenes"):
-        write(tmp_path, replace(scene, things=(scene.things[0],) * REGIONS))
+        write_features(tmp_path, replace(scene, things=(scene.things[0],) * REGIONS))

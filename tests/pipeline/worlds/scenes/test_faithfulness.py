@@ -1,4 +1,4 @@
-"""Captions are judged by the facts, claim for claim."""
+"""The claims of captions are checked against the facts of their scenes."""
 
 import json
 from pathlib import Path
@@ -19,25 +19,25 @@ from pipeline.worlds.scenes.write_scenes import draw_scenes
 LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
 
 
-def thing(category: str, colour: str, pose: str, box: Box, count: int = 1, **looks: str) -> Thing:
+def make_thing(category: str, colour: str, pose: str, box: Box, count: int = 1, **looks: str) -> Thing:
     looks = {"pattern": "plain", "size": "medium"} | looks
     return Thing(category, colour, looks["pattern"], looks["size"], count, pose, "ground", "left", (box,) * count, box)
 
 
-SCENE = Scene(  # two spotted brown dogs left of a tall man in blue
+SCENE = Scene(  # two spotted brown dogs to the left of a tall man in blue
     *("farm", "clear", "night", 0.45, 0.45, {"fence": 0.5}),
     (
-        thing("dog", "brown", "running", LEFT, 2, pattern="spotted"),
-        thing("man", "blue", "standing", RIGHT, size="large"),
+        make_thing("dog", "brown", "running", LEFT, 2, pattern="spotted"),
+        make_thing("man", "blue", "standing", RIGHT, size="large"),
     ),
 )
 COUPLE = Scene(
     *("beach", "sunny", "day", 0.45, 0.55, {}),
-    (thing("man", "red", "standing", LEFT), thing("woman", "blue", "walking", RIGHT)),
+    (make_thing("man", "red", "standing", LEFT), make_thing("woman", "blue", "walking", RIGHT)),
 )
 
 
-def judged(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
+def count_claims(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
     """Return the numbers of claims, of true claims and of stated facts."""
     claims, told = check_claims(caption, scene)
     return len(claims), sum(claims.values()), len(told)
@@ -55,15 +55,15 @@ def test_the_facts_of_a_scene() -> None:
     ("caption", "expected"),
     [
         ("two dogs", (2, 2, 2)),
-        ("two dogs two dogs", (2, 2, 2)),  # again is no more
+        ("two dogs two dogs", (2, 2, 2)),  # a repetition adds no claim
         ("a dog", (2, 1, 1)),
         ("three dogs", (2, 1, 1)),
-        ("some dogs", (2, 2, 1)),  # true, but not how many
+        ("some dogs", (2, 2, 1)),  # the claim is true, but does not state the number
         ("a group of dogs", (2, 1, 1)),
         ("two brown spotted dogs", (4, 4, 4)),
         ("two red striped dogs", (4, 2, 2)),
         ("two puppies", (3, 2, 2)),
-        ("two black cats are running", (4, 0, 0)),  # there are none, so nothing is true of them
+        ("two black cats are running", (4, 0, 0)),  # the scene has no cats, so no claim about them is true
         ("two animals", (2, 2, 1)),
         ("three animals", (2, 1, 0)),
         ("a vehicle", (2, 0, 0)),
@@ -73,33 +73,33 @@ def test_the_facts_of_a_scene() -> None:
         ("two dogs and a man are running", (6, 5, 5)),
         ("two dogs next to a man", (5, 5, 5)),
         ("two dogs to the right of a man", (5, 4, 4)),
-        ("a man near a man", (3, 2, 2)),  # nobody is near himself
+        ("a man near a man", (3, 2, 2)),  # a thing is not near itself
         ("a farm on a cloudy day", (2, 1, 1)),
         ("near a fence", (1, 1, 1)),
         ("near a barn", (1, 0, 0)),
-        ("on the grass", (1, 1, 0)),  # of several settings
+        ("on the grass", (1, 1, 0)),  # several settings have grass
         ("on the beach", (1, 0, 0)),
-        ("a red barn", (1, 0, 0)),  # of which colour is no fact
-        ("blue", (1, 1, 0)),  # something is
+        ("a red barn", (1, 0, 0)),  # the colour of a barn is no fact
+        ("blue", (1, 1, 0)),  # one of the things is blue
         ("green", (1, 0, 0)),
-        ("two brown dogs on the brown", (3, 3, 3)),  # said of the dogs already
+        ("two brown dogs on the brown", (3, 3, 3)),  # the claim about the dogs covers the second “brown”
         ("flying", (1, 0, 0)),
         ("wooden gizmos", (0, 0, 0)),
         ("", (0, 0, 0)),
     ],
 )
 def test_claims_by_hand(caption: str, expected: tuple[int, int, int]) -> None:
-    assert judged(caption) == expected
+    assert count_claims(caption) == expected
 
 
 @pytest.mark.parametrize(
     ("caption", "expected"),
     [
         ("a person in a blue shirt is walking", (4, 4, 3)),  # the woman
-        ("a person in a red shirt is walking", (4, 3, 2)),  # either, but not both at once
-        ("two people", (2, 2, 0)),  # together; no category, and of each there is one
+        ("a person in a red shirt is walking", (4, 3, 2)),  # no person has both attributes
+        ("two people", (2, 2, 0)),  # the claims are true of both things together, and state no fact of one thing
         ("three people", (2, 1, 0)),
-        ("a person to the right of a person", (3, 3, 2)),  # the count of one of them, and how they stand
+        ("a person to the right of a person", (3, 3, 2)),  # the count of one thing, and the relation
         ("a person in a red shirt to the right of a person", (4, 3, 2)),
         ("a boy on the sand", (3, 1, 0)),
     ],
@@ -107,12 +107,12 @@ def test_claims_by_hand(caption: str, expected: tuple[int, int, int]) -> None:
 def test_a_noun_for_many_categories_is_of_the_thing_that_fits_best(
     caption: str, expected: tuple[int, int, int]
 ) -> None:
-    assert judged(caption, COUPLE) == expected
+    assert count_claims(caption, COUPLE) == expected
 
 
 def test_a_repeated_claim_counts_once() -> None:
     once = "two dogs and a cat in the park at night"
-    assert judged(f"{once} {once} at night two dogs") == judged(once)
+    assert count_claims(f"{once} {once} at night two dogs") == count_claims(once)
 
 
 def test_figures_by_hand() -> None:
@@ -138,7 +138,7 @@ def test_figures_by_hand() -> None:
     assert by_kind["category"] == {"precision": 1 / 2, "told": 1 / 6, "claims": 2 / 3}
     assert by_kind["colour"] == {"precision": 0.0, "told": 0.0, "claims": 1 / 3}
     assert by_kind["weather"] == {"precision": 1.0, "told": 1 / 3, "claims": 1 / 3}
-    assert by_kind["pattern"] == {"told": 0.0, "claims": 0.0}  # no claim, so no share of them
+    assert by_kind["pattern"] == {"told": 0.0, "claims": 0.0}  # without a claim there is no precision
     assert json.loads(json.dumps(counts.summary())) == counts.summary()
 
 
@@ -153,10 +153,10 @@ def test_annotators_claim_nothing_false_and_omit_facts() -> None:
     assert summary["precision"] == 1.0
     assert summary["unknown_words"] == 0.0
     assert all(kind["precision"] == 1.0 and 0.05 < kind["told"] < 0.75 for kind in summary["by_kind"].values())
-    strangers = faithfulness(
+    mismatched = faithfulness(
         [caption for caption, _ in captions], [scene for _, scene in captions[400:] + captions[:400]]
     )
-    assert strangers.summary()["precision"] < 0.4
+    assert mismatched.summary()["precision"] < 0.4
 
 
 def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None:
@@ -198,10 +198,10 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
     [
         ("two brown dogs", "two brown dogs", ""),
         ("two red dogs", "two dogs", "red"),
-        ("a dog", "dog", "a"),  # two are there
+        ("a dog", "dog", "a"),  # the scene has two
         ("a brown dog", "brown dog", "a"),
         ("dogs", "dogs", ""),
-        ("a farm with a tall man", "farm a tall man", ""),  # the first article is of no thing
+        ("a farm with a tall man", "farm a tall man", ""),  # the first article belongs to no thing
         ("two dogs are lying down near a man", "two dogs near a man", "lying down"),
         ("two cats are running", "", "two cats running"),
         ("a man to the right of two dogs", "a man to the right of two dogs", ""),

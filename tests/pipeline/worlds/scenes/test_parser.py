@@ -13,12 +13,12 @@ ANIMALS = "bird|cat|cow|dog|horse|sheep"
 TWO_OR_MORE, THREE_OR_MORE = "2|3|4|5|6|7|8|9", "3|4|5|6|7|8|9"
 
 
-def short(claim: ParsedClaim) -> str:
+def format_claim(claim: ParsedClaim) -> str:
     return f"{claim.kind} {'|'.join(sorted(claim.values))}"
 
 
-def mentions(text: str) -> list[set[str]]:
-    return [{short(claim) for claim in mention.claims} for mention in parse_scene_caption(text).mentions]
+def list_mentions(text: str) -> list[set[str]]:
+    return [{format_claim(claim) for claim in mention.claims} for mention in parse_scene_caption(text).mentions]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def mentions(text: str) -> list[set[str]]:
     ],
 )
 def test_one_noun(text: str, claims: set[str]) -> None:
-    assert mentions(text) == [claims]
+    assert list_mentions(text) == [claims]
     assert parse_scene_caption(text).relations == ()
     assert parse_scene_caption(text).loose == ()
 
@@ -102,7 +102,7 @@ A = "count 1"
 def test_attachment_of_attributes_verbs_and_relations(
     text: str, claims: list[set[str]], relations: list[tuple[str, int, int]]
 ) -> None:
-    assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == claims
+    assert [{item.split()[1] for item in mention - {A}} for mention in list_mentions(text)] == claims
     assert list(parse_scene_caption(text).relations) == relations
     assert parse_scene_caption(text).loose == ()
 
@@ -129,7 +129,7 @@ def test_attachment_of_attributes_verbs_and_relations(
 )
 def test_the_scene(text: str, claims: set[str]) -> None:
     reading = parse_scene_caption(text)
-    assert {short(each) for each in reading.scene} == claims
+    assert {format_claim(each) for each in reading.scene} == claims
     assert len(reading.scene) == len(claims)
     assert reading.mentions == reading.loose == ()
 
@@ -146,16 +146,14 @@ def test_the_scene(text: str, claims: set[str]) -> None:
     ],
 )
 def test_attributes_without_a_noun_are_separate(text: str, loose: set[str]) -> None:
-    assert {short(claim) for claim in parse_scene_caption(text).loose} == loose
-    assert not any(loose & claim for claim in mentions(text))
+    assert {format_claim(claim) for claim in parse_scene_caption(text).loose} == loose
+    assert not any(loose & claim for claim in list_mentions(text))
 
 
 def test_unknown_words_are_skipped_and_counted() -> None:
     reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
-    assert [short(claim) for mention in reading.mentions for claim in mention.claims if claim.kind == "category"] == [
-        "category dog",
-        "category cat",
-    ]
+    claims = [claim for mention in reading.mentions for claim in mention.claims]
+    assert [format_claim(claim) for claim in claims if claim.kind == "category"] == ["category dog", "category cat"]
     assert (reading.words, reading.unknown) == (10, 6)
 
 
@@ -189,10 +187,10 @@ def test_a_phrase_has_one_kind_of_meaning() -> None:
 NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
 
 
-def meant(
+def convert_claims(
     claims: tuple[SceneClaim, ...],
 ) -> tuple[list[set[tuple[str, str]]], list[tuple[str, int, int]], dict[str, set[str]]]:
-    """Return an annotator's claims in the parser's form: those of each noun in order, the relations, the scene's."""
+    """Return an annotator's claims as claims of each noun in order, relations, and claims about the scene."""
     nouns: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
         if claim.thing >= 0 and claim.kind not in (
@@ -211,7 +209,8 @@ def meant(
     return list(nouns.values()), relations, scene
 
 
-def understood(claim: ParsedClaim) -> tuple[str, str]:
+def convert_parsed_claim(claim: ParsedClaim) -> tuple[str, str]:
+    """Return the kind and the value of a parsed claim as an annotator states them."""
     values = sorted(claim.values)
     if claim.kind == "category" and len(values) > 1:
         kinds = {CATEGORIES[category].kind for category in values}
@@ -226,8 +225,9 @@ def test_captions_of_annotators_are_parsed_exactly() -> None:
     for i in range(400):
         for caption in describe_scene(sample_scene(3, i), 3, i):
             reading = parse_scene_caption(caption.raw)
-            nouns, relations, scene = meant(caption.claims)
-            assert [set(map(understood, mention.claims)) for mention in reading.mentions] == nouns, caption.raw
+            nouns, relations, scene = convert_claims(caption.claims)
+            mentions = [set(map(convert_parsed_claim, mention.claims)) for mention in reading.mentions]
+            assert mentions == nouns, caption.raw
             assert list(reading.relations) == relations, caption.raw
             for kind in ("scenery", "weather"):
                 assert {v for claim in reading.scene if claim.kind == kind for v in claim.values} == scene[kind], (

@@ -1,24 +1,24 @@
-"""Relations are judged by the boxes."""
+"""Relations between things follow from their boxes."""
 
 import pytest
 
 from pipeline.worlds.scenes.scene_facts import Box, Thing, relation_holds
 
 
-def thing(category: str = "dog", place: str = "ground", box: Box = (0.1, 0.5, 0.3, 0.8)) -> Thing:
+def make_thing(category: str = "dog", place: str = "ground", box: Box = (0.1, 0.5, 0.3, 0.8)) -> Thing:
     return Thing(category, "brown", "spotted", "small", 1, "running", place, "left", (box,), box)
 
 
 def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(ValueError, match="inside"):
-        relation_holds("inside", thing(), thing())
+        relation_holds("inside", make_thing(), make_thing())
 
 
-LEFT = thing(box=(0.05, 0.5, 0.30, 0.80))
-RIGHT = thing(box=(0.40, 0.5, 0.70, 0.82))
-FAR_RIGHT = thing(box=(0.75, 0.5, 0.95, 0.80))
-NEARER = thing(box=(0.45, 0.75, 0.65, 0.97))
-KITE = thing("kite", "air", (0.42, 0.05, 0.60, 0.30))
+LEFT = make_thing(box=(0.05, 0.5, 0.30, 0.80))
+RIGHT = make_thing(box=(0.40, 0.5, 0.70, 0.82))
+FAR_RIGHT = make_thing(box=(0.75, 0.5, 0.95, 0.80))
+NEARER = make_thing(box=(0.45, 0.75, 0.65, 0.97))
+KITE = make_thing("kite", "air", (0.42, 0.05, 0.60, 0.30))
 
 
 @pytest.mark.parametrize(

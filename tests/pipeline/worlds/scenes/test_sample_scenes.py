@@ -1,4 +1,4 @@
-"""Neighbourhoods: what their scenes share, and in how many facts they differ."""
+"""Neighbourhoods: the facts that their scenes share, and the number of facts in which they differ."""
 
 from collections import Counter
 from itertools import combinations
@@ -18,18 +18,18 @@ def neighbourhoods() -> list[tuple[Scene, ...]]:
     return [sample_scene_neighbourhood(7, n) for n in range(60)]
 
 
-def by_category(scene: Scene) -> dict[str, Thing]:
+def index_by_category(scene: Scene) -> dict[str, Thing]:
     return {thing.category: thing for thing in scene.things}
 
 
-def relations_between(scene: Scene, a: str, b: str) -> set[str]:
-    things = by_category(scene)
+def find_relations(scene: Scene, a: str, b: str) -> set[str]:
+    things = index_by_category(scene)
     return {relation for relation in RELATIONS if relation_holds(relation, things[a], things[b])}
 
 
-def differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
-    """Return the attributes of their things in which two scenes differ."""
-    ours, theirs = by_category(a), by_category(b)
+def find_differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
+    """Return the attributes of things in which two scenes differ, each with the category of the thing."""
+    ours, theirs = index_by_category(a), index_by_category(b)
     return {(c, what) for c in ours for what in ATTRIBUTES if getattr(ours[c], what) != getattr(theirs[c], what)}
 
 
@@ -38,25 +38,26 @@ def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(n
         assert len(scenes) == NEIGHBOURS == 8
         assert {scene.neighbourhood for scene in scenes} == {number}
         assert len({(scene.setting, atmosphere(scene)) for scene in scenes}) == 1
-        assert len({frozenset(by_category(scene)) for scene in scenes}) == 1
+        assert len({frozenset(index_by_category(scene)) for scene in scenes}) == 1
 
 
 def test_any_two_of_its_scenes_differ_in_one_fact_or_two(neighbourhoods) -> None:
     varied: Counter[str] = Counter()
     for scenes in neighbourhoods:
         for a, b in combinations(scenes, 2):
-            different = differences(a, b)
+            different = find_differences(a, b)
             exchanged = [what for what in ("colour", "pose") if sum(w == what for _, w in different) == 2]
-            # an exchange is one fact and shows in two attributes
+            # an exchange between two things is one fact, but changes two attributes
             assert len(different) <= 2 + len(exchanged)
-            if not different:  # then only the positions of things differ
+            if not different:  # only the positions of things differ
                 assert any(
-                    relations_between(a, *pair) != relations_between(b, *pair)
-                    for pair in combinations(by_category(a), 2)
+                    find_relations(a, *pair) != find_relations(b, *pair)
+                    for pair in combinations(index_by_category(a), 2)
                 )
                 varied["arrangement"] += 1
             varied.update(what for _, what in different)
-        assert len({repr(sorted(differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}) == NEIGHBOURS
+        distinct = {repr(sorted(find_differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}
+        assert len(distinct) == NEIGHBOURS
     assert {"colour", "count", "pose", "arrangement"} <= set(varied)
     assert "size" not in varied
 

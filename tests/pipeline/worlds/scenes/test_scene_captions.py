@@ -11,29 +11,29 @@ from pipeline.worlds.scenes.scene_facts import Scene, Thing, relation_holds
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
 
 SEED, NUMBER = 1, 1000
-Written = list[tuple[Scene, list[SceneCaption]]]
+CaptionedScenes = list[tuple[Scene, list[SceneCaption]]]
 
 
 @pytest.fixture(scope="module")
-def written() -> Written:
+def captioned_scenes() -> CaptionedScenes:
     scenes = [sample_scene(SEED, i) for i in range(NUMBER)]
     return [(scene, describe_scene(scene, SEED, i)) for i, scene in enumerate(scenes)]
 
 
 @pytest.fixture(scope="module")
-def pairs(written: Written) -> list[tuple[Scene, SceneCaption]]:
-    return [(scene, caption) for scene, captions in written for caption in captions]
+def pairs(captioned_scenes: CaptionedScenes) -> list[tuple[Scene, SceneCaption]]:
+    return [(scene, caption) for scene, captions in captioned_scenes for caption in captions]
 
 
-def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Written) -> None:
+def test_captions_repeat_for_the_same_image_and_differ_within_it(captioned_scenes: CaptionedScenes) -> None:
     for i in (0, 17, 500):
-        scene, captions = written[i]
+        scene, captions = captioned_scenes[i]
         assert describe_scene(scene, SEED, i) == captions
         assert describe_scene(scene, SEED + 1, i) != captions
-    assert all(len({caption.raw for caption in captions}) == 5 for _, captions in written)
+    assert all(len({caption.raw for caption in captions}) == 5 for _, captions in captioned_scenes)
 
 
-def holds(claim: SceneClaim, scene: Scene) -> bool:
+def is_true(claim: SceneClaim, scene: Scene) -> bool:
     """Return whether a claim is true by the facts."""
     if claim.kind == "relation":
         return relation_holds(claim.value, scene.things[claim.thing], scene.things[claim.other])
@@ -51,7 +51,7 @@ def holds(claim: SceneClaim, scene: Scene) -> bool:
 
 def test_every_claim_is_true(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     assert all(caption.claims for _, caption in pairs)
-    assert [(c.raw, claim) for scene, c in pairs for claim in c.claims if not holds(claim, scene)] == []
+    assert [(c.raw, claim) for scene, c in pairs for claim in c.claims if not is_true(claim, scene)] == []
 
 
 def test_captions_have_the_form_of_a_sentence(pairs: list[tuple[Scene, SceneCaption]]) -> None:
@@ -63,7 +63,7 @@ def test_captions_have_the_form_of_a_sentence(pairs: list[tuple[Scene, SceneCapt
         assert caption.tokens == caption.raw[:-1].lower().split()
 
 
-# ---- the words themselves, read back by a lexicon of this test's own --------------------------------------------
+# ---- the words of captions, checked with a lexicon of this test -------------------------------------------------
 
 SINGULAR = {
     **{
@@ -135,24 +135,24 @@ SETTING |= {"barn": "farm"}
 GARMENTS = ("shirt", "shirts", "sweater", "sweaters", "dress", "dresses")
 
 
-def singular(word: str) -> str | None:
-    """Return the word's own singular if it is a noun for a category."""
+def find_singular(word: str) -> str | None:
+    """Return the singular of a word if it is a noun for a category."""
     word = IRREGULAR.get(word, word)
     if word in SINGULAR:
         return word
     return word[:-1] if word.endswith("s") and word[:-1] in SINGULAR else None
 
 
-def named(scene: Scene, word: str) -> list[Thing]:
-    noun = singular(word)
+def find_things(scene: Scene, word: str) -> list[Thing]:
+    noun = find_singular(word)
     return [thing for thing in scene.things if noun and thing.category in SINGULAR[noun].split()]
 
 
 def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     for scene, caption in pairs:
         for word in caption.tokens:
-            if singular(word):
-                assert named(scene, word), caption.raw
+            if find_singular(word):
+                assert find_things(scene, word), caption.raw
             assert WEATHER.get(word, scene.weather) == scene.weather, caption.raw
             assert LIGHT.get(word, scene.light) == scene.light, caption.raw
             assert SETTING.get(word, scene.setting) == scene.setting, caption.raw
@@ -172,12 +172,12 @@ def test_colours_are_those_of_the_things_they_describe(pairs: list[tuple[Scene, 
             if following in GARMENTS:
                 dressed = [thing for thing in scene.things if thing.category in ("man", "woman", "boy", "girl")]
                 assert any(thing.colour == word for thing in dressed), caption.raw
-            elif singular(following):
-                assert any(thing.colour == word for thing in named(scene, following)), caption.raw
-            else:  # The dog … is brown.
+            elif find_singular(following):
+                assert any(thing.colour == word for thing in find_things(scene, following)), caption.raw
+            else:  # as in “The dog … is brown.”
                 assert following == "", caption.raw
-                subject = next(token for token in tokens if singular(token))
-                assert any(thing.colour == word for thing in named(scene, subject)), caption.raw
+                subject = next(token for token in tokens if find_singular(token))
+                assert any(thing.colour == word for thing in find_things(scene, subject)), caption.raw
     assert seen > 1000
 
 
@@ -185,17 +185,17 @@ def test_numbers_and_nouns_agree_with_the_count(pairs: list[tuple[Scene, SceneCa
     for scene, caption in pairs:
         tokens = caption.tokens
         for i, word in enumerate(tokens):
-            if not singular(word):
+            if not find_singular(word):
                 continue
             before = tokens[:i]
             start = max((k for k, t in enumerate(before) if t in NUMBERS or t in ("a", "an", "the")), default=-1)
-            counts = {thing.count for thing in named(scene, word)}
+            counts = {thing.count for thing in find_things(scene, word)}
             number = before[start]
             if number in NUMBERS:
-                assert IRREGULAR.get(word) or word != singular(word), caption.raw
+                assert IRREGULAR.get(word) or word != find_singular(word), caption.raw
                 assert counts & NUMBERS[number], caption.raw
             else:
-                assert word == singular(word), caption.raw
+                assert word == find_singular(word), caption.raw
                 assert 1 in counts, caption.raw
 
 
@@ -254,27 +254,27 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
     seen = 0
     for scene, caption in pairs:
         both = re.match(r"an? (\w+) and an? (\w+) are (\w+)", caption.raw.lower())
-        if both and both[3] in POSES and singular(both[1]) and singular(both[2]):
+        if both and both[3] in POSES and find_singular(both[1]) and find_singular(both[2]):
             seen += 1
             for word in both.group(1, 2):
-                assert any(thing.pose == POSES[both[3]] for thing in named(scene, word)), caption.raw
+                assert any(thing.pose == POSES[both[3]] for thing in find_things(scene, word)), caption.raw
     assert seen
 
 
 def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[Scene, SceneCaption]]) -> None:
-    def share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
+    def compute_share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
         named = [any(c.kind == what and of in (None, c.thing) for c in caption.claims) for _, caption in chosen]
         return sum(named) / len(named)
 
-    assert 0.45 <= share("colour", 0, pairs) <= 0.60
-    assert 0.90 <= share("setting", None, pairs) <= 0.97
-    assert share("category", 0, pairs) + share("kind", 0, pairs) > 0.96
-    assert 0.2 <= share("weather", None, [p for p in pairs if p[0].weather == "sunny"]) <= 0.35
-    assert 0.4 <= share("weather", None, [p for p in pairs if p[0].weather == "cloudy"]) <= 0.65
-    assert 0.8 <= share("weather", None, [p for p in pairs if p[0].weather == "rainy"]) <= 0.95
+    assert 0.45 <= compute_share("colour", 0, pairs) <= 0.60
+    assert 0.90 <= compute_share("setting", None, pairs) <= 0.97
+    assert compute_share("category", 0, pairs) + compute_share("kind", 0, pairs) > 0.96
+    assert 0.2 <= compute_share("weather", None, [p for p in pairs if p[0].weather == "sunny"]) <= 0.35
+    assert 0.4 <= compute_share("weather", None, [p for p in pairs if p[0].weather == "cloudy"]) <= 0.65
+    assert 0.8 <= compute_share("weather", None, [p for p in pairs if p[0].weather == "rainy"]) <= 0.95
     for light in ("sunset", "night"):
-        assert 0.8 <= share("light", None, [p for p in pairs if p[0].light == light]) <= 0.95
-    assert 0.2 <= share("pattern", 0, [p for p in pairs if p[0].things[0].pattern != "plain"]) <= 0.4
+        assert 0.8 <= compute_share("light", None, [p for p in pairs if p[0].light == light]) <= 0.95
+    assert 0.2 <= compute_share("pattern", 0, [p for p in pairs if p[0].things[0].pattern != "plain"]) <= 0.4
     several = [caption for scene, caption in pairs if len(scene.things) > 1]
     named_two = [len({c.thing for c in caption.claims if c.kind in ("category", "kind")}) == 2 for caption in several]
     assert 0.5 <= sum(named_two) / len(named_two) <= 0.7

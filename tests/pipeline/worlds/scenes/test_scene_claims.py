@@ -1,4 +1,4 @@
-"""Claims judged of many scenes at once are those judged of one scene after the other."""
+"""Claims checked on many scenes at once have the truth values of claims checked on each scene."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from pipeline.worlds.scenes.scene_claims import SceneClaims
 ODD = [
     "two people and a dog next to a dog",
     "a man and a man behind a man on the sand",
-    "there is a red on the red",  # attributes of nothing that is named
+    "there is a red on the red",  # attributes without a noun
     "some animals to the right of a vehicle in the rain at night",
     "several dogs are brown and standing",
     "a bird above a bird below a kite",
@@ -25,7 +25,7 @@ def test_claims_of_many_scenes_have_the_verdicts_of_each_scene(seed):
     captions = [caption.raw for n, scene in enumerate(scenes[:12]) for caption in describe_scene(scene, seed, n)]
     claims = SceneClaims(scenes)
     for caption in captions + ODD:
-        found = claims.of(caption)
+        found = claims.check(caption)
         assert all(truth.shape == (60,) for truth in found.values())
         for n, scene in enumerate(scenes):
             assert {claim: bool(truth[n]) for claim, truth in found.items()} == check_claims(caption, scene)[0], caption
@@ -36,4 +36,4 @@ def test_the_claims_of_annotators_are_true_of_their_scene():
     claims = SceneClaims(scenes)
     for n, scene in enumerate(scenes):
         for caption in describe_scene(scene, 3, n):
-            assert all(truth[n] for truth in claims.of(caption.raw).values())
+            assert all(truth[n] for truth in claims.check(caption.raw).values())

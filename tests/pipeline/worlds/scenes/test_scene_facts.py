@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, overlap, pick, read_facts, stream, uniform
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, make_generator, overlap, pick, read_facts, uniform
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
 
 SEED, NUMBER = 3, 1200
@@ -26,13 +26,15 @@ def test_a_scene_depends_on_seed_and_number_alone(scenes: list[Scene]) -> None:
 
 
 def test_purposes_have_streams_of_their_own() -> None:
-    draws = [stream(1, 5, what).random(4).tolist() for what in (0, 1, 2)] + [stream(1, 6, 0).random(4).tolist()]
+    draws = [make_generator(1, 5, what).random(4).tolist() for what in (0, 1, 2)] + [
+        make_generator(1, 6, 0).random(4).tolist()
+    ]
     assert len({tuple(draw) for draw in draws}) == 4
-    assert stream(1, 5, 0).random(4).tolist() == draws[0]
+    assert make_generator(1, 5, 0).random(4).tolist() == draws[0]
 
 
 def test_pick_follows_its_weights() -> None:
-    rng = stream(0, 0, 0)
+    rng = make_generator(0, 0, 0)
     counts = Counter(pick(rng, "abc", (1, 0, 3)) for _ in range(4000))
     assert counts["b"] == 0
     assert counts["c"] / counts["a"] == pytest.approx(3, rel=0.15)
@@ -40,7 +42,7 @@ def test_pick_follows_its_weights() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.42, 0.48), (-0.012, 0.012), (0.3, 0.3)])
 def test_uniform_draws_the_numbers_of_numpy(low: float, high: float) -> None:
-    ours, numpys = stream(1, 5, 0), stream(1, 5, 0)
+    ours, numpys = make_generator(1, 5, 0), make_generator(1, 5, 0)
     assert [uniform(ours, low, high) for _ in range(200)] == [numpys.uniform(low, high) for _ in range(200)]
 
 
@@ -98,7 +100,7 @@ def test_the_world_is_varied(scenes: list[Scene]) -> None:
 
 def test_facts_come_back_from_json(scenes: list[Scene]) -> None:
     for scene in scenes[:200]:
-        assert Scene.of(json.loads(json.dumps({"imgid": 7, **scene.record()}))) == scene
+        assert Scene.from_record(json.loads(json.dumps({"imgid": 7, **scene.record()}))) == scene
 
 
 def test_an_image_with_two_lines_of_facts_is_reported(tmp_path: Path) -> None:

@@ -27,19 +27,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def contents(root: Path) -> dict[str, bytes]:
+def read_folder(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> None:
     draw_scenes(tmp_path / "scenes", IMAGES, SIZE, VAL, TEST, seed=1, workers=2)
-    assert contents(tmp_path / "scenes") == contents(root)
+    assert read_folder(tmp_path / "scenes") == read_folder(root)
 
 
 def test_images_depend_on_the_seed_but_not_on_the_number_of_images(root: Path, tmp_path: Path) -> None:
     other_seed = draw_few(tmp_path / "other_seed", seed=2)
     fewer = draw_few(tmp_path / "fewer", seed=1)
-    full = contents(root)
+    full = read_folder(root)
     for i in range(8):
         name = f"images/{i:06d}.jpg"
         assert other_seed[name] != full[name] == fewer[name]
@@ -48,7 +48,7 @@ def test_images_depend_on_the_seed_but_not_on_the_number_of_images(root: Path, t
 
 def draw_few(root: Path, seed: int) -> dict[str, bytes]:
     draw_scenes(root, 17, SIZE, 8, 8, seed, workers=1)
-    return contents(root)
+    return read_folder(root)
 
 
 def test_the_folder_holds_images_captions_facts_and_checksums(root: Path) -> None:
@@ -97,7 +97,7 @@ def test_facts_equal_the_sampled_scenes(root: Path) -> None:
     records = [json.loads(line) for line in (root / "facts.jsonl").read_text().splitlines()]
     assert [(r["imgid"], r["filename"]) for r in records] == [(i, f"{i:06d}.jpg") for i in range(IMAGES)]
     for i in (0, 50, IMAGES - 1):
-        assert Scene.of(records[i]) == sample_scene(1, i)
+        assert Scene.from_record(records[i]) == sample_scene(1, i)
     splits = [set(range(TEST)), set(range(TEST, TEST + VAL)), set(range(TEST + VAL, IMAGES))]
     neighbourhoods = [{records[i]["neighbourhood"] for i in split} for split in splits]
     assert neighbourhoods == [{0, 1}, {2}, set(range(3, 13))]  # no neighbourhood is in two splits
@@ -108,7 +108,7 @@ def test_facts_equal_the_sampled_scenes(root: Path) -> None:
 def test_facts_without_neighbourhoods_are_read(root: Path) -> None:
     record = json.loads((root / "facts.jsonl").read_text().splitlines()[0])
     del record["neighbourhood"]
-    assert Scene.of(record).neighbourhood == -1
+    assert Scene.from_record(record).neighbourhood == -1
 
 
 def test_a_failure_leaves_no_partial_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_failure_leaves_no_partial_data_set(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError, match="disk full"):
         draw_scenes(tmp_path / "new", 18, SIZE, 8, 8, 1, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["scenes"]
-    assert contents(root) == expected
+    assert read_folder(root) == expected
 
 
 def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="files other than a drawn data set"):
         draw_scenes(tmp_path, 17, SIZE, 8, 8, 1, workers=1)
-    assert contents(tmp_path) == {"thesis.tex": b"years of work"}
+    assert read_folder(tmp_path) == {"thesis.tex": b"years of work"}
 
 
 def test_a_folder_with_pictures_of_another_origin_is_not_replaced(tmp_path: Path) -> None:
