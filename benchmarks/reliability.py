@@ -134,7 +134,7 @@ def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
     for kind in found:
         show_progress(f"damaged {kind.name}")
         outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // len(found)))
-        yield count_outcomes(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
+        yield count_outcomes(f"flipped bit, truncated, emptied or swapped: {kind.name}", outcomes)
 
 
 def fill_disks(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -160,7 +160,7 @@ def fuzz_inputs(trial: TrialOptions) -> Iterator[TrialResult]:
     cases = sum(map(int, re.findall(r"(\d+) cases were tried", output)))
     failed = len(re.findall(r"^FAILED .*(?:another_type|flipped|any_settings|any_array)", output, re.MULTILINE))
     yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _list_failures(output))
-    yield _count_tests(output, "bombs, pipes, nests and other inputs made by hand")
+    yield _count_tests(output, "decompression bombs, named pipes, deep nesting and other inputs made by hand")
     yield _fuzz_importers(trial)
 
 
@@ -169,7 +169,7 @@ def _fuzz_importers(trial: TrialOptions) -> TrialResult:
     from fuzzed_bytes import fuzz_importer, make_importers
 
     if find_spec("atheris") is None:
-        return TrialResult("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
+        return TrialResult("coverage-guided bytes", 0, 0, "atheris is not installed: install the extra fuzz")
     names, times, failures = list(make_importers(trial.scratch)), 0, list[str]()
     for name in names:
         show_progress(f"{3 * trial.cases} inputs of {name}")
@@ -177,7 +177,7 @@ def _fuzz_importers(trial: TrialOptions) -> TrialResult:
         times += number
         if failure:
             failures.append(failure)
-    tried = f"bytes chosen by the code that they reach, of {len(names)} importers"
+    tried = f"coverage-guided bytes, of {len(names)} importers"
     return TrialResult(tried, times, times - len(failures), _clip("; ".join(failures)))
 
 
@@ -188,7 +188,7 @@ def run_writers(trial: TrialOptions) -> Iterator[TrialResult]:
     yield TrialResult(
         f"{trial.writers} MLflow writers at once: no metric lost", trial.writers, 0 if lost else trial.writers
     )
-    yield _count_tests(output, "MLflow killed, locked, gone, or never there")
+    yield _count_tests(output, "MLflow killed, locked, removed or absent")
 
 
 def try_hostile_inputs(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -226,7 +226,7 @@ def try_hostile_requests(trial: TrialOptions) -> Iterator[TrialResult]:
         show_progress("requests that take memory")
         outcomes = [outcome for _, outcome in send_large_requests(served)]
         most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
-        line = count_outcomes("bombs, held uploads and long lists to saywhich serve", outcomes)
+        line = count_outcomes("decompression bombs, held uploads and long lists to saywhich serve", outcomes)
         yield line if line.failures else TrialResult(line.tried, line.times, line.held, most)
         show_progress("hostile JSON")
         answers = ((address, body, *served.post(address, body)) for address, body in make_hostile_bodies())
@@ -263,7 +263,7 @@ def try_exported_models(trial: TrialOptions) -> Iterator[TrialResult]:
         show_progress(f"damaged files of a model {name}")
         kind = make_model_kind(name, folder, root, photo)
         outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // 2))
-        yield count_outcomes(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
+        yield count_outcomes(f"flipped bit, truncated, emptied or swapped: a model {name}", outcomes)
     show_progress("killed exports")
     yield count_outcomes("SIGKILL before each write of an export", kill_exports(model, out))
     show_progress("hostile values")
@@ -342,7 +342,7 @@ def show() -> None:
     """Print all rows, each with its commit, and write them to data/reliability/reliability.md."""
     from pipeline.report.tables import markdown_table
 
-    columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
+    columns = ["what was tried", "times", "held", "failures, and what was skipped", "command", "commit"]
     cells = [line for row in ROWS for line in _read_row(row)]
     shown = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(shown, encoding="utf-8")

@@ -28,7 +28,7 @@ from pipeline.tracking.spool import (
 )
 from pipeline.tracking.tracker import PROFILE_KEY, Tracker, connect, finish_monitor
 
-POLL = 0.5  # seconds between checks of the spool
+POLL = 0.1  # seconds between checks of the spool: a stage ends once its records are sent
 IDLE = 20.0  # seconds without a run after which a sender ends: more than the gap between two DVC stages
 TRIES = 3  # failures in a row after which the records of a finished run are left in the spool
 Result = TypeVar("Result")
@@ -199,7 +199,7 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
 
     A run that is still in the spool is awaited, for 10 seconds at most.
     """
-    for _ in range(20):
+    for _ in range(round(10 / POLL)):
         if (run_id := tracker.find(key)) or not any(spool.glob(f"*-{key[:8]}")):
             break
         time.sleep(POLL)
