@@ -43,6 +43,7 @@ CLIP = {
 }
 PHOTO = "data/external/photos/0.jpg"
 TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
+FAST = ("mle", "psst_multinomial", "grpo")  # `make test-all` tries the other methods, too
 
 
 def shrink_profile(retriever: str = "open_clip") -> dict[str, Any]:
@@ -133,7 +134,9 @@ def assert_only_adapters_move(weights: Path) -> None:
     assert all("lora_" in name for name in moved)
 
 
-@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in TUNED]
+)
 def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     assert run_stage("train", "--method", name, "--out", "out") == 0

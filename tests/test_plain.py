@@ -61,7 +61,9 @@ def make_score_function_channels():
     }
 
 
-@pytest.fixture(params=[0.0, 4.0], ids=["captions of all lengths", "short captions"])
+@pytest.fixture(
+    params=[0.0, pytest.param(4.0, marks=pytest.mark.slow)], ids=["captions of all lengths", "short captions"]
+)
 def world(toy, decoder, request):
     """Return agents in double precision and training mode, and a batch; some captions end early."""
     agents, batch = toy.agents(dropout=0.3, decoder=decoder), toy.batch()

@@ -21,6 +21,7 @@ def page_server(repository):
         yield running
 
 
+@pytest.mark.slow
 def test_small_files_of_many_pixels_take_bounded_memory(page_server):
     for _, body in islice(hostile.make_bombs(2), 3):
         status, content = page_server.post("/caption", body)
@@ -48,6 +49,7 @@ def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(pa
     assert 503 in (first, *others)
 
 
+@pytest.mark.slow
 def test_connections_that_never_complete_their_headers_keep_nobody_waiting(repository, capfd):
     with hostile.run_server(repository / "models/psst_multinomial", files=400) as page_server:
         with hostile.send_half_requests(page_server, 600):

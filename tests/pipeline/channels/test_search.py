@@ -35,11 +35,13 @@ def test_no_n_gram_is_repeated(toy, decoder, channel, n):
 
 
 def test_a_caption_without_repetition_is_unchanged(toy):
-    free = generate_tokens(toy, Greedy())
-    kept = generate_tokens(toy, NoRepeatNgram(Greedy(), 2))
-    untouched = [tokens for tokens in free if not has_repeated_ngram(tokens, 2)]
-    assert all(tokens in kept for tokens in untouched)
-    assert generate_tokens(toy, NoRepeatNgram(Greedy(), 9)) == free
+    speaker = toy.agents().speaker.eval()
+    free = generate(speaker, toy.batch(), Greedy(), RNG).tokens.tolist()
+    kept = generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 2), RNG).tokens.tolist()
+    repeated = [has_repeated_ngram(tokens, 2) for tokens in free]
+    assert set(repeated) == {True, False}
+    assert [own == other for own, other in zip(kept, free, strict=True)] == [not each for each in repeated]
+    assert generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 9), RNG).tokens.tolist() == free
 
 
 def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):

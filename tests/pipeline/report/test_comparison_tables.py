@@ -74,6 +74,7 @@ def test_differences_carry_interval_mark_and_p(full_world):
     assert re.fullmatch(r"−\d+\.\d \[−\d+\.\d, −\d+\.\d\]\*", row["Own listener Δ R@10"])
     assert row["Own listener p"] == f"{slice_.differences['luo']['own'].p:.3f}"
     unclear = [label for label, found in slice_.differences.items() if not found["judge"].clear]
+    assert unclear
     assert all(not get_cells(table, label)["Independent judge Δ R@10"].endswith("*") for label in unclear)
     assert slice_.reference.label in table.caption
     assert any(f"all {sum(map(len, slice_.differences.values()))} differences" in note for note in table.notes)

@@ -460,6 +460,7 @@ def test_a_missing_manifest_is_named(world, tmp_path):
     assert not (tmp_path / "report" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_gallery_can_be_empty(world, tmp_path):
     html = write_page(world, tmp_path / "report", replace(SETTINGS, images=0))
     assert PageParser(html).open == []

@@ -79,11 +79,15 @@ def _make_recovery(toy):
     "make",
     [
         lambda toy: psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3),
-        lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7),
-        lambda toy: luo(toy.agents(dropout=0.5, decoder="lstm"), Objective(), 0.7),
+        pytest.param(lambda toy: luo(toy.agents(dropout=0.5), Objective(), 0.7), marks=pytest.mark.slow),
+        pytest.param(
+            lambda toy: luo(toy.agents(dropout=0.5, decoder="lstm"), Objective(), 0.7), marks=pytest.mark.slow
+        ),
         lambda toy: pg_spider(toy.agents(dropout=0.5), Objective(), reward="cider", critic_first=5),
         _make_recovery,
-        lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), make_reward_models()),
+        pytest.param(
+            lambda toy: wtf_rl(toy.agents(dropout=0.5), Objective(), make_reward_models()), marks=pytest.mark.slow
+        ),
         lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), make_reward_models(), lam=0.3),
     ],
     ids=["psst", "luo", "lstm", "critic", "recovering", "wtf_rl", "psst_wtf"],

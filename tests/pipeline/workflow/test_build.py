@@ -196,7 +196,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
 
 def test_each_judge_has_its_weights_and_the_features_of_its_training(models, data):
     assert has_weights(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
-    chosen = {"own": "own", "used to it": "adapted", "pretrained": "listener", "other": "judge"}
+    chosen = {"own": "own", "adapted listener": "adapted", "pretrained": "listener", "other": "judge"}
     judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
