@@ -70,12 +70,16 @@ def test_attention_is_that_of_the_speaker(model, photos):
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
 
 
-def test_among_chooses_captions_that_distinguish_each_photo(server, encoded_photos, model, photos):
+def test_among_chooses_the_captions_of_the_python_call(server, encoded_photos, repository, photos):
     status, content = send_request(
         f"{server}/caption", {"photos": encoded_photos, "among": True, "models": ["other"], "samples": 5}
     )
     assert status == 200
-    assert [len(said) for said in json.loads(content)["photos"]] == [1, 1, 1]
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    expected = saywhich.load(repository / "models/other").caption(names, samples=5, among=names)
+    assert [[each["caption"] for each in said] for said in json.loads(content)["photos"]] == [
+        [each.text] for each in expected
+    ]
 
 
 def test_by_similarity_captions_are_those_of_the_python_call(server, encoded_photos, model, photos):

@@ -49,10 +49,13 @@ def cosine(rewards, message, n: int, image: int) -> float:
 
 
 def compute_contrastive_reward(
-    rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None
+    rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None, captions=None
 ) -> torch.Tensor:
-    """Return Eq. 2 over the other images, mined ones included, and the other searched, greedy and human captions."""
-    captions = [
+    """Return Eq. 2 over the other images, mined ones included, and the other `captions`.
+
+    Without `captions` these are the searched, greedy and human captions.
+    """
+    captions = captions or [
         rollouts.get_message(rewards.search),
         rollouts.get_message(Greedy()),
         rollouts.get_message(TeacherForcing(requires_grad=False)),
@@ -247,6 +250,13 @@ def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samp
     samples, greedy = rollouts.get_message(Multinomial()), rollouts.get_message(Greedy())
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], 0.7 * compute_likelihood_loss(advantage, samples), agents.speaker)
+    human = rollouts.get_message(TeacherForcing(requires_grad=False))
+    # each caption's negatives are the other captions through its own channel, and all human ones
+    reward, baseline = (
+        compute_contrastive_reward(rewards, rollouts, each, captions=(each, human)) for each in (samples, greedy)
+    )
+    expected = 0.3 * compute_likelihood_loss(reward - baseline, samples)
+    assert_same_gradients(losses["discriminability"], expected, agents.speaker)
 
 
 def test_psst_refuses_a_retriever_of_texts(toy, rewards):
