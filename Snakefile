@@ -16,7 +16,7 @@ from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.config.name_checks import read_checked_names
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import listed_deps
+from pipeline.config.views import list_deps
 
 PARAMS = read_checked_names()
 if workflow.is_main_process:
@@ -24,7 +24,7 @@ if workflow.is_main_process:
 CELLS = {(cell.method, cell.name): cell for cell in grid_cells.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 NEEDS = {
-    (stage, method): listed_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
+    (stage, method): list_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
     for stage in ("train", "adapt", "evaluate")
     for method in {cell.method for cell in CELLS.values()}
 }

@@ -204,7 +204,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         (2, True)
         """
         require_positive(top=top)
-        return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
+        return find_best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
 
     def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
         """Extract the features of M images; raises UserError for the first that cannot be read."""
@@ -257,7 +257,7 @@ def as_sequence(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
     return [images] if isinstance(images, str | Path | Image.Image | UndecodedPhoto) else images
 
 
-def best_matches(text: Tensor, vectors: Tensor, top: int | None) -> list[SearchHit]:
+def find_best_matches(text: Tensor, vectors: Tensor, top: int | None) -> list[SearchHit]:
     """Return the `top` of M images with embeddings (M, H) for one text embedding (H,); ties keep their order."""
     scores = vectors @ text
     order = scores.argsort(descending=True, stable=True)[:top]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline.analysis.judge_titles import HARD_RECALL, judge_title, recall_keys
 from pipeline.errors import UserError, one_line
-from pipeline.runtime.checksums import changed_input, read_checksummed_json
+from pipeline.runtime.checksums import find_changed_input, read_checksummed_json
 
 MODELS = Path("data/models")
 SPLITS = ("val", "test")  # the first evaluated split decides
@@ -41,7 +41,7 @@ def ranked_models(folder: Path = MODELS) -> list[Path]:
     """
     found = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
     data = folder.parent
-    stale = {path for path in found if changed_input(path / "weights.safetensors", data)}
+    stale = {path for path in found if find_changed_input(path / "weights.safetensors", data)}
     return sorted(found, key=lambda path: (path in stale, -_hard_recall(path)[1]))
 
 

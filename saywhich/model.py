@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 from pipeline.channels.hard import BanToken, Beam, Multinomial, TemperatureScaling
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
-from pipeline.evaluation.pragmatic_captions import with_distractors
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, select_judged_captions
+from pipeline.evaluation.pragmatic_captions import stack_distractors
 from pipeline.features.extractor import ImageFeatures
 from pipeline.features.film_extractor import open_film
 from pipeline.models.decoder import Decoder
@@ -114,7 +114,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if not len(captions):
             return torch.zeros(0, self.listener.image.out_features)
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
-        return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
+        return self._judge().encode_text(select_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
     def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
@@ -151,7 +151,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""
         nearest = gallery.nearest(features.vectors, features.contents)  # (M, K)
         if gallery.decoding.posterior == LISTENER:
-            images = with_distractors(gallery.among.vectors, features.vectors, nearest)
+            images = stack_distractors(gallery.among.vectors, features.vectors, nearest)
             listener = gallery.listener
             return RetrievalPragmaticDecoder(
                 speaker,

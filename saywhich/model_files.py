@@ -18,7 +18,7 @@ from pydantic import Field
 from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.ranges import Natural
-from pipeline.runtime.checksums import changed_input, check_checksums
+from pipeline.runtime.checksums import check_checksums, find_changed_input
 from pipeline.runtime.files import sha256
 from pipeline.runtime.records import Digest, Line, Record, parse_record, read_checksummed
 from pipeline.runtime.untrusted import path_inside
@@ -138,7 +138,7 @@ def locate_model(folder: Path) -> ModelFiles:
     check_checksums(place.words, "run the prepare stage again", only=WORDS)
     if not (place.feature_extractor / "manifest.json").is_file():
         raise UserError(f"{place.feature_extractor}: there are no features; run the features stage")
-    if changed := changed_input(place.weights, root):
+    if changed := find_changed_input(place.weights, root):
         raise OtherDataError(
             f"{folder}: was trained with other data than {changed}, which another profile or start wrote; "
             "train it again (make repro with its PROFILE), or remove it"

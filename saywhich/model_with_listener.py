@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from saywhich.captioning_model import CandidateSettings, CaptionCandidates, CaptioningModel
-from saywhich.judging.photo_vectors import CaptionJudge, PreparedPhoto, prepared_digest
+from saywhich.judging.photo_vectors import CaptionJudge, PreparedPhoto, compute_prepared_digest
 from saywhich.model import BATCH, Model, PhotoFeatures
 from saywhich.photos import UNLIKE, Photo
 
@@ -30,7 +30,7 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
         features = self.model.features_of([pixels for pixels, _ in prepared])
         inputs = [each for _, each in prepared]
         contents = [
-            prepared_digest(each) + (UNLIKE if unlike else "")
+            compute_prepared_digest(each) + (UNLIKE if unlike else "")
             for each, unlike in zip(inputs, features.unlike, strict=True)
         ]
         vectors = torch.from_numpy(self.listener.encode_photos(inputs))

@@ -9,7 +9,7 @@ import torch
 
 from pipeline.data.corpus import tokenise
 from saywhich.attention import caption_attention
-from saywhich.captioning_model import CaptioningModel, best_matches
+from saywhich.captioning_model import CaptioningModel, find_best_matches
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.model import Model, PhotoFeatures, make_batch
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
@@ -41,7 +41,7 @@ def caption_photos(
 
 def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
     """Return the photos ranked by the listener's scores with `text`, best first."""
-    matches = best_matches(model.encode_text([text])[0], features.vectors, None)
+    matches = find_best_matches(model.encode_text([text])[0], features.vectors, None)
     vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
     unknown = [] if vocabulary is None else [word for word in tokenise(text) if word not in vocabulary.ids]
     hits = [PhotoHit(photo=match.index, score=match.score) for match in matches]

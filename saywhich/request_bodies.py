@@ -110,15 +110,15 @@ def parse_body(request: Request, kind: type[B]) -> B:
     """Parse a request's body; raises HTTPException 422 with one line where it is invalid."""
     content = request.scope.pop(BODY)
     if sum(content.count(sign) for sign in b",:[{") > VALUES:
-        raise unprocessable(f"a request has at most {VALUES:,} values")
+        raise make_unprocessable(f"a request has at most {VALUES:,} values")
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise unprocessable(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
+        raise make_unprocessable(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
 
 
-def unprocessable(why: str) -> HTTPException:
+def make_unprocessable(why: str) -> HTTPException:
     """Return HTTPException 422 with at most LONGEST characters."""
     return HTTPException(422, why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…")
 

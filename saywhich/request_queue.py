@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from pipeline.errors import UserError
 from pipeline.runtime.memory import return_freed
-from saywhich.request_bodies import unprocessable
+from saywhich.request_bodies import make_unprocessable
 
 Check = Callable[[], object]  # raises AbandonedError where the response is no longer needed
 
@@ -60,7 +60,7 @@ class RequestQueue:
                 raise HTTPException(504, f"longer than {self._seconds:g} seconds; send fewer photos")
             return Response(result.result(), media_type="application/json")
         except UserError as error:
-            raise unprocessable(str(error)) from None
+            raise make_unprocessable(str(error)) from None
         finally:
             ended.set()
             for each in (result, turn, disconnected):

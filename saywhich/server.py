@@ -23,8 +23,8 @@ from saywhich.request_bodies import (
     FindRequest,
     FindResponse,
     describe_body,
+    make_unprocessable,
     parse_body,
-    unprocessable,
 )
 from saywhich.request_queue import Check, RequestQueue
 from saywhich.uploads import Upload, UploadLimits, Uploads, check_photos
@@ -50,7 +50,7 @@ def make_app(
 
     def find_model(name: str | None) -> ServedModel:
         if name is not None and name not in models:
-            raise unprocessable(f"no model {name[:50]}; there are {', '.join(models)}")
+            raise make_unprocessable(f"no model {name[:50]}; there are {', '.join(models)}")
         return models[name or next(iter(models))]
 
     def extract_features(model: ServedModel, photos: Sequence[bytes], check: Check) -> EncodedPhotos:
@@ -64,7 +64,7 @@ def make_app(
         query = parse_body(request, CaptionRequest)
         by_name = {name: find_model(name) for name in query.models or models}
         if len(by_name) < len(query.models or models):
-            raise unprocessable("a model is named more than once")
+            raise make_unprocessable("a model is named more than once")
         check_captions(query, by_name, limit)
 
         def batch_size(model: ServedModel) -> int:
@@ -130,17 +130,17 @@ def add_page(app: FastAPI, models: Sequence[str], copies: Sequence[bytes], limit
 def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], limit: UploadLimits) -> None:
     """Raise HTTPException 422 for options that do not go together, and for more captions than one request may have."""
     if query.pragmatic is not None and not query.among:
-        raise unprocessable("pragmatic: goes with among")
+        raise make_unprocessable("pragmatic: goes with among")
     if query.pragmatic is not None and query.score == SIMILARITY:
-        raise unprocessable("pragmatic: does not go with the score similarity")
+        raise make_unprocessable("pragmatic: does not go with the score similarity")
     each = query.candidates
     pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
     if pretrained and each > limit.generated:
-        raise unprocessable(
+        raise make_unprocessable(
             f"{each} candidates of a photo; {pretrained[0]}, pretrained, generates at most {limit.generated}"
         )
     if (captions := len(query.photos) * len(models) * each) > limit.captions:
-        raise unprocessable(
+        raise make_unprocessable(
             f"{len(query.photos)} photos, {len(models)} models and {each} candidates are {captions:,} captions; "
             f"at most {limit.captions:,} at once"
         )

@@ -89,7 +89,7 @@ def run(stage: Stage) -> None:
         prepared = PreparedData.load(stage.out)
         captions = [prepared.captions(image) for image in prepared.rows("train")]
         if settings.count_ngrams == "whole":
-            whole = [prepared.whole_captions(image) for image in prepared.rows("train")]
+            whole = [prepared.get_whole_captions(image) for image in prepared.rows("train")]
             longest = max(len(caption) for image in whole for caption in image)
             keys, counts = document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
         elif counted is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import listed_deps
+from pipeline.config.views import list_deps
 from pipeline.errors import UserError
 from pipeline.models.architectures import ARCHITECTURES
 from pipeline.workflow import dependencies
@@ -37,7 +37,7 @@ def test_validate_depends_on_all_code():
 def test_every_listed_digest_is_written_and_only_if_its_content_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_code_digests(PARAMS)
-    listed = {path for stage in STAGES for block in METHODS.values() for path in listed_deps(WORKFLOW, stage, block)}
+    listed = {path for stage in STAGES for block in METHODS.values() for path in list_deps(WORKFLOW, stage, block)}
     assert {path for path in listed if path.startswith("data/code/") and not Path(path).is_file()} == set()
     files = list(Path("data/code").rglob("*.sha256"))
     assert len({path.read_text() for path in files}) == len(files)
@@ -156,5 +156,5 @@ def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path
 
 
 def test_a_cell_of_the_grid_depends_on_the_digest_of_its_own_method_module():
-    paths = {name: set(listed_deps(WORKFLOW, "train", {"from": name})) for name in ("psst", "luo")}
+    paths = {name: set(list_deps(WORKFLOW, "train", {"from": name})) for name in ("psst", "luo")}
     assert paths["psst"] ^ paths["luo"] == {"data/code/train/psst.sha256", "data/code/train/luo.sha256"}

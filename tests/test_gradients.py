@@ -8,7 +8,7 @@ from PIL import Image
 
 from pipeline.gradients import observe
 from pipeline.gradients import trained as gradients_of_a_run
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from stages.gradients import main
 
 TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
@@ -62,7 +62,7 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, mon
 
 
 def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
-    world = drawn_world(2, 3, 2, 5)
+    world = draw_world(2, 3, 2, 5)
     monkeypatch.setattr(gradients_of_a_run, "trained_world", lambda root: (world, "toy"))
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
     assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0

@@ -18,7 +18,7 @@ from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
@@ -28,7 +28,7 @@ VOCABULARY, STEPS, IMAGES = 3, 2, 4
 
 @pytest.fixture(scope="module")
 def world():
-    return drawn_world(IMAGES, VOCABULARY, STEPS, seed=3)
+    return draw_world(IMAGES, VOCABULARY, STEPS, seed=3)
 
 
 @pytest.fixture(scope="module")

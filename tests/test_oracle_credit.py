@@ -15,7 +15,7 @@ from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import CaptionCredit, NoBaseline, ScoreFunction
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 from pipeline.models.critic import Critic
 
@@ -24,7 +24,7 @@ IMAGES, WORDS, STEPS = 2, 3, 3
 
 @pytest.fixture(scope="module")
 def world():
-    return drawn_world(IMAGES, WORDS, STEPS, seed=3)
+    return draw_world(IMAGES, WORDS, STEPS, seed=3)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import ReinMax, StraightThrough
 from pipeline.estimators.baselines import BatchStd, GroupMean, GroupStd, LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 
 __all__ = ["linear_score", "world"]
@@ -65,7 +65,7 @@ class QuadraticScore:
 
 
 def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():
-    world, score = drawn_world(IMAGES, VOCABULARY, 1, seed=3), QuadraticScore()
+    world, score = draw_world(IMAGES, VOCABULARY, 1, seed=3), QuadraticScore()
     truth = world.exact(score)
     reinmax, straight = (
         estimate_gradients(world, Pathwise(channel(samples=100, eos_gradient="soft")), score, 80)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from stage_runs import run_stage, run_stages
 from whole_profiles import load_profile
 
-from pipeline.runtime.checksums import changed_input
+from pipeline.runtime.checksums import find_changed_input
 
 ROOT = Path(__file__).parents[1]
 COLOURS = ("red", "green", "blue", "yellow", "black")
@@ -115,10 +115,10 @@ def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
     for stage in ("train", "adapt", "evaluate"):
         assert run_stage(stage, "--method", "psst_multinomial") == 0
     weights, words = Path("data/models/psst_multinomial/weights.safetensors"), Path("data/prepared/vocabulary.json")
-    assert changed_input(weights, Path("data")) is None
+    assert find_changed_input(weights, Path("data")) is None
     content = words.read_bytes()
     words.write_bytes(content + b" ")
-    assert changed_input(weights, Path("data")) == words
+    assert find_changed_input(weights, Path("data")) == words
     words.write_bytes(content)
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["test"]["images"] == COUNTS["test"]

@@ -49,7 +49,7 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         foreach = block.get("foreach")
         instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
         for instance in [None] if foreach is None else instances:
-            view = loaded.for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
+            view = loaded.select_for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
             assert view.flat() or stage == "validate"  # validate reads the file as it is
     for name in loaded.methods:
         assert method_settings(loaded, name).arguments is not None

@@ -71,7 +71,7 @@ class RankBatches(ToyBatches):
                 yield batch
                 continue
             parts = {
-                name: ranks.own_part(getattr(batch, name))
+                name: ranks.get_own_part(getattr(batch, name))
                 for name in ("images", "pooled", "regions", "region_mask", "captions")
             }
             each = len(batch) // ranks.size()

@@ -83,7 +83,7 @@ def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> It
         yield np.bincount(picked.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
 
 
-def resampled_means(sums: np.ndarray, counts: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def resample_means(sums: np.ndarray, counts: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means of C columns in each resample (resamples, C), and over all images (C,).
 
     `sums` (images, C) are an image's sums over its `counts` (images, C) values; `drawn` are counts of images as
@@ -177,7 +177,7 @@ def _resample_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dic
                 counted[keys] = ranks > 0
     table, ones = np.stack(list(columns.values()), axis=1), np.ones(len(frame))
     counts = np.stack([counted.get(keys, ones) for keys in columns], axis=1)
-    resampled, measured = resampled_means(table, counts, drawn)
+    resampled, measured = resample_means(table, counts, drawn)
     if "bleu" in frame:
         bleu = _bleu_counts(path, frame["bleu"])
         columns |= {("language", name): bleu for name in COUNTED}

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import RECALLS, Resamples, interval, resample
 from pipeline.analysis.judge_titles import Keys, recall_keys
-from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, span
+from pipeline.analysis.levels import cider_levels, find_highest_shared, score_levels, span
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import TOLERANCE, Curve, curves, mixture
@@ -256,7 +256,12 @@ def _select_rho_curves(method: str, lines: Sequence[Curve]) -> Iterator[tuple[li
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
     spans = [ends for line in along if (ends := span(line, CIDER)) is not None]
-    if len(along) > 1 and len(rest) == 1 and len(spans) == len(along) and (cider := highest_shared(spans)) is not None:
+    if (
+        len(along) > 1
+        and len(rest) == 1
+        and len(spans) == len(along)
+        and (cider := find_highest_shared(spans)) is not None
+    ):
         yield sorted(along, key=lambda line: line.settings["rho"]), cider
 
 

@@ -13,7 +13,14 @@ from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import ADAPTED, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
+from pipeline.evaluation.judges import (
+    ADAPTED,
+    JudgeKind,
+    JudgeSources,
+    build_judges,
+    load_judge,
+    select_judged_captions,
+)
 
 
 def measure_cross_play(
@@ -44,7 +51,7 @@ def measure_cross_play(
     matrix: list[list[list[float]]] = [[[] for _ in listeners] for _ in runs]
     for by_method in rounds:
         captions = {
-            method: judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
+            method: select_judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
         recalls = cross_play(captions, common, gallery)

@@ -42,7 +42,7 @@ def judge_title(name: str) -> JudgeTitle:
     return next((judge for judge in JUDGE_TITLES if judge.name == name), JudgeTitle(name, name, name))
 
 
-def ordered_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
+def order_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     """Return all judges of several evaluations by name, in the order of the evaluation with the most judges."""
     longest_first = sorted(map(list, lists), key=len, reverse=True)
     return {name: judge_title(name) for names in longest_first for name in names}

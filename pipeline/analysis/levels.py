@@ -62,7 +62,7 @@ def cider_levels(
                 f"{' and '.join(found.values())}, which {required} reach.{exclusions}"
             )
     inside, reason = _quarters(spans, 3, "CIDEr")
-    if inside or (highest := highest_shared(spans)) is None:
+    if inside or (highest := find_highest_shared(spans)) is None:
         return inside, reason + exclusions
     return (highest,), (
         f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
@@ -90,7 +90,7 @@ def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[
     return max(ranges, key=lambda ends: ends[1] - ends[0], default=None)
 
 
-def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
+def find_highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
     """Return the highest value that all `spans` reach, rounded down; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 

@@ -29,7 +29,7 @@ class MeasuredBaseline:
     point: Point
 
 
-def measured_baselines(results: Results) -> list[MeasuredBaseline]:
+def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
     """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`.
 
     Human captions are listed beside each method that has other baselines; if none has, beside the first method.
@@ -49,7 +49,7 @@ def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
     readings, results = [], comparison.results
     wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
-    for each in measured_baselines(results):
+    for each in list_measured_baselines(results):
         estimates = {}
         for keys in wanted:
             if (value := each.point.mean("test", *keys)) is not None:
@@ -62,7 +62,7 @@ def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     return readings
 
 
-def not_above_template(
+def find_not_above_template(
     results: Results, points: Sequence[Point], template: MeasuredBaseline, samples: Resamples
 ) -> dict[str, list[str]]:
     """Return for each judge the methods of `points` whose R@1 in the hard gallery is not clearly above the template's.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.analysis.bootstrap import interval
 from pipeline.analysis.comparison import Comparison, CurveReading, bound_of
 from pipeline.analysis.judge_titles import Keys, recall_keys
-from pipeline.analysis.measured_baselines import measured_baselines
+from pipeline.analysis.measured_baselines import list_measured_baselines
 from pipeline.analysis.results import CIDER, Point
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.gallery_names import HARD_GALLERY
@@ -82,7 +82,7 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
     keys = recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
-        baselines = measured_baselines(results)
+        baselines = list_measured_baselines(results)
         baselines.sort(key=lambda baseline: baseline.beside.method in (claim.more, claim.than))  # the last one counts
         points |= {baseline.name: baseline.point for baseline in baselines}
         missing = [name for name in (claim.more, claim.than) if name not in points]

@@ -18,7 +18,7 @@ from pipeline.analysis.judge_titles import (
     WHOLE_RECALL,
     JudgeTitle,
     Keys,
-    ordered_judges,
+    order_judges,
     recall_keys,
 )
 from pipeline.errors import UserError
@@ -148,7 +148,7 @@ class Results:
     def judges(self) -> dict[str, JudgeTitle]:
         """Return the judges by name, in the order of the evaluations; only the own listener if there is no judge."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
-        return ordered_judges(lists) or ordered_judges([[OWN]])
+        return order_judges(lists) or order_judges([[OWN]])
 
     @property
     def first(self) -> JudgeTitle:

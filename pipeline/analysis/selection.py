@@ -78,7 +78,7 @@ def choose_best(results: Results, metric: Keys) -> list[Choice]:
     return [_choose_best(method, results.get_points(method), metric) for method in results.methods]
 
 
-def at_grid_end(results: Results, choice: Choice) -> str:
+def describe_grid_end(results: Results, choice: Choice) -> str:
     """Return for example "lowest of 3" if the selected λ is an end of the tried values, else "".
 
     For methods whose curve runs along another setting (`Results.curve_setting`), its value counts in place of λ. The

@@ -11,7 +11,7 @@ NULL = re.compile(r"(?<=[:,\[-]) *null(?= *(?:[,}\]]|$))")
 BRACKETS = re.compile(r"(?<=[{\[]) +| +(?=[,}\]])")  # blanks within brackets
 
 
-def without_layout(text: str) -> list[str]:
+def remove_layout(text: str) -> list[str]:
     """Return the lines of a parameter file in a form that DVC's rewriting does not change."""
     lines: list[str] = []
     depth = 0

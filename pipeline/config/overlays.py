@@ -31,7 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.dvc_rewriting import without_layout
+from pipeline.config.dvc_rewriting import remove_layout
 from pipeline.config.reading import compose, did_you_mean, parse_yaml, read_yaml_text
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
@@ -185,16 +185,16 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
 
     A file that DVC has rewritten with equal values counts as the profile's.
     """
-    profiles, given, start = Profiles(folder), without_layout(text), _start_of(text)
-    return next((n for n in profiles.names() if without_layout(with_start(profiles.text(n), start)) == given), None)
+    profiles, given, start = Profiles(folder), remove_layout(text), _start_of(text)
+    return next((n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given), None)
 
 
 def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
-    given, start = without_layout(text), _start_of(text)
+    given, start = remove_layout(text), _start_of(text)
     differing = {}
     for name in names:
-        own = without_layout(with_start(profiles.text(name), start))
+        own = remove_layout(with_start(profiles.text(name), start))
         lines = list(difflib.unified_diff(own, given, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
     nearest = min(differing, key=lambda name: len(differing[name]))

@@ -18,7 +18,7 @@ from pipeline.composition.pretraining_settings import ListenerSettings, Matching
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import StageParameters, listed_keys
+from pipeline.config.views import StageParameters, list_keys
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
@@ -167,9 +167,9 @@ class Params(Section):
                     f"{section.network} needs the images"
                 )
 
-    def for_stage(
+    def select_for_stage(
         self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")
     ) -> StageParameters[Params]:
         """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
-        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
+        listed = list_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
         return StageParameters(self, listed, stage if instance is None else f"{stage}@{instance}")

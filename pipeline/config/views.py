@@ -105,7 +105,7 @@ def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
     return flat
 
 
-def listed_keys(
+def list_keys(
     workflow: Mapping[str, Any], stage: str, instance: str | None, tree: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the keys under `params:` of a stage, with ${key} and ${item} replaced by the instance of its `foreach`.
@@ -137,7 +137,7 @@ def listed_keys(
     return tuple(entry.replace("${key}", name).replace("${item}", name) for entry in listed)
 
 
-def listed_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]) -> list[str]:
+def list_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]) -> list[str]:
     """Return the paths under `deps:` of a stage, without those that name ${key} or a parameter.
 
     The values of `item` replace ${item.…}, and "" replaces a missing one. `workflow` is dvc.yaml as read, `item` the

@@ -178,7 +178,7 @@ class PreparedData:
         """Return the captions of an image as tokens, clipped, without EOS."""
         return [row[row > 0].tolist() for row in self.tokens[self.first[image] : self.first[image + 1]]]
 
-    def whole_captions(self, image: int) -> list[list[int]]:
+    def get_whole_captions(self, image: int) -> list[list[int]]:
         """Return the captions of an image as tokens, unclipped, without EOS."""
         read = [text.split() for text in self.texts(image)] if self.vocabulary.reads_text else self.words(image)
         return [self.vocabulary.encode(words) for words in read]

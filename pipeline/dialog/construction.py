@@ -13,7 +13,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import DialogAgents
-from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
+from pipeline.dialog.data.dialog_batches import DialogBatches, iterate_rounds
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import RankingValidation
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
@@ -81,7 +81,7 @@ class DialogTraining(SliceTraining):
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
 
         def validation_batches() -> Iterable[Batch]:
-            return all_rounds(prepared, dialogs, store, rows, AT_ONCE)
+            return iterate_rounds(prepared, dialogs, store, rows, AT_ONCE)
 
         return RankingValidation(method.speaker, method.agents.get("listener"), validation_batches, device)
 

@@ -52,7 +52,7 @@ class PragmaticCaptions:
             return DistractorBatches(batches, others >= 0)
 
         def embed(batch: Batch) -> Tensor:
-            return with_distractors(vectors, vectors[indices(batch)], nearest[indices(batch)])
+            return stack_distractors(vectors, vectors[indices(batch)], nearest[indices(batch)])
 
         def encode_text(tokens: Tensor) -> Tensor:
             return self.judge.encode_text(JudgedCaptions(tokens, [vocabulary.decode(row) for row in tokens.tolist()]))
@@ -62,7 +62,7 @@ class PragmaticCaptions:
         return PragmaticDecoder(inner, self.alpha, find)
 
 
-def with_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tensor:
+def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tensor:
     """Return embeddings (M, 1+K, D) of images `vectors` (M, D) and of rows `nearest` (M, K) of `gallery` (N, D).
 
     An index of −1 gives a vector of zeros.

@@ -75,7 +75,7 @@ class GradientWorld:
         return torch.cat([(torch.zeros_like(weight) if part is None else part).flatten() for part, weight in pairs])
 
 
-def drawn_world(
+def draw_world(
     images: int,
     vocabulary: int,
     max_words: int,

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.gradients.enumerated import Enumeration, enumerable, independent
 from pipeline.gradients.estimator_candidates import EstimatorCandidate
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import Accuracy, accuracy, estimate_gradients, sampled_accuracy, time_step
 from pipeline.gradients.pretraining_world import pretrained_world, train_control
 from pipeline.models.listener import Listener
@@ -78,7 +78,7 @@ def measure_candidates(
                     row |= {"settings": dict(candidate.settings), "worlds": []}
                     row |= {"exact": enumerable(candidate.build(samples, world.speaker))}
                     rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(measured))
-    world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
+    world = draw_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
     score = SCORES["hinge"](world.listener)
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":

@@ -15,7 +15,7 @@ from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_matching, teacher_forcing
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.gradients.gradient_world import GradientWorld, drawn_world
+from pipeline.gradients.gradient_world import GradientWorld, draw_world
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import InfoNCE
 from pipeline.training.loop import Training
@@ -46,7 +46,7 @@ class PretrainingBatches:
 
 def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
     """Return a world of agents pretrained for `epochs` on all reference captions; those of its batch are the names."""
-    world = drawn_world(images, images + 1, 2, seed)
+    world = draw_world(images, images + 1, 2, seed)
     batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)
     _pretrain(teacher_forcing({"speaker": world.speaker}), batches, epochs, seed)

@@ -51,15 +51,15 @@ def object_counts(
         raise UserError(
             f"CHAIR: need as many captions as references, one or more (got {len(captions)} and {len(references)})"
         )
-    mentioned = [mentioned_objects(caption) for caption in captions]
-    known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
+    mentioned = [find_mentioned_objects(caption) for caption in captions]
+    known = [set(chain.from_iterable(map(find_mentioned_objects, each))) for each in references]
     for objects, names in zip(known, annotated, strict=bool(annotated)):
-        objects.update(chain.from_iterable(mentioned_objects(name.lower().split()) for name in names))
+        objects.update(chain.from_iterable(find_mentioned_objects(name.lower().split()) for name in names))
     pairs = zip(mentioned, known, strict=True)
     return [(sum(name not in objects for name in names), len(names)) for names, objects in pairs]
 
 
-def mentioned_objects(words: Words) -> list[str]:
+def find_mentioned_objects(words: Words) -> list[str]:
     """Return the objects that a caption mentions, by name; the longest phrase counts, so a hot dog is not a dog."""
     objects, position = [], 0
     while position < len(words):

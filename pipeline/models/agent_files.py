@@ -29,7 +29,7 @@ from pipeline.models.listener import Listener
 from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.memory import is_full
-from pipeline.runtime.records import Line, Record, first_problem, parse_json, parse_record
+from pipeline.runtime.records import Line, Record, describe_first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
 from pipeline.runtime.untrusted import require_plain_file
 
@@ -178,7 +178,7 @@ def _build(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
     try:
         _arguments_of(kind).model_validate(arguments)
     except ValidationError as error:
-        raise UserError(f"invalid arguments of {spec.kind}: {first_problem(error)}; {AGAIN}") from None
+        raise UserError(f"invalid arguments of {spec.kind}: {describe_first_problem(error)}; {AGAIN}") from None
     return known[spec.kind](**arguments)
 
 

@@ -14,7 +14,7 @@ from pipeline.errors import UserError, reason
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.karpathy import read_karpathy
-from pipeline.readers.splits import restval_in, split_of
+from pipeline.readers.splits import count_restval, split_of
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
@@ -49,7 +49,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in own)
         read.append(CorpusImage(image, file, split, annotated))
     sources, cut = (annotations, labels), tokens.shape[1]
-    return Corpus(annotations.stem, tuple(read), sources, restval_in(rows), vocabulary=vocabulary, cut=cut)
+    return Corpus(annotations.stem, tuple(read), sources, count_restval(rows), vocabulary=vocabulary, cut=cut)
 
 
 def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:

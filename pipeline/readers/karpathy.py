@@ -8,7 +8,7 @@ from pipeline.data.corpus import Corpus, CorpusImage
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, is_one_file
-from pipeline.readers.splits import restval_in, split_of
+from pipeline.readers.splits import count_restval, split_of
 
 
 def read_karpathy(annotations: Path) -> Corpus:
@@ -40,7 +40,7 @@ def read_karpathy(annotations: Path) -> Corpus:
             row.fail(f"image {file} has no captions")
         read.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
-    return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), restval_in(rows))
+    return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), count_restval(rows))
 
 
 KARPATHY = CorpusFormat(

@@ -30,7 +30,7 @@ def split_of(name: str, place: FilePosition) -> str:
     return split
 
 
-def restval_in(rows: Iterable[JsonEntry]) -> int:
+def count_restval(rows: Iterable[JsonEntry]) -> int:
     """Return the number of images in the split restval."""
     return sum(row.value["split"] == "restval" for row in rows)
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 from pipeline.analysis.caption_files import AS_CONTROL
 from pipeline.analysis.judge_titles import Keys
-from pipeline.analysis.measured_baselines import HUMAN, measured_baselines
+from pipeline.analysis.measured_baselines import HUMAN, list_measured_baselines
 from pipeline.analysis.results import Point, Results, Run, human_run
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
@@ -122,7 +122,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
     ]
-    filled, baselines = [], measured_baselines(results)
+    filled, baselines = [], list_measured_baselines(results)
     for name, caption, wanted, notes in tables:
         if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]

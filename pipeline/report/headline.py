@@ -16,8 +16,8 @@ from pipeline.report.tables import (
     format_number,
     language_column,
     metric_column,
+    remove_protocol_notes,
     typographic_sign,
-    without_protocol,
 )
 
 SUCCESS = {
@@ -90,4 +90,4 @@ def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
         metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends
     ]
     caption = "At the λ chosen on validation, test split; recall in %"
-    return without_protocol([fill_table("headline-table", caption, chosen_rows(choices), columns)])[0]
+    return remove_protocol_notes([fill_table("headline-table", caption, chosen_rows(choices), columns)])[0]

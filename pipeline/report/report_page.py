@@ -23,7 +23,7 @@ from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
-from pipeline.report.tables import Table, TableColumn, without_protocol
+from pipeline.report.tables import Table, TableColumn, remove_protocol_notes
 from pipeline.runtime.files import sha256, write_atomically
 
 
@@ -110,7 +110,7 @@ def _select_sections(built: Mapping[ReportSection, SectionContent]) -> list[Page
     for section, each in built.items():
         figures = {name: panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}
         if each.on_page:
-            tables = without_protocol(each.tables if each.page_tables is None else each.page_tables)
+            tables = remove_protocol_notes(each.tables if each.page_tables is None else each.page_tables)
             shown[section.name] = PageSection(section, tables, figures, each.values)
     for part in shown.values():
         if part.section.within in shown:

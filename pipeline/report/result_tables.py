@@ -22,9 +22,14 @@ from pipeline.analysis.judge_titles import (
     judge_title,
     recall_keys,
 )
-from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS, TEMPLATE, measured_baselines, not_above_template
+from pipeline.analysis.measured_baselines import (
+    BASELINE_DESCRIPTIONS,
+    TEMPLATE,
+    find_not_above_template,
+    list_measured_baselines,
+)
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
-from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
+from pipeline.analysis.selection import Choice, SelectionBasis, describe_grid_end
 from pipeline.errors import UserError
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, count
@@ -69,7 +74,7 @@ def results_table(
     return fill_table(
         "results" if forward else "reverse",
         f"Test split, {direction_text}: recall in % of {count(results, 'images')} images and median rank (med.)",
-        rows_with_baselines(choices, measured_baselines(results)),
+        rows_with_baselines(choices, list_measured_baselines(results)),
         columns,
         [
             *_spread_note(choices),
@@ -142,7 +147,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         *_explain_missing_metrics(results),
         *results.notes,
     ]
-    rows = rows_with_baselines(choices, measured_baselines(results))
+    rows = rows_with_baselines(choices, list_measured_baselines(results))
     tables = [fill_table("results", RESULTS, rows, columns)]
     for score in results.scores[1:]:
         whole = [_recall_column(score, judge) for judge in results.judges]
@@ -192,7 +197,7 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     words = "; ".join(f"{judge}: {results.judges[judge].description}" for judge in judges)
     notes = [f"Judges: {words}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
-    rows = rows_with_baselines(choices, measured_baselines(results))
+    rows = rows_with_baselines(choices, list_measured_baselines(results))
     return fill_table("galleries", caption, rows, columns, notes) if len(places) > 1 else None
 
 
@@ -299,7 +304,7 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     ends = [
         f"{choice.method} {named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
         for choice in choices
-        if choice.point and (end := at_grid_end(results, choice))
+        if choice.point and (end := describe_grid_end(results, choice))
     ]
     if ends:
         notes.append(f"Chosen at an end of the grid, so a better value may lie outside the grid: {'; '.join(ends)}.")
@@ -322,7 +327,7 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
     if not judges:
         return []
     at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
-    baselines = measured_baselines(results)
+    baselines = list_measured_baselines(results)
     labels = [label for label, _, _ in rows_with_baselines((), baselines)]
     notes = [
         f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without a hard gallery "
@@ -337,7 +342,7 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
     points = [choice.point for choice in choices if choice.point]
     for label, template in zip(labels, baselines, strict=True):
         if template.name == TEMPLATE and samples is not None:
-            short = not_above_template(results, points, template, samples)
+            short = find_not_above_template(results, points, template, samples)
             named = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the {label} by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "

@@ -168,7 +168,7 @@ def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Tab
     return kept
 
 
-def without_protocol(tables: Sequence[Table]) -> list[Table]:
+def remove_protocol_notes(tables: Sequence[Table]) -> list[Table]:
     """Remove the notes on the common protocol, which the page shows once among the settings."""
     return [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in tables]
 

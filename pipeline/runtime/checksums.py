@@ -98,7 +98,7 @@ def data_digests(root: Path) -> dict[str, str]:
     return {name: sha256(root / name) for name in DATA_FILES}
 
 
-def changed_input(weights: Path, root: Path) -> Path | None:
+def find_changed_input(weights: Path, root: Path) -> Path | None:
     """Return the first file below `root` that is missing or differs from that of the training of `weights`, else None.
 
     Weights without digests of these files pass, and so do damaged weights, because their reader reports them.

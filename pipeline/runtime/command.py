@@ -56,7 +56,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
             if isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None):
                 return report_failure(name, error)
             # the request may have gone to a child process; a library may turn StopRequest into another error
-            request = error.request if isinstance(error, signals.StopRequest) else signals.last_request()
+            request = error.request if isinstance(error, signals.StopRequest) else signals.get_last_request()
             if request is not None:
                 print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
                 return 128 + request

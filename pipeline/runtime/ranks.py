@@ -72,7 +72,7 @@ def gather_with_gradient(x: Tensor) -> Tensor:
     return torch.cat(all_gather(x.contiguous()))
 
 
-def own_part(x: Tensor, dim: int = 0) -> Tensor:
+def get_own_part(x: Tensor, dim: int = 0) -> Tensor:
     """Return this rank's part of a tensor that `gather_with_gradient` concatenated, along `dim`."""
     return x if size() == 1 else x.chunk(size(), dim)[rank()]
 

@@ -53,7 +53,7 @@ def parse_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise UserError(f"{where}: {first_problem(error)}; {remedy}") from None
+        raise UserError(f"{where}: {describe_first_problem(error)}; {remedy}") from None
 
 
 def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
@@ -102,7 +102,7 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
     raise UserError(f"{where}: not whole ({problem}); {remedy}")
 
 
-def first_problem(error: ValidationError) -> str:
+def describe_first_problem(error: ValidationError) -> str:
     """Describe the first wrong value in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(map(str, first["loc"]))

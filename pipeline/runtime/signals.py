@@ -73,7 +73,7 @@ def raise_requests(watch: bool = True) -> Iterator[None]:
         sys.unraisablehook = report
 
 
-def last_request() -> signal.Signals | None:
+def get_last_request() -> signal.Signals | None:
     """Return the last request to end since `raise_requests` was entered, or None."""
     return _State.request
 

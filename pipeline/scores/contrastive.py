@@ -137,7 +137,7 @@ class _BatchContrast:
         value = inner.temperature * torch.stack(ratios).sum(0)
         if inner.combine == "mean":
             value = value / len(ratios)
-        return ranks.own_part(value, 1).T.flatten()
+        return ranks.get_own_part(value, 1).T.flatten()
 
     def _encode(self, message: Message) -> Tensor:
         vectors = self.inner.retriever.encode_text(message)

@@ -34,7 +34,7 @@ def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
 
 def _arrange_per_caption(by_sample: Tensor) -> Tensor:
     """Return (b·S,), image-major like messages, of this rank's b images of `by_sample` (S, B)."""
-    return ranks.own_part(by_sample, 1).T.flatten()
+    return ranks.get_own_part(by_sample, 1).T.flatten()
 
 
 @dataclass(frozen=True)

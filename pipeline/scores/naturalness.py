@@ -27,7 +27,7 @@ class CiderScore:
         tokens = F.pad(tokens, (0, ranks.all_max(tokens.shape[1], tokens.device) - tokens.shape[1]))
         # document frequencies are counted over the whole batch
         scores = self.scorer(ranks.gather_with_gradient(tokens), ranks.gather_with_gradient(images))
-        return ranks.own_part(scores)
+        return ranks.get_own_part(scores)
 
 
 @dataclass(frozen=True)

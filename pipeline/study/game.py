@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.errors import UserError
 from pipeline.runtime.records import Line, parse_record
 from pipeline.study.majority import binomial
-from pipeline.study.rater_answers import OpenRecord, Seconds, Text, located_answers
+from pipeline.study.rater_answers import OpenRecord, Seconds, Text, locate_answers
 
 GAME = "play"  # the value of `study` in rounds of the game
 
@@ -56,7 +56,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
     """
     known: set[str] = set()
     of_model: dict[str, list[GameRound]] = defaultdict(list)
-    for where, answer in located_answers(paths):
+    for where, answer in locate_answers(paths):
         if not isinstance(answer, dict) or answer.get("study") != GAME:
             if of_model:
                 raise UserError(f"{where}: not a round of the game, as those before it are; read it by itself")

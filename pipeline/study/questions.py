@@ -40,9 +40,7 @@ def choose_methods(results: Results, wanted: Sequence[str], control: str) -> lis
     return methods
 
 
-def matched_runs(
-    results: Results, methods: Sequence[str], keys: Keys, at: float | None
-) -> tuple[dict[str, Run], float]:
+def match_runs(results: Results, methods: Sequence[str], keys: Keys, at: float | None) -> tuple[dict[str, Run], float]:
     """Return each method's run whose setting has the validation metric at `keys` nearest to `at`, and `at` itself.
 
     `at` None stands for the highest value that all methods reach, which is then returned. Seeds are averaged, and the
@@ -64,12 +62,12 @@ def matched_runs(
 
 def by_cider(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
     """Return runs of similar naturalness, for the retrieval task."""
-    return matched_runs(results, methods, CIDER, at)
+    return match_runs(results, methods, CIDER, at)
 
 
 def by_score(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
     """Return runs of similar discriminability by the first judge, for the naturalness task."""
-    return matched_runs(results, methods, results.by(results.first.name), at)
+    return match_runs(results, methods, results.by(results.first.name), at)
 
 
 def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:

@@ -102,7 +102,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     questions = {each.name: each for each in key.questions}
     of_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
     repeated = 0
-    for where, given in located_answers(paths):
+    for where, given in locate_answers(paths):
         answer = parse_record(given, RaterAnswer, where, "not an answer of a study's page")
         if answer.study != key.study:
             raise UserError(f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}")
@@ -130,7 +130,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     return Answers(key, tuple(votes), tuple(notes))
 
 
-def located_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """Yield the location and the content of each answer in the files and folders `paths`."""
     for path in _files(paths):
         for number, answer in _answers(path):

@@ -16,7 +16,7 @@ from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
 from pipeline.tracking.costs import cost_report
 from pipeline.tracking.runs_view import comparison_address, save_view
-from pipeline.tracking.spool import SYNC, root, without_secrets
+from pipeline.tracking.spool import SYNC, remove_secrets, root
 from pipeline.tracking.tracker import connect, report_errors
 
 SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
@@ -29,7 +29,7 @@ class SecretFilter(io.TextIOBase):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(without_secrets(text))
+        self._stream.write(remove_secrets(text))
         return len(text)
 
     def flush(self) -> None:

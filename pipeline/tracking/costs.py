@@ -19,10 +19,10 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 def cost_report() -> str:
     """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
-    return f"**Cost of each stage**\n\n{table(finished_runs())}"
+    return f"**Cost of each stage**\n\n{table(list_finished_runs())}"
 
 
-def finished_runs() -> Iterator[Mapping[str, Any]]:
+def list_finished_runs() -> Iterator[Mapping[str, Any]]:
     """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs.
 
     The parents of a profile's runs are left out, since they are no executions.

@@ -96,7 +96,7 @@ def root() -> Path:
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
 
 
-def without_secrets(text: str) -> str:
+def remove_secrets(text: str) -> str:
     """Return `text` without the credentials before the @ of addresses, and without MLflow's passwords and tokens."""
     hidden = re.sub(r"://[^/\s'\"]*@", "://***@", text)
     for name, value in os.environ.items():
@@ -107,7 +107,7 @@ def without_secrets(text: str) -> str:
 
 def error_line(error: BaseException) -> str:
     """Return the first line of an error with its type, without secrets."""
-    return without_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
+    return remove_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def now() -> int:

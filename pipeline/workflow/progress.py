@@ -66,7 +66,7 @@ class Progress:
         self._done: set[str] = set()
         self._expected = self._took = 0.0
 
-    def longest_first(self, stages: Iterable[str]) -> list[str]:
+    def order_by_chain(self, stages: Iterable[str]) -> list[str]:
         """Return the stages, those first on which the longest chain of stages waits; the end of a run waits for it."""
         return sorted(stages, key=lambda stage: -self._chains[stage])
 
@@ -104,7 +104,7 @@ class Progress:
         order.prepare()
         now, ready, running = 0.0, list[str](), list[tuple[float, str]]()
         while order.is_active():
-            ready = self.longest_first([*ready, *order.get_ready()])
+            ready = self.order_by_chain([*ready, *order.get_ready()])
             while ready and len(running) < self._at_once:
                 stage = ready.pop(0)
                 heappush(running, (now + self._costs[stage], stage))

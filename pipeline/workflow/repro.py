@@ -39,7 +39,7 @@ VALIDATE_CODE = Path("stages/validate.py")
 UP_TO_DATE = "Data and pipelines are up to date."  # DVC's message
 
 
-def stale_stages() -> dict[str, set[str]] | None:
+def find_stale_stages() -> dict[str, set[str]] | None:
     """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
 
     Returns None where DVC cannot read the repository. If nothing is outdated and all files are local, writes the record
@@ -151,7 +151,7 @@ class DvcJobs:
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()
-        ready, failed = progress.longest_first(order.get_ready()), 0
+        ready, failed = progress.order_by_chain(order.get_ready()), 0
         while self._running or (ready and not failed):
             threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
             while ready and not failed and len(self._running) < at_once:
@@ -163,7 +163,7 @@ class DvcJobs:
                 failed = failed or (status if status == USER_ERROR else int(status != 0))
                 progress.end(stage, time.monotonic() - began[stage])
                 order.done(stage)
-            ready = progress.longest_first([*ready, *order.get_ready()])
+            ready = progress.order_by_chain([*ready, *order.get_ready()])
         return failed
 
     def end(self) -> list[str]:
@@ -232,12 +232,12 @@ def run_stale(jobs: DvcJobs) -> int:
         return status  # before DVC hashes all data
     with signals.raise_requests():  # DVC hashes all data in this process
         check_annotations()
-        waits = stale_stages()
+        waits = find_stale_stages()
     if waits and VALIDATE in waits:  # the digests of code that it writes decide which other stages are outdated
         if status := jobs.run(cores(), "repro", "--single-item", VALIDATE):
             return status
         with signals.raise_requests():
-            waits = stale_stages()
+            waits = find_stale_stages()
     if waits is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
     if not waits:
@@ -248,7 +248,7 @@ def run_stale(jobs: DvcJobs) -> int:
     if status := jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
         return status
     with signals.raise_requests():
-        stale_stages()  # records that nothing is outdated, for the next time
+        find_stale_stages()  # records that nothing is outdated, for the next time
     return 0
 
 

@@ -180,7 +180,7 @@ def _build_stage(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
     # DVC passes its own name of an instance, such as train@psst_multinomial
     instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
-    view = load(options.params, overrides).for_stage(name, instance)
+    view = load(options.params, overrides).select_for_stage(name, instance)
     return Stage(
         name=name,
         instance=instance,

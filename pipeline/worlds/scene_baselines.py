@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.baseline_captions import BaselineCaptioner, BaselineKind
-from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
+from pipeline.worlds.scenes.known_scenes import read_known_scenes, require_facts
 from pipeline.worlds.scenes.parser import parse_scene_caption
 from pipeline.worlds.scenes.scene_captions import describe_scene
 from pipeline.worlds.scenes.scene_facts import Scene
@@ -29,7 +29,7 @@ def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCa
     Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
     Weather is unusual at night, at sunset and in rain.
     """
-    facts = known_scenes(prepared)
+    facts = read_known_scenes(prepared)
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
@@ -68,7 +68,7 @@ def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) ->
 
 def oracle_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Return a captioner that samples true sentences about an image and picks the one with the most claims."""
-    facts = known_scenes(prepared)
+    facts = read_known_scenes(prepared)
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         scenes = require_facts(prepared, facts, rows)

@@ -13,7 +13,7 @@ from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.judges import JudgedCaptions, JudgeKind, JudgeSources
 from pipeline.worlds.films.film_claims import FilmClaims
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
-from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
+from pipeline.worlds.scenes.known_scenes import read_known_scenes, require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
 STEP = 2.0**-12  # weights are multiples of STEP, so that sums are exact and equal sums tie
@@ -55,16 +55,16 @@ class SymbolicJudge:
         return np.float32(np.round(-np.log(share) / STEP) * STEP)
 
 
-def known_claims(prepared: PreparedData) -> ClaimChecker:
+def make_claim_checker(prepared: PreparedData) -> ClaimChecker:
     """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
     rows, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():
         return FilmClaims([record.film for record in require_facts(prepared, read_films(films), rows)])
-    return SceneClaims(require_facts(prepared, known_scenes(prepared), rows))
+    return SceneClaims(require_facts(prepared, read_known_scenes(prepared), rows))
 
 
 def _build(sources: JudgeSources) -> SymbolicJudge:
-    return SymbolicJudge(known_claims(sources.prepared), sources.prepared.rows("train"))
+    return SymbolicJudge(make_claim_checker(sources.prepared), sources.prepared.rows("train"))
 
 
 SYMBOLIC = JudgeKind("symbolic", _build, needs_facts=True)

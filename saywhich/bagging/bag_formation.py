@@ -24,7 +24,7 @@ class FormedBags:
     cosines: np.ndarray  # (N, size − 1) float64
 
 
-def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
+def find_earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     """Return (M,) int64: for each of M photos the first earlier photo that it nearly duplicates, or −1.
 
     `thumbnails` (M, H) are vectors of `Thumbnails`. Photos are near-duplicates where no mean colour of the 8 × 8 cells

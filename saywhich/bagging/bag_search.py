@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pipeline.errors import UserError
-from saywhich.bagging.bag_formation import earlier_duplicates, form_bags
+from saywhich.bagging.bag_formation import find_earlier_duplicates, form_bags
 from saywhich.judging.judge_sources import open_encoder
 from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
@@ -102,7 +102,7 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
         raise UserError(f"{folder}: is no folder; give a folder of photos")
     encoder = open_encoder(neighbours)
     thumbnails = encode_gallery(Thumbnails(), photo_files([folder]))
-    duplicates = earlier_duplicates(torch.from_numpy(thumbnails.vectors))
+    duplicates = find_earlier_duplicates(torch.from_numpy(thumbnails.vectors))
     distinct = np.flatnonzero(duplicates < 0)
     if len(distinct) < size:
         raise UserError(

@@ -18,7 +18,7 @@ from saywhich.judging.clip_metrics import PROMPT, with_nearest_reference
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_captions, encode_gallery
-from saywhich.judging.text_scores import computable_scores
+from saywhich.judging.text_scores import list_computable_scores
 
 COSINE = "cosine"
 
@@ -95,7 +95,7 @@ def _metric_scores(items: CaptionItems, metrics: Sequence[str] | None, notes: No
     keys = list(zip(items.owners.tolist(), items.captions, map(tuple, items.references), strict=True))
     wanted = {key: row for row, key in enumerate(keys) if items.references[row]}
     rows = list(wanted.values())
-    with LanguageScorer(computable_scores(metrics)) as language:
+    with LanguageScorer(list_computable_scores(metrics)) as language:
         found = language.score([items.captions[row] for row in rows], [items.references[row] for row in rows])
     for name, why in found.not_computed.items():
         notes.add(f"metrics that are not computed ({why})", name)

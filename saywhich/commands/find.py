@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     """
     import numpy as np
 
-    from saywhich.photos import photo_files, unlike_note
+    from saywhich.photos import photo_files, write_unlike_note
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
         gallery, scores = _search_trained(model_folder(options), options.text, files)
     found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in found)
-    if unlike := unlike_note(gallery.contents, gallery.files):
+    if unlike := write_unlike_note(gallery.contents, gallery.files):
         print(unlike, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page

@@ -98,7 +98,7 @@ def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:
     Raises UserError where none is left, and for any other model that cannot be loaded.
     """
     models = {}
-    for name, folder in distinct_names(folders).items():
+    for name, folder in make_distinct_names(folders).items():
         try:
             models[name] = saywhich.load(folder)
         except OtherDataError as error:
@@ -137,7 +137,7 @@ def pretrained_name(source: str, taken: Container[str]) -> str:
     return next(name for name in (last, whole, f"{whole} (pretrained)") if name not in taken)
 
 
-def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
+def make_distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
     """Name each model by its folder, with parent folders where several have the same name."""
     places = {folder.resolve(): folder for folder in folders}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.data.corpus import tokenise
-from pipeline.metrics.chair import mentioned_objects
+from pipeline.metrics.chair import find_mentioned_objects
 
 HUMAN, RULE = "human", "a photo of a NOUN"
 NOTHING = "something"  # where no object is named
@@ -28,7 +28,7 @@ def rule_row(captions: Captions, references: Captions) -> list[list[str]]:
     """Return "a photo of a NOUN" for each image, the first object that its references name, or else its captions."""
     found = []
     for own, human in zip(captions, references, strict=True):
-        names = (name for text in (*human, *own) for name in mentioned_objects(tokenise(text)))
+        names = (name for text in (*human, *own) for name in find_mentioned_objects(tokenise(text)))
         noun = next(names, None)
         if noun is None:
             found.append([f"a photo of {NOTHING}"])

@@ -30,7 +30,7 @@ class ScoreDifference:
 
     `p` is two-sided and Holm-adjusted over the pair's differences. `verdict`: better or worse (higher or lower where
     neither is), or open. A score of the whole set of captions has no interval, no `p` and the verdict "". `needed`: the
-    number of images that would decide an open difference if it and its variance stay; None: see `decisive_images`.
+    number of images that would decide an open difference if it and its variance stay (`count_decisive_images`) or None.
     """
 
     key: ScoreKey
@@ -129,7 +129,7 @@ def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> Capti
     return CaptionComparison(judgement, [_compare(judgement, first, other, rewarded_by) for other in others])
 
 
-def decisive_images(images: int, value: float, deviation: float, tests: int) -> int | None:
+def count_decisive_images(images: int, value: float, deviation: float, tests: int) -> int | None:
     """Return the number of images at which a difference would be significant, at the deviation seen over `images`.
 
     The deviation falls with the root of the number. The level is that of the strictest of `tests` tests. Returns None
@@ -158,7 +158,7 @@ def _compare(judgement: Judgement, first: JudgedRow, second: JudgedRow, rewarded
             verdict = _verdict(values[key], KINDS[key.name].better)
         else:
             deviation = float(drawn[key].std(ddof=1))
-            needed = decisive_images(len(judgement.files), values[key], deviation, len(drawn))
+            needed = count_decisive_images(len(judgement.files), values[key], deviation, len(drawn))
         differences.append(ScoreDifference(key, one, other, interval(drawn[key]), adjusted[key], verdict, needed))
     agreements = [_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
     gap = _reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RESAMPLES, bleu_from_counts, draw_in_blocks, interval, resampled_means
+from pipeline.analysis.bootstrap import RESAMPLES, bleu_from_counts, draw_in_blocks, interval, resample_means
 from pipeline.metrics.registry import METRICS
 from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 
@@ -96,7 +96,7 @@ def mean_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.n
 
 def ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
     """Return the score Σ sums / Σ counts over images; 0 if Σ counts is 0."""
-    value = resampled_means(sums[:, None], counts[:, None], np.empty((0, len(sums))))[1]
+    value = resample_means(sums[:, None], counts[:, None], np.empty((0, len(sums))))[1]
     return ScoreValues(float(value[0]), sums, counts)
 
 
@@ -116,7 +116,7 @@ def resample_scores(
     sums = _stack_columns([values.sums for *_, values in means if values.sums is not None], images)
     counts = _stack_columns([values.counts for *_, values in means if values.counts is not None], images)
     for drawn in draw_in_blocks(images, resamples):
-        again, measured = resampled_means(sums, counts, drawn)
+        again, measured = resample_means(sums, counts, drawn)
         for column, (row, key, values) in enumerate(means):
             shift = values.value - measured[column]
             found[row].setdefault(key, []).append(again[:, column] + shift)

@@ -14,7 +14,7 @@ from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.caption_files import LARGEST, ImageKey
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
-from saywhich.judging.thumbnails import near_duplicates
+from saywhich.judging.thumbnails import find_near_duplicates
 
 SPARE = 16  # neighbours beyond the gallery's size, which take the place of near-duplicates
 
@@ -30,7 +30,7 @@ def neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_d
     found = similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
     if keep_duplicates:
         return found[:, :count]
-    duplicates = near_duplicates(thumbnails, found)
+    duplicates = find_near_duplicates(thumbnails, found)
     order = duplicates.long().argsort(dim=1, stable=True)[:, :count]
     return found.gather(1, order).masked_fill_(duplicates.gather(1, order), -1)
 
@@ -45,7 +45,7 @@ def read_galleries(file: Path) -> Galleries:
     return content
 
 
-def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
+def read_given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
     Photos without captions are left out, and names of no photo with a note. Photos without a gallery are noted, and

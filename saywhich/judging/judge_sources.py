@@ -118,12 +118,12 @@ class NetworkEncoder:
 
         from pipeline.features.extract import open_network
         from pipeline.features.extractor import NetworkSettings
-        from saywhich.judging.open_clip_judge import quiet_hub
+        from saywhich.judging.open_clip_judge import silence_hub
 
         network, _, file = name.partition("=")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
-            with quiet_hub():
+            with silence_hub():
                 self._network = open_network(NetworkSettings(network, 224, file or HUB), device)
         except UserError as error:
             text = str(error).replace("features.network: ", "").replace("features.weights: ", "")

@@ -18,7 +18,7 @@ from pipeline.readers.coco_instances import read_instances
 from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
 from saywhich.judging.caption_files import CaptionSet, Source, as_number, read_caption_set, read_ids
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
-from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbour_galleries, read_galleries
+from saywhich.judging.hard_galleries import Galleries, neighbour_galleries, read_galleries, read_given_galleries
 from saywhich.judging.judge_sources import check_judges, open_encoder, open_judge
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
@@ -26,7 +26,7 @@ from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_gallery
 from saywhich.judging.retrieval_scores import CaptionRanks, flatten, judge_row
-from saywhich.judging.text_scores import computable_scores, reader_scores, reference_scores
+from saywhich.judging.text_scores import list_computable_scores, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
 
 FEWEST = 2  # images
@@ -144,7 +144,7 @@ def judge_captions(
     for spec in options.judges:
         _judge_rows(spec, names, files, every, galleries, scores, ranks, notes)
     annotated = _read_annotated_objects(options.instances, index, files)
-    with LanguageScorer(computable_scores(options.metrics) if human else ()) as language:
+    with LanguageScorer(list_computable_scores(options.metrics) if human else ()) as language:
         for row, own in zip(every, scores, strict=True):
             if any(row.references):
                 own |= reference_scores(language, row.captions, row.references, notes)
@@ -245,7 +245,7 @@ def _galleries(
         given = options.galleries
         read = given if isinstance(given, Mapping) else read_galleries(Path(given))
         rule = "given galleries" if isinstance(given, Mapping) else f"the galleries of {given}"
-        return given_galleries(read, index, files, notes), rule
+        return read_given_galleries(read, index, files, notes), rule
     judges = [judge if isinstance(judge, str) else judge.name for judge in options.judges]
     # a folder may be written in several ways, such as m and ./m
     if options.neighbours in judges or Path(options.neighbours).resolve() in [Path(name).resolve() for name in judges]:

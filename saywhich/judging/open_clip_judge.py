@@ -28,7 +28,7 @@ OFFLINE = "an exported model works offline: --judge DIR"
 
 
 @contextmanager
-def quiet_hub() -> Iterator[None]:
+def silence_hub() -> Iterator[None]:
     """Leave out the hub's messages about each attempt: the error names what is missing and which command fetches it."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
@@ -58,7 +58,7 @@ class OpenClipJudge:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _image_size(name), weights, options=options or {})
         try:
-            with quiet_hub():
+            with silence_hub():
                 self._network = ClipNetwork(settings, device)
         except UnreachableWeightsError:
             raise UserError(_explain_unreachable(name)) from None

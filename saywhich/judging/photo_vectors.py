@@ -66,7 +66,11 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
 
     def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
         for readable, prepared in load_readable(map(Path, paths), encoder.prepare, AT_ONCE):
-            yield [str(path) for path in readable], [*map(prepared_digest, prepared)], encoder.encode_photos(prepared)
+            yield (
+                [str(path) for path in readable],
+                [*map(compute_prepared_digest, prepared)],
+                encoder.encode_photos(prepared),
+            )
 
     return gallery_vectors(files, encoder.digest, encoder.size, embed)
 
@@ -103,7 +107,7 @@ def cut_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
     return [text.removeprefix(prompt) for text in judge.cut([prompt + text for text in texts])]
 
 
-def prepared_digest(prepared: PreparedPhoto) -> str:
+def compute_prepared_digest(prepared: PreparedPhoto) -> str:
     """Return the SHA-256 of a network's inputs; the network cannot distinguish photos with equal digests."""
     found = hashlib.sha256()
     for name in sorted(prepared):

@@ -106,7 +106,7 @@ def reference_scores(
     return scores
 
 
-def computable_scores(names: Sequence[str] | None) -> list[str]:
+def list_computable_scores(names: Sequence[str] | None) -> list[str]:
     """Return the names of the scores of the metrics `names`; None: of all, but of SPICE only where its parser is."""
     from pipeline.metrics.java import NotComputedError
     from pipeline.metrics.registry import METRICS

@@ -39,7 +39,7 @@ class Thumbnails:
         return torch.cat([colours, _edges(pixels.mean(1))], 1).float().numpy()
 
 
-def near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
+def find_near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
     """Return (M, K) bool: whether photo `candidates[i, k]` looks the same as photo i, by vectors (M, H) of thumbnails.
 
     No mean colour of the 8 × 8 cells then differs by more than 3 % of the range.

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.errors import UserError
 from saywhich.captioning_model import CandidateSettings, CaptionCandidates, CaptioningModel
 from saywhich.encoded_photos import EncodedPhotos
-from saywhich.judging.photo_vectors import CaptionJudge, prepared_digest
+from saywhich.judging.photo_vectors import CaptionJudge, compute_prepared_digest
 from saywhich.photos import Photo
 from saywhich.pragmatic_decoding import PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
@@ -51,7 +51,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
             return PretrainedFeatures(vectors, contents, photos=tuple(prepared))
         inputs = [self.listener.prepare(photo.image) for photo in prepared]
         vectors = torch.from_numpy(self.listener.encode_photos(inputs))
-        return PretrainedFeatures(vectors, tuple(map(prepared_digest, inputs)), photos=tuple(prepared))
+        return PretrainedFeatures(vectors, tuple(map(compute_prepared_digest, inputs)), photos=tuple(prepared))
 
     def no_features(self) -> PretrainedFeatures:
         return PretrainedFeatures(torch.zeros(0, 0 if self.listener is None else self.listener.size), (), photos=())

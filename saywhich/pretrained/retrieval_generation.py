@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pipeline.evaluation.pragmatic_captions import with_distractors
+from pipeline.evaluation.pragmatic_captions import stack_distractors
 from pipeline.models.retrieval_pragmatics import CONSIDERED, retrieval_logits, retrieval_posterior
 from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.pragmatic_decoding import SPEAKER, PragmaticGallery
@@ -36,7 +36,7 @@ def decode_pragmatically(
     nearest, decoding = gallery.nearest(vectors, contents), gallery.decoding
     if decoding.posterior == SPEAKER:
         return pragmatic_candidates(speaker, photos, nearest, gallery, settings)
-    images = with_distractors(gallery.among.vectors, vectors, nearest)
+    images = stack_distractors(gallery.among.vectors, vectors, nearest)
     return retrieval_candidates(speaker, listener, photos, images, settings, decoding.alpha)
 
 

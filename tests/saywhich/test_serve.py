@@ -12,7 +12,7 @@ from saywhich_world import make_model, paint
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import write_checksums
 from saywhich.cli import main
-from saywhich.commands.serve import bind, distinct_names, load_models, pretrained_name, sample_groups
+from saywhich.commands.serve import bind, load_models, make_distinct_names, pretrained_name, sample_groups
 from saywhich.server import sample_copies
 
 
@@ -26,7 +26,7 @@ from saywhich.server import sample_copies
     ],
 )
 def test_models_of_one_folder_name_are_served_under_distinct_names(folders, names):
-    found = distinct_names([Path(folder) for folder in folders])
+    found = make_distinct_names([Path(folder) for folder in folders])
     assert list(found) == names
     assert [folder.resolve() for folder in found.values()] == list(dict.fromkeys(Path(f).resolve() for f in folders))
 

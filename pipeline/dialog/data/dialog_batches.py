@@ -37,7 +37,7 @@ class DialogBatches(Batches):
         return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
 
 
-def all_rounds(
+def iterate_rounds(
     prepared: PreparedData, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
 ) -> Iterator[DialogBatch]:
     """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""

@@ -142,11 +142,11 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
     if kind == "exist":
         return _existence([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
     if kind == "exist_kind":
-        return _existence(of_kind(scene, asked), asked, digits, grey)
+        return _existence(select_kind(scene, asked), asked, digits, grey)
     if kind == "else":
         return _name_one([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
     if kind == "total":
-        number = sum(thing.count for thing in of_kind(scene, asked))
+        number = sum(thing.count for thing in select_kind(scene, asked))
         n = NUMBERS[not digits][number] if number else "none"
         verb = "is" if number == 1 else "are"
         return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {verb} {n}", f"i can see {n}"))
@@ -177,7 +177,7 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
     raise ValueError(kind)
 
 
-def of_kind(scene: Scene, name: str) -> list[Thing]:
+def select_kind(scene: Scene, name: str) -> list[Thing]:
     """Return the things of a kind; `name` is people, children, animals or vehicles."""
     return [thing for thing in scene.things if CATEGORIES[thing.category].kind in KINDS[name]]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer, of_kind, true_answers
+from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer, select_kind, true_answers
 from pipeline.dialog.drawn.dialog_words import (
     ATMOSPHERES,
     KIND_TEXTS,
@@ -143,7 +143,7 @@ class DialogState:
             self._learn(i)
             self.stated |= {("colour", i)} if things[i].colour in words else set()
         if question.kind == "exist_kind" and not named and words & {"yes", "yeah", "yep"}:
-            of_that_kind = [i for i, thing in enumerate(things) if thing in of_kind(self.scene, question.asked)]
+            of_that_kind = [i for i, thing in enumerate(things) if thing in select_kind(self.scene, question.asked)]
             self.unnamed = next((i for i in of_that_kind if i not in self.known), -1)
         self.last = question
 
@@ -246,7 +246,7 @@ class DialogState:
                 return None
         elif kind in ("exist_kind", "total"):
             asked = pick(rng, ("people", "animals", "vehicles", "children"))
-            named = any(scene.things[i] in of_kind(scene, asked) for i in self.known)
+            named = any(scene.things[i] in select_kind(scene, asked) for i in self.known)
             if named and kind == "exist_kind":
                 return None
         elif kind == "else":

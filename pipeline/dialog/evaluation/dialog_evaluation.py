@@ -15,7 +15,7 @@ from pipeline.channels.hard import Beam
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import is_human
-from pipeline.dialog.data.dialog_batches import all_rounds
+from pipeline.dialog.data.dialog_batches import iterate_rounds
 from pipeline.dialog.data.dialog_questions import questions_of
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
@@ -60,7 +60,9 @@ class DialogEvaluation:
         discriminators = {name: judge.to(self.device) for name, judge in self.judges.items()} | known
 
         def batches() -> Iterable[Batch]:
-            return (batch.to(self.device) for batch in all_rounds(self.prepared, dialogs, self.store, rows, AT_ONCE))
+            return (
+                batch.to(self.device) for batch in iterate_rounds(self.prepared, dialogs, self.store, rows, AT_ONCE)
+            )
 
         unk = self.prepared.vocabulary.unk
         answers = generate_captions(speaker, batches(), Beam(self.beam), self.device, unk).tokens[:, 0]

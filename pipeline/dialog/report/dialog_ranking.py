@@ -146,7 +146,7 @@ def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndar
     return MrrDifference(float(gain.mean()), low, high, by_seed)
 
 
-def known_difference(known: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
+def get_known_difference(known: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
     """Return the MRR of ranker `name` minus that of ranker `other`; None if one is unknown."""
     if not {name, other} <= known.keys():
         return None

@@ -12,7 +12,7 @@ from pipeline.dialog.report.dialog_ranking import (
     adversary,
     discriminators,
     generators,
-    known_difference,
+    get_known_difference,
     mrr_difference,
 )
 from pipeline.report.tables import (
@@ -110,7 +110,7 @@ def _generator_table(results: Results, choices: Sequence[Choice], known: Mapping
             TableColumn(
                 "MRR",
                 f"less {control}",
-                lambda point: _format_difference(known_difference(known, point.method, control)),
+                lambda point: _format_difference(get_known_difference(known, point.method, control)),
             )
         )
     further.append(_truth_correlation("likelihood"))
@@ -178,7 +178,7 @@ def _kind_table(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table
 def _claim_table(known: Mapping[str, Ranker]) -> Table:
     rows = []
     for claim, better, other in CLAIMS:
-        difference = known_difference(known, better, other)
+        difference = get_known_difference(known, better, other)
         if difference is not None:
             seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in difference.by_seed)
             rows.append([claim, _format_difference(difference), seeds, difference.verdict])

@@ -119,7 +119,7 @@ def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
     forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     if form in ("finite", "fronted", "weather"):
-        verb = annotator.verb(i, chosen, w.finite)
+        verb = annotator.verb(i, chosen, w.conjugate)
         if form == "fronted":
             return sentence(place, subject, verb, weather)
         if form == "weather":
@@ -153,7 +153,7 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
             pick(rng, ("and then", "and then", "before", "first", "after")), (SceneClaim("order", "then", a, b),)
         )
         chosen[0] = chosen[0][:1] if order.text == "after" else chosen[0]
-    verbs = [annotator.verb(i, numbers, w.finite) for i, numbers in zip((a, b), chosen, strict=True)]
+    verbs = [annotator.verb(i, numbers, w.conjugate) for i, numbers in zip((a, b), chosen, strict=True)]
     if order.text == "first":
         second_joint = replace(order, text="and then")
         return sentence(Phrase("first"), first, verbs[0], second_joint, second, verbs[1], place, weather)
@@ -184,10 +184,12 @@ def _describe_meeting(annotator: FilmAnnotator) -> SceneCaption:
         way = annotator.verb(a, [0], w.participle) if rng.random() < 0.6 else Phrase()
         return sentence(first, way, Phrase(w.MEETS, meet), second, place, weather)
     if form == "in":
-        return sentence(first, annotator.verb(a, [0], w.finite), Phrase(f"and {w.MEETS}", meet), second, place, weather)
+        return sentence(
+            first, annotator.verb(a, [0], w.conjugate), Phrase(f"and {w.MEETS}", meet), second, place, weather
+        )
     sides = (SceneClaim("side", side, a), SceneClaim("side", OPPOSITE[side], b))
     verb = pick(rng, w.GAIT_VERBS[annotator.film.events[a][0].gait])
-    come = Phrase(f"{w.finite(verb)} in from the {side}", (*meet, *sides[:1]))
+    come = Phrase(f"{w.conjugate(verb)} in from the {side}", (*meet, *sides[:1]))
     return sentence(
         first, come, Phrase("and"), second, Phrase(f"comes from the {OPPOSITE[side]}", sides[1:]), place, weather
     )
@@ -203,13 +205,13 @@ def _describe_passing(annotator: FilmAnnotator) -> SceneCaption:
         return sentence(first, Phrase("and"), second, Phrase(pick(rng, w.PASS), passing), place, weather)
     if form == "passes":
         return sentence(
-            first, annotator.verb(a, [0], w.finite), Phrase(f"and {w.PASSES}", passing), second, place, weather
+            first, annotator.verb(a, [0], w.conjugate), Phrase(f"and {w.PASSES}", passing), second, place, weather
         )
     if form == "while":
-        verbs = [annotator.verb(i, [0], w.finite) for i in (a, b)]
+        verbs = [annotator.verb(i, [0], w.conjugate) for i in (a, b)]
         return sentence(first, verbs[0], Phrase("while", passing), second, verbs[1], weather)
     way = Phrase("and", passing), second, Phrase("comes the other way")
-    return sentence(first, annotator.verb(a, [0], w.finite), *way, place, weather)
+    return sentence(first, annotator.verb(a, [0], w.conjugate), *way, place, weather)
 
 
 def _describe_following(annotator: FilmAnnotator) -> SceneCaption:
@@ -227,7 +229,7 @@ def _describe_following(annotator: FilmAnnotator) -> SceneCaption:
         return sentence(second, Phrase(pick(rng, w.FOLLOW), follow), first, from_to, place, weather)
     if form == "followed":
         return sentence(first, Phrase(w.FOLLOWED, follow), second, from_to, place, weather)
-    verb = annotator.verb(a, [0], w.finite)
+    verb = annotator.verb(a, [0], w.conjugate)
     if form == "and":
         return sentence(first, verb, Phrase("and", follow), second, Phrase("follows"), place, weather)
     return sentence(first, verb, Phrase("with", follow), second, Phrase("behind"), place, weather)

@@ -19,7 +19,7 @@ from pipeline.worlds.films import film_words as w
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.film_world import GAITS, OPPOSITE, SIDES
 from pipeline.worlds.scenes.faithfulness import Fact
-from pipeline.worlds.scenes.parser import longest_phrases, split_words, words_of_claims
+from pipeline.worlds.scenes.parser import find_longest_phrases, split_words, words_of_claims
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
 SCENE_ONLY = ("action", "relation")  # kinds of claims that are left out
@@ -110,7 +110,7 @@ def parse_film_caption(text: str) -> ParsedFilmCaption:
     )
     events_at: list[tuple[EventMention, range]] = []
     stories = set()
-    for meanings, span in longest_phrases(words, _lexicon()):
+    for meanings, span in find_longest_phrases(words, _lexicon()):
         stories |= {meaning.what for meaning in meanings if meaning.what in w.STORIES}
         events = frozenset(meaning for meaning in meanings if meaning.what not in w.STORIES)
         if events:
@@ -149,11 +149,11 @@ def _entries() -> Iterator[tuple[str, EventMeaning]]:
                 claimed = side if place != text else ""
                 for gait, verbs in gaits:
                     for verb in verbs:
-                        for form in (w.finite, w.participle):
+                        for form in (w.conjugate, w.participle):
                             yield form(place.replace("{v}", verb)), EventMeaning(what, claimed, gait)
     for key, texts in w.ACT_WORDS.items():
         for text in texts:
-            for form in (w.finite, w.participle):
+            for form in (w.conjugate, w.participle):
                 yield form(text), EventMeaning(key.split(":")[-1])
     for side in SIDES:
         yield f"from {side} to {OPPOSITE[side]}", EventMeaning("cross", side)

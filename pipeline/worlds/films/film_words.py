@@ -62,7 +62,7 @@ IRREGULAR |= {"race": "racing", "come": "coming", "drive": "driving", "leave": "
 IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising"}
 
 
-def finite(text: str) -> str:
+def conjugate(text: str) -> str:
     """Return the phrase with its verb in the third person: run[s] in → runs in."""
     return text.replace("[", "").replace("]", "")
 

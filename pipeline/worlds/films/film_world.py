@@ -61,7 +61,7 @@ def acts(category: str, setting: str) -> tuple[str, ...]:
     return tuple(act for act in ACTS[category] if act != "graze" or setting in GRASSY)
 
 
-def outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
+def list_outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is outside the image when the film begins."""
     possible = acts(category, setting)
     last = [act for act in possible if act != "stop"]  # after "enter" an actor stands still anyway
@@ -72,7 +72,7 @@ def outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
+def list_inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is inside the image from the beginning."""
     possible = [act for act in acts(category, setting) if act != "stop"]
     first = [act for act in possible if act != "sleep"]

@@ -89,7 +89,7 @@ def times(frames: int) -> list[float]:
     return [frame / (frames - 1) for frame in range(frames)]
 
 
-def visible_actors(film: Film, frames: int) -> list[ActorView]:
+def list_visible_actors(film: Film, frames: int) -> list[ActorView]:
     """Return a view of each actor in each frame where at least MIN_VISIBLE of its box is inside the image."""
     views = []
     for frame, time in enumerate(times(frames)):

@@ -23,8 +23,8 @@ from pipeline.worlds.films.film_world import (
     SIDES,
     SOLO_CATEGORIES,
     Plan,
-    inside_plans,
-    outside_plans,
+    list_inside_plans,
+    list_outside_plans,
     rest,
 )
 from pipeline.worlds.scenes.sample_scenes import VariedFact, combinations, horizon_and_shore, scenery
@@ -136,7 +136,7 @@ def _sample_members(
         x = 1 - x if len(names) > 1 and (i == 1) != mirrored else x
         unit = category.unit * SIZES[size] * SCALE[len(names)]
         track = Track(round(float(x), DIGITS), round(float(base), DIGITS), round(unit, DIGITS), inside)
-        plans = inside_plans(name, setting) if inside else outside_plans(name, setting)
+        plans = list_inside_plans(name, setting) if inside else list_outside_plans(name, setting)
         members.append(CastMember(thing, track, pick(rng, plans), pick(rng, SIDES), pick(rng, GAITS[name])))
     return tuple(members)
 
@@ -153,7 +153,7 @@ def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str
         options += [VariedFact("colour", i, CATEGORIES[name].colours)]
         if cast.story in JOINT:
             continue
-        plans = inside_plans(name, setting) if member.track.inside else outside_plans(name, setting)
+        plans = list_inside_plans(name, setting) if member.track.inside else list_outside_plans(name, setting)
         options += [
             VariedFact("plan", i, plans),
             VariedFact("gait", i, GAITS[name]),

@@ -9,7 +9,7 @@ from pipeline.errors import UserError
 from pipeline.worlds.films.draw_film import draw_film, save_gif
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import FILM_FACTS, Film
-from pipeline.worlds.films.motion import visible_actors
+from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
@@ -38,7 +38,7 @@ def draw_films(
         raise UserError(f"draw: films of {frames} frames cannot be drawn; choose {FRAMES[0]} to {FRAMES[-1]} frames")
     with replace_folder(Path(root), FILMS) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, frames, seed), images, workers)
-        facts = ({"frames": frames, **film.record(visible_actors(film, frames))} for film, _ in drawn)
+        facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in drawn)
         captions, splits = [own for _, own in drawn], splits_of(images, val, test)
         return write_annotations(part, FILMS, captions, facts, splits, size)
 

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError, reason
-from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
+from pipeline.worlds.scenes.known_scenes import read_known_scenes, require_facts
 from pipeline.worlds.scenes.sample_scenes import THINGS
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, atmosphere
 from pipeline.worlds.scenes.scene_words import LANDMARKS
@@ -44,7 +44,7 @@ def write_fact_features(prepared: PreparedData, out: Path) -> None:
 
     Raises UserError for images that are not drawn scenes, or whose facts are not those of drawn scenes.
     """
-    path, known = prepared.folder / SCENE_FACTS, known_scenes(prepared)
+    path, known = prepared.folder / SCENE_FACTS, read_known_scenes(prepared)
     if not known:
         raise UserError(
             f"{path}: expected facts of drawn scenes, found none; choose another features.network than facts"

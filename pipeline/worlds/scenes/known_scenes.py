@@ -16,7 +16,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 T = TypeVar("T")
 
 
-def known_scenes(prepared: PreparedData) -> dict[str, Scene]:
+def read_known_scenes(prepared: PreparedData) -> dict[str, Scene]:
     """Return the facts of drawn scenes by image id; empty for images that were not drawn as scenes."""
     path = prepared.folder / SCENE_FACTS
     return read_facts(path) if path.exists() else {}
@@ -33,7 +33,7 @@ def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarr
 
 def scene_truth(prepared: PreparedData) -> TruthChecker | None:
     """Return the checker of captions against the facts of their scenes; None without drawn scenes."""
-    scenes = known_scenes(prepared)
+    scenes = read_known_scenes(prepared)
 
     def check(captions: Sequence[str], rows: np.ndarray) -> Faithfulness:
         return faithfulness(captions, require_facts(prepared, scenes, rows))

@@ -114,7 +114,7 @@ def split_words(text: str) -> list[str]:
 
 def _parse(words: list[str]) -> _Parser:
     parser = _Parser()
-    for entry, span in longest_phrases(words, _lexicon()):
+    for entry, span in find_longest_phrases(words, _lexicon()):
         parser.take(entry, span)
     parser.settle()
     return parser
@@ -241,7 +241,7 @@ def _add(to: dict[T, set[int]], claims: Iterable[tuple[T, range]]) -> None:
         to.setdefault(claim, set()).update(words)
 
 
-def longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) -> Iterator[tuple[T, range]]:
+def find_longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) -> Iterator[tuple[T, range]]:
     """Yield the entries of the longest phrases, from left to right, each with the indices of its words.
 
     Words outside the lexicon are skipped.

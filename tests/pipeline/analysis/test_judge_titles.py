@@ -1,8 +1,8 @@
-from pipeline.analysis.judge_titles import human_recall_keys, judge_title, ordered_judges, recall_keys
+from pipeline.analysis.judge_titles import human_recall_keys, judge_title, order_judges, recall_keys
 
 
 def test_judges_are_in_the_order_of_the_evaluation_with_the_most_judges():
-    found = ordered_judges([["own", "judge"], ["own", "clip", "judge"], ["own", "other"]])
+    found = order_judges([["own", "judge"], ["own", "clip", "judge"], ["own", "other"]])
     assert list(found) == ["own", "clip", "judge", "other"]
     assert found["judge"].title == "Independent judge"
 

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.analysis.levels import _spans, cider_levels, highest_shared, intersect_spans, score_levels
+from pipeline.analysis.levels import _spans, cider_levels, find_highest_shared, intersect_spans, score_levels
 from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -131,9 +131,9 @@ def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
 
 
 def test_the_highest_value_that_all_curves_reach():
-    assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
-    assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
-    assert highest_shared([], 1) is None
+    assert find_highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
+    assert find_highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
+    assert find_highest_shared([], 1) is None
 
 
 def test_a_curve_that_ends_at_the_level_but_for_rounding_reaches_it(world, make_cell):

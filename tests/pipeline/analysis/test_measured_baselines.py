@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.analysis.bootstrap import draw_resamples, resample
 from pipeline.analysis.judge_titles import HARD_RECALL, recall_keys
-from pipeline.analysis.measured_baselines import measured_baselines, not_above_template
+from pipeline.analysis.measured_baselines import find_not_above_template, list_measured_baselines
 from pipeline.analysis.results import read_results, with_frozen_speakers
 
 JUDGES = ("own", "adapted", "pretrained", "judge")
@@ -55,7 +55,7 @@ def read_with_frozen_speakers(world):
 
 
 def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world):
-    found = {baseline.name: baseline for baseline in measured_baselines(read_with_frozen_speakers(measured_world))}
+    found = {baseline.name: baseline for baseline in list_measured_baselines(read_with_frozen_speakers(measured_world))}
     assert list(found) == ["human", "template", "random"]
     template = found["template"].point
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
@@ -73,9 +73,9 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world
 
 def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above_0(measured_world):
     results = read_with_frozen_speakers(measured_world)
-    (template,) = [b for b in measured_baselines(results) if b.name == "template"]
+    (template,) = [b for b in list_measured_baselines(results) if b.name == "template"]
     points = [results.get_points(method)[0] for method in ("mle", "luo", "frozen_luo")]
-    assert not_above_template(results, points, template, resample(results)) == {
+    assert find_not_above_template(results, points, template, resample(results)) == {
         "own": ["mle", "frozen_luo"],  # 30 against 16 is clear; frozen_luo has the adapted listener
         "adapted": ["mle", "luo", "frozen_luo"],  # 17 against 16 is not clear
         "pretrained": ["mle", "luo", "frozen_luo"],  # luo retrieves as many images, but others
@@ -98,7 +98,7 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     results = read_with_frozen_speakers(measured_world)
     samples, keys = resample(results, resamples=20), recall_keys("own", HARD_RECALL)
     assert samples.mean(results.get_points("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
-    (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]
+    (template,) = [b.point for b in list_measured_baselines(results) if b.name == "template"]
     expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32
     assert samples.mean([template], *keys)[:, 0] == pytest.approx(expected)
     assert samples.mean([template], "language", "CIDEr") is None  # only the method's captions have scores
@@ -106,7 +106,7 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
 
 def test_human_captions_are_listed_beside_the_first_method_without_other_baselines(full_world):
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
-    (people,) = measured_baselines(results)
+    (people,) = list_measured_baselines(results)
     assert (people.name, people.beside.method) == ("human", "mle")
     recall = ("text_to_image", "R@10")
     theirs = people.beside.mean("test", "judges", "pretrained", "human", *recall)
@@ -120,4 +120,4 @@ def test_no_baseline_is_listed_without_recalls_of_human_captions(world, make_cel
         for judge in control[split]["judges"].values():
             judge.pop("human", None)
     world.write([], [control])
-    assert measured_baselines(read_results(world.sweep, world.evaluations)) == []
+    assert list_measured_baselines(read_results(world.sweep, world.evaluations)) == []

@@ -4,8 +4,8 @@ from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import (
     ReportSettings,
     SelectionBasis,
-    at_grid_end,
     choose_all,
+    describe_grid_end,
     describe_rule,
     naturalness_floor,
 )
@@ -100,8 +100,8 @@ def test_a_chosen_lambda_at_an_end_of_its_grid(world, make_cell, control, best, 
     cells = [make_cell("luo", 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": seed})
              for lam in (0.1, 0.2, 0.3) for seed in (1, 2)]  # fmt: skip
     results, choices = choose_settings(world, cells, [control])
-    assert at_grid_end(results, choices["luo"]) == end
-    assert at_grid_end(results, choices["mle"]) == "", "a single setting is at no end of a grid"
+    assert describe_grid_end(results, choices["luo"]) == end
+    assert describe_grid_end(results, choices["mle"]) == "", "a single setting is at no end of a grid"
 
 
 def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
@@ -110,7 +110,7 @@ def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
     cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in found.items()]
     results, choices = choose_settings(world, cells, [control])
     assert choices["psst"].point.settings["rho"] == 0.5
-    assert at_grid_end(results, choices["psst"]) == "highest of 2"
+    assert describe_grid_end(results, choices["psst"]) == "highest of 2"
 
 
 def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
@@ -133,4 +133,4 @@ def test_a_point_without_the_curves_setting_is_no_end_of_its_grid(world, make_ce
     cells = [make_cell("luo", 0.95, 60.0 + n, **{"lambda": 0.5, "rerank": n or None, "seed": 1}) for n in (0, 5, 20)]
     results, choices = choose_settings(world, cells, [control])
     assert (results.curve_setting("luo"), choices["luo"].of) == ("rerank", 3)
-    assert at_grid_end(results, choices["luo"]) == "highest of 2"
+    assert describe_grid_end(results, choices["luo"]) == "highest of 2"

@@ -53,7 +53,7 @@ def make_view(params, tmp_path):
     network = ["features.main.network=resnet18", "features.main.weights=hub"]  # a network that takes options
     overrides = ["features.main.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
     loaded = load(params, [*network, *overrides])
-    return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
+    return lambda stage, instance=None: loaded.select_for_stage(stage, instance, dvc_yaml=path)
 
 
 def test_a_stage_reads_listed_parameters_and_reads_are_recorded(make_view):

@@ -15,7 +15,7 @@ from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, SelfCritical
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.enumerated import Enumeration, enumerable, independent, mixture_patterns
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import accuracy, estimate_gradients
 from pipeline.gradients.observe import ImageHinge
 from pipeline.gradients.pretraining_world import pretrained_world
@@ -32,7 +32,7 @@ def single_image():
 
     PSST has 14 outcomes if it mixes whole captions, and 26 if it mixes tokens.
     """
-    return Enumeration(drawn_world(images=1, vocabulary=2, max_words=2, seed=4), LinearScore(1, 2, 2))
+    return Enumeration(draw_world(images=1, vocabulary=2, max_words=2, seed=4), LinearScore(1, 2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_score_function_by_hand(single_image):
 
 
 def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise():
-    world = drawn_world(images=1, vocabulary=2, max_words=1, seed=0)
+    world = draw_world(images=1, vocabulary=2, max_words=1, seed=0)
     enumeration, truth = Enumeration(world, LinearScore(1, 2, 1)), world.exact(LinearScore(1, 2, 1))
     found = accuracy(*enumeration.moments(Pathwise(StraightThrough(1, "soft"))), truth)
     assert found.bias == pytest.approx(0, abs=1e-12)
@@ -135,7 +135,7 @@ def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image)
 
 
 def test_full_distributions_have_no_variance_where_no_caption_ends_early():
-    world = drawn_world(images=1, vocabulary=2, max_words=2, seed=4)
+    world = draw_world(images=1, vocabulary=2, max_words=2, seed=4)
     with torch.no_grad():
         world.speaker.logit.bias[0] = -40
     enumeration = Enumeration(world, LinearScore(1, 2, 2))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.gradients.estimator_candidates import ESTIMATORS
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 from pipeline.gradients.observe import BOTH_SCORES
 from pipeline.gradients.pretraining_world import pretrained_world
@@ -28,7 +28,7 @@ def test_names_of_candidates_are_unique():
     ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]),
 )
 def test_a_candidate_estimates_a_gradient(candidate):
-    world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
+    world = draw_world(images=2, vocabulary=2, max_words=2, seed=1)
     estimator = candidate.build(candidate.min_samples, world.speaker)
     assert estimator.channel.samples == candidate.min_samples
     found = estimate_gradients(world, estimator, Hinge(world.listener, 1.0), rounds=4)

@@ -4,13 +4,13 @@ import pytest
 import torch
 from linear_score import LinearScore
 
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.scores.discriminability import Hinge, InfoNCE
 from pipeline.types import Message, caption_mask
 
 
 def test_every_caption_occurs_once_and_probabilities_sum_to_one():
-    world = drawn_world(images=2, vocabulary=3, max_words=3, seed=0)
+    world = draw_world(images=2, vocabulary=3, max_words=3, seed=0)
     captions = [tuple(caption) for caption in world.captions().tolist()]
     assert len(set(captions)) == len(captions) == 1 + 3 + 9 + 27
     torch.testing.assert_close(world.log_probs().exp().sum(1), torch.ones(2, dtype=torch.float64))
@@ -19,7 +19,7 @@ def test_every_caption_occurs_once_and_probabilities_sum_to_one():
 
 def test_the_gradient_of_one_word_by_hand():
     """With two words and EOS, ∂/∂bias of Σ p r is p · (r − r̄), where p is the softmax of three logits."""
-    world, taste = drawn_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
+    world, taste = draw_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
     p = world.log_probs().exp()[0].detach()
     r = taste.table[0]
     found = world.exact(taste)
@@ -36,7 +36,7 @@ def test_the_gradient_of_one_word_by_hand():
 
 @pytest.mark.parametrize("score", ["taste", "hinge", "infonce"])
 def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
-    world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
+    world = draw_world(images=2, vocabulary=2, max_words=2, seed=1)
     with torch.no_grad():
         world.listener.word.weight *= 20  # with nearly equal embeddings of words, the scores would hardly differ
     score = {"taste": LinearScore(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[
@@ -71,7 +71,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
 
 
 def test_the_linear_score_is_the_tables_value_of_tokens_and_linear_in_distributions():
-    world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
+    world, taste = draw_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
     captions = torch.tensor([[2, 3], [1, 0]])
     message = Message(captions, caption_mask(captions), torch.arange(2), 1)
     assert taste(message, world.batch).tolist() == [taste.table[0, 2, 3], taste.table[1, 1, 0]]

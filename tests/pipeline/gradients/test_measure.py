@@ -7,7 +7,7 @@ from linear_score import LinearScore
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import accuracy, estimate_gradients, sampled_accuracy, time_step
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
@@ -47,7 +47,7 @@ def test_one_sampled_step_has_no_variance():
 
 
 def test_rounds_are_independent_and_repeatable():
-    world, taste = drawn_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
+    world, taste = draw_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
     found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
     assert found.shape == (5, len(world.exact(taste)))
     assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))
@@ -55,5 +55,5 @@ def test_rounds_are_independent_and_repeatable():
 
 
 def test_a_step_takes_time():
-    world = drawn_world(2, 2, 2, seed=0, dtype=torch.float32)
+    world = draw_world(2, 2, 2, seed=0, dtype=torch.float32)
     assert time_step(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2) > 0

@@ -8,7 +8,7 @@ import torch
 from pipeline.errors import UserError
 from pipeline.gradients.enumerated import Enumeration
 from pipeline.gradients.estimator_candidates import ESTIMATORS
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import accuracy
 from pipeline.gradients.observe import ImageHinge
 from pipeline.gradients.trained import GradientMeans, measure_trained, sampled_truth_accuracy
@@ -16,7 +16,7 @@ from pipeline.gradients.trained import GradientMeans, measure_trained, sampled_t
 
 @pytest.mark.slow
 def test_biases_are_the_exact_ones_within_their_errors():
-    world = drawn_world(2, 3, 2, 5)
+    world = draw_world(2, 3, 2, 5)
     names = ("ST-Multinomial", "REINFORCE, leave one out (RLOO)", "PSST-Multinomial")
     candidates = [one for one in ESTIMATORS if one.name in names and one.settings.get("rho") in (None, 0.0, 1.0)]
     texts: list[str] = []
@@ -72,12 +72,12 @@ def test_a_reference_gradient_of_zero_is_reported():
     with pytest.raises(
         UserError, match=r"--captions: expected a gradient that differs from 0, .* 320 captions of 1 im"
     ):
-        measure_trained(drawn_world(1, 3, 2, 5), 1.0, candidates, lambda line: None, captions=100, steps=20)
+        measure_trained(draw_world(1, 3, 2, 5), 1.0, candidates, lambda line: None, captions=100, steps=20)
 
 
 @pytest.mark.parametrize(("name", "rhos"), [("PSST-Gumbel-Rao", 5), ("PSST-Multinomial", 1)])
 def test_candidates_that_are_not_measured_are_reported_before_the_reference_gradient(name, rhos):
     candidates, lines = [one for one in ESTIMATORS if one.name == name][:rhos], list[str]()  # the first has ρ = 0
     with pytest.raises(UserError, match=f"--only: expected .* got only {name}; choose another one"):
-        measure_trained(drawn_world(2, 3, 2, 5), 1.0, candidates, lines.append, captions=100, steps=20)
+        measure_trained(draw_world(2, 3, 2, 5), 1.0, candidates, lines.append, captions=100, steps=20)
     assert not lines

@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
-from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
@@ -24,13 +24,13 @@ from pipeline.scores.reference_divergence import ReferenceDivergence, divergence
 
 @pytest.fixture(scope="module")
 def world():
-    return drawn_world(4, 3, 2, seed=3)
+    return draw_world(4, 3, 2, seed=3)
 
 
 @pytest.fixture(scope="module")
 def start():
     """Return the reference speaker: the start of the training, with other weights than the trained speaker."""
-    return copy_frozen(drawn_world(4, 3, 2, seed=11).speaker)
+    return copy_frozen(draw_world(4, 3, 2, seed=11).speaker)
 
 
 def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:

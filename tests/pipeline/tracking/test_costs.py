@@ -5,7 +5,7 @@ from recorded_runs import sync
 
 from pipeline.tracking import recorder
 from pipeline.tracking.__main__ import main
-from pipeline.tracking.costs import finished_runs, table
+from pipeline.tracking.costs import list_finished_runs, table
 
 
 def make_run(name: str, seconds: float, processor: float | None = None, megabytes: float | None = None) -> dict:
@@ -31,7 +31,7 @@ def test_the_parent_of_a_profiles_runs_is_no_stage(monkeypatch):
     with recorder.record_run("train@luo"):
         pass
     assert sync() == 0
-    assert [run["name"] for run in finished_runs()] == ["train@luo"]
+    assert [run["name"] for run in list_finished_runs()] == ["train@luo"]
 
 
 def test_a_database_that_cannot_be_read_is_reported_in_one_line(tmp_path, capsys):

@@ -44,9 +44,9 @@ def test_stages_on_which_a_longer_chain_waits_begin_first():
     }
     costs = {"evaluate": 40 - DVC_SECONDS, "adapt": 20 - DVC_SECONDS, "sweep": 20 - DVC_SECONDS}
     progress = Progress(waits, costs, at_once=1)
-    assert progress.longest_first(["ui", "evaluate@mle", "adapt@luo"]) == ["adapt@luo", "evaluate@mle", "ui"]
-    assert progress.longest_first(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "equal costs"
-    assert progress.longest_first(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "equal costs"
+    assert progress.order_by_chain(["ui", "evaluate@mle", "adapt@luo"]) == ["adapt@luo", "evaluate@mle", "ui"]
+    assert progress.order_by_chain(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "equal costs"
+    assert progress.order_by_chain(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "equal costs"
 
 
 def test_every_stage_has_a_description_and_recorded_costs():

@@ -13,7 +13,7 @@ from PIL import Image
 import saywhich
 from pipeline.errors import UserError
 from saywhich.bagging import bag_formation
-from saywhich.bagging.bag_formation import earlier_duplicates, form_bags
+from saywhich.bagging.bag_formation import find_earlier_duplicates, form_bags
 from saywhich.cli import main
 from saywhich.judging.thumbnails import COLOURS, MAX_COLOUR_DIFFERENCE
 
@@ -123,7 +123,7 @@ def test_bags_follow_their_definition():
 def test_near_duplicates_follow_their_definition(monkeypatch, block):
     monkeypatch.setattr(bag_formation, "BLOCK", block)
     colours = torch.from_numpy(np.random.default_rng(1).random((60, 1)) * 0.6).float().expand(-1, COLOURS)
-    found = earlier_duplicates(colours)
+    found = find_earlier_duplicates(colours)
     expected = []
     for row, own in enumerate(colours):
         duplicates = [

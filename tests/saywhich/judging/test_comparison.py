@@ -19,7 +19,7 @@ from pipeline.analysis.comparison import holm_adjust, two_sided
 from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging import judge_sources
-from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, decisive_images
+from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, count_decisive_images
 from saywhich.judging.caption_scores import ScoreKey, mean_over, ratio, resample_scores
 from saywhich.judging.comparison_tables import comparison_lines, gap_lines, state_verdict
 from saywhich.judging.judge_sources import JudgeSource
@@ -81,13 +81,13 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
 
 def test_an_open_difference_has_the_number_of_deciding_images():
     # the deviation falls with the root of the number of images; 1.96 deviations must not exceed the difference of 1.5
-    assert decisive_images(100, 1.5, 2.0, 1) == math.ceil(100 * (1.959964 * 2 / 1.5) ** 2)
-    assert decisive_images(100, -1.5, 2.0, 1) == decisive_images(100, 1.5, 2.0, 1)
+    assert count_decisive_images(100, 1.5, 2.0, 1) == math.ceil(100 * (1.959964 * 2 / 1.5) ** 2)
+    assert count_decisive_images(100, -1.5, 2.0, 1) == count_decisive_images(100, 1.5, 2.0, 1)
     strict = NormalDist().inv_cdf(1 - 0.05 / 20)
-    assert decisive_images(100, 1.5, 2.0, 10) == math.ceil(100 * (strict * 2 / 1.5) ** 2)
-    assert decisive_images(100, 0.0, 2.0, 1) is None
-    assert decisive_images(100, 1e-9, 2.0, 1) is None
-    assert decisive_images(100, 3.99, 2.0, 1) == 101  # the difference is open at 100 images
+    assert count_decisive_images(100, 1.5, 2.0, 10) == math.ceil(100 * (strict * 2 / 1.5) ** 2)
+    assert count_decisive_images(100, 0.0, 2.0, 1) is None
+    assert count_decisive_images(100, 1e-9, 2.0, 1) is None
+    assert count_decisive_images(100, 3.99, 2.0, 1) == 101  # the difference is open at 100 images
 
 
 def test_a_difference_of_rounding_is_decided_by_no_number_of_images():

@@ -15,7 +15,7 @@ from tiny_pretrained import write_pretrained
 import saywhich
 from pipeline.channels.hard import Greedy
 from pipeline.errors import UserError
-from pipeline.evaluation.pragmatic_captions import with_distractors
+from pipeline.evaluation.pragmatic_captions import stack_distractors
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
 from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmaticDecoder
@@ -184,7 +184,7 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
     listener.temperature, record, alpha = 0.05, StepRecorder(), 20.0
     shown = [speaker.prepare(path) for path in photos]
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
-    images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
+    images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
     said = retrieval_candidates(speaker, listener, shown, images, settings, alpha, [record])
     begin = 0 if family == "blip" else record.steps[0][0].shape[1]
@@ -208,7 +208,7 @@ def test_captions_by_the_listeners_posterior_equal_those_of_the_projects_decoder
     listener.temperature = TEMPERATURE
     shown = [speaker.prepare(path) for path in photos]
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
-    images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
+    images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
     texts = retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BeginBan()])
     own, ids, make_batch = build_decoder(models, speaker, shown)

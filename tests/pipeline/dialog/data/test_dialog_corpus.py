@@ -10,7 +10,7 @@ import torch
 from small_dialogs import make_dialogs, write_dialog_corpus
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
+from pipeline.dialog.data.dialog_batches import DialogBatches, iterate_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.errors import UserError
 
@@ -89,7 +89,7 @@ def test_the_history_is_the_caption_and_then_each_question_with_its_answer(dialo
 def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
     prepared, store = prepared_corpus
     rows = np.array([1, 4, 6])
-    batches = list(all_rounds(prepared, dialogs, store, rows, 2))
+    batches = list(iterate_rounds(prepared, dialogs, store, rows, 2))
     assert [(len(batch), batch.step, batch.epoch) for batch in batches] == [(6, 0, 0), (3, 1, 0)]
     for first, batch in ((0, batches[0]), (2, batches[1])):
         for n in range(len(batch)):
@@ -126,7 +126,7 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepar
     assert order != [b.images[::ROUNDS].tolist() for b in list_batches(2)]
     later = list_batches(1, epoch=2)
     assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
-    (alone,) = all_rounds(prepared, dialogs, store, np.array(order[1]), 2)
+    (alone,) = iterate_rounds(prepared, dialogs, store, np.array(order[1]), 2)
     same = found[1]
     assert torch.equal(alone.rounds.options, same.rounds.options)
     assert torch.equal(alone.rounds.history, same.rounds.history)

@@ -356,7 +356,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         return make_generator(seed, index, what)
 
     monkeypatch.setattr(write_dialogs, "POOL_DIALOGS", 120)
-    monkeypatch.setattr(write_dialogs, "stream", record_stream)
+    monkeypatch.setattr(write_dialogs, "make_generator", record_stream)
     drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
     write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}

@@ -12,7 +12,7 @@ from module_modes import record_modes
 from small_dialogs import REGION, make_dialogs, make_encoder, write_dialog_corpus
 
 from pipeline.channels.hard import Beam
-from pipeline.dialog.data.dialog_batches import all_rounds
+from pipeline.dialog.data.dialog_batches import iterate_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
 from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation, _human_preference
@@ -65,7 +65,7 @@ def evaluated_split(prepared_corpus, speaker, judges):
 
 @pytest.fixture(scope="module")
 def batch(prepared_corpus, dialogs):
-    (whole,) = all_rounds(*prepared_corpus[:1], dialogs, prepared_corpus[1], prepared_corpus[0].rows("val"), 1000)
+    (whole,) = iterate_rounds(*prepared_corpus[:1], dialogs, prepared_corpus[1], prepared_corpus[0].rows("val"), 1000)
     return whole
 
 
@@ -134,7 +134,7 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(
     _, results, columns = evaluated_split
     prepared, unk = prepared_corpus[0], prepared_corpus[0].vocabulary.unk
     for beam, same in ((3, True), (1, False)):
-        rounds = all_rounds(prepared, dialogs, prepared_corpus[1], prepared.rows("val"), 16)
+        rounds = iterate_rounds(prepared, dialogs, prepared_corpus[1], prepared.rows("val"), 16)
         generated = generate_captions(speaker, rounds, Beam(beam), CPU, unk).tokens[:, 0]
         texts = [prepared.vocabulary.decode(row) for row in generated.tolist()]
         assert (columns["answer"] == texts) is same

@@ -15,7 +15,7 @@ from pipeline.dialog.report.dialog_ranking import (
     adversary,
     discriminators,
     generators,
-    known_difference,
+    get_known_difference,
     mrr_difference,
     reciprocal_ranks,
 )
@@ -80,14 +80,14 @@ def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
 
 
 def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
-    found = known_difference(rankers, "d_mle", "chance")
+    found = get_known_difference(rankers, "d_mle", "chance")
     each = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
     assert found.by_seed == pytest.approx(each)
     assert found.value == pytest.approx(np.mean(each))
     assert found.verdict == "holds"
-    assert known_difference(rankers, "chance", "d_mle").verdict == "fails"
-    assert known_difference(rankers, "g_mle", "chance").verdict == "open"  # one seed
-    assert known_difference(rankers, "d_mle", "nobody") is None
+    assert get_known_difference(rankers, "chance", "d_mle").verdict == "fails"
+    assert get_known_difference(rankers, "g_mle", "chance").verdict == "open"  # one seed
+    assert get_known_difference(rankers, "d_mle", "nobody") is None
 
 
 def test_no_seed_without_values_is_dropped_silently():

@@ -10,9 +10,9 @@ import pytest
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Event, Film, Track
-from pipeline.worlds.films.film_words import finite, participle
-from pipeline.worlds.films.film_world import GAITS, OPPOSITE, inside_plans, outside_plans
-from pipeline.worlds.films.motion import actor_state, times, visible_actors
+from pipeline.worlds.films.film_words import conjugate, participle
+from pipeline.worlds.films.film_world import GAITS, OPPOSITE, list_inside_plans, list_outside_plans
+from pipeline.worlds.films.motion import actor_state, list_visible_actors, times
 from pipeline.worlds.films.sample_films import sample_film, sample_film_neighbourhood
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim
 from pipeline.worlds.scenes.scene_facts import Thing, atmosphere
@@ -89,7 +89,7 @@ def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fi
     """In the middle frame, many films have a neighbour of equal poses, facings and places, but with other events."""
 
     def describe_middle_frame(film: Film) -> list[tuple[object, ...]]:
-        actors = [each for each in visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
+        actors = [each for each in list_visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
         return [
             (s.actor, s.pose, s.facing, round((s.box[0] + s.box[2]) * 3), film.scene.things[s.actor].colour)
             for s in actors
@@ -169,7 +169,7 @@ def test_captions_are_sentences_of_a_small_vocabulary(captioned_films: list[tupl
 
 
 def test_verbs_have_two_forms() -> None:
-    pairs = {text: (finite(text), participle(text)) for text in ("run[s] in", "fl[ies]", "go[es] up", "lie[s] down")}
+    pairs = {text: (conjugate(text), participle(text)) for text in ("run[s] in", "fl[ies]", "go[es] up", "lie[s] down")}
     assert pairs == {
         "run[s] in": ("runs in", "running in"),
         "fl[ies]": ("flies", "flying"),
@@ -233,7 +233,7 @@ def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]
 def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
-            seen = visible_actors(film, FRAMES)
+            seen = list_visible_actors(film, FRAMES)
             for i in range(len(film.events)):
                 assert sum(each.actor == i for each in seen) >= 3
             assert all(0 <= x <= 1 for each in seen for x in each.box)
@@ -249,7 +249,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
         if not plain or film.tracks[0].inside or len(film.tracks) > 1:
             continue
         frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]
-        for each in visible_actors(film, FRAMES):
+        for each in list_visible_actors(film, FRAMES):
             changed = np.abs(frames[each.frame] - frames[0]).max(-1) > 24
             left, top, right, bottom = (round(v * size) for v in each.box)
             inside = changed[top:bottom, left:right].mean()
@@ -262,8 +262,8 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
 
 def test_every_moving_category_has_enough_plans() -> None:
     for category in GAITS:
-        assert len(outside_plans(category, "street")) >= 4
-        assert len(set(inside_plans(category, "farm"))) == len(inside_plans(category, "farm"))
+        assert len(list_outside_plans(category, "street")) >= 4
+        assert len(set(list_inside_plans(category, "farm"))) == len(list_inside_plans(category, "farm"))
 
 
 def test_frames_are_spread_over_the_film() -> None:

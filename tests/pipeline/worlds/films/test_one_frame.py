@@ -10,7 +10,7 @@ from pipeline.scores.discriminability import InfoNCE
 from pipeline.types import Batch, Message, caption_mask
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Film
-from pipeline.worlds.films.motion import visible_actors
+from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film_neighbourhood
 
 TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
@@ -18,7 +18,7 @@ TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
 
 def encode_actors(films: list[Film], frames: int) -> Tensor:
     """Return each frame's actors, with their places, facings and poses."""
-    found = [visible_actors(film, FRAMES) for film in films]
+    found = [list_visible_actors(film, FRAMES) for film in films]
     poses = sorted({actor.pose for film in found for actor in film})
     rows = np.zeros((len(films), FRAMES, 2, 6 + len(poses)), np.float32)
     for row, film in zip(rows, found, strict=True):

@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
 from pipeline.worlds.films.draw_film import draw_film, save_gif
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
-from pipeline.worlds.films.motion import visible_actors
+from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.films.write_films import draw_films
 
@@ -75,7 +75,7 @@ def test_facts_belong_to_the_films_and_no_neighbourhood_is_in_two_splits(root: P
     for i, film in enumerate(known.values()):
         assert film.film == sample_film(1, i)
         assert film.frames == FRAMES
-        assert list(film.views) == visible_actors(film.film, FRAMES)
+        assert list(film.views) == list_visible_actors(film.film, FRAMES)
     of = [{known[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))]
     assert of == [{0, 1}, {2}, {3, 4, 5, 6}]
     record = json.loads((root / FILM_FACTS).read_text().splitlines()[0])
