@@ -32,8 +32,12 @@ UNIONS = (Union, types.UnionType)
 def parse_yaml(text: str, where: str) -> Any:
     """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with its place where known.
 
-    Aliases are refused, because a few lines of them can stand for gigabytes.
+    Aliases are refused, because a few lines of them can stand for gigabytes. So is another version in a line `%YAML`,
+    which DVC's parser ignores.
     """
+    if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
+        line = text.count("\n", 0, version.start()) + 1
+        raise UserError(f"{where}, line {line}: expected YAML 1.2, got %YAML {version[1]}; remove the line")
     try:
         if _depth(text) > MAX_DEPTH:
             raise UserError(f"{where}: expected at most {MAX_DEPTH} levels of nesting, got more; nest less deeply")

@@ -65,12 +65,17 @@ def test_scalars_are_read_as_dvc_reads_them(text, value):
     assert parse_as_dvc(f"a: {text}", "here") == {"a": value}
 
 
-@pytest.mark.parametrize(("version", "value"), [("1.2", "no"), ("1.1", False)])
-def test_a_file_may_state_its_version_of_yaml(version, value):
+def test_a_file_may_state_that_it_is_yaml_1_2():
     from dvc.utils.serialize import parse_yaml as parse_as_dvc
 
-    text = f"%YAML {version}\n---\na: no\n"
-    assert parse_yaml(text, "here") == parse_as_dvc(text, "here") == {"a": value}
+    text = "%YAML 1.2\n---\na: no\n"
+    assert parse_yaml(text, "here") == parse_as_dvc(text, "here") == {"a": "no"}
+
+
+def test_another_version_of_yaml_is_refused():
+    """In YAML 1.1 `no` is false, which DVC's parser in C does not follow."""
+    with pytest.raises(UserError, match=r"^here, line 2: expected YAML 1.2, got %YAML 1.1; remove the line$"):
+        parse_yaml("# comment\n%YAML 1.1\n---\na: no\n", "here")
 
 
 class SeedSection(Section):
