@@ -1,31 +1,31 @@
-# make repro [PROFILE=flickr8k]   install, run the whole pipeline, independent stages side by side, print the results
-# make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
-# make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
-# make gradients                  bias, noise and cost of every gradient estimator, exactly; needs no data
-# make gradients TRAINED=data     the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
+# make repro [PROFILE=flickr8k]   install, run the whole pipeline with independent stages in parallel, print the results
+# make results [PROFILE=flickr8k_results]  run the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
+# make data [DATASET=coco]        fetch a corpus of the papers; without DATASET, list the corpora with sizes and licences
+# make gradients                  measure bias, noise and cost of every gradient estimator, exactly; needs no data
+# make gradients TRAINED=data     the same for the trained speaker of the run in data/, against a gradient of 100,000 captions
 # make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
 # make repro PROFILE=scenes START=2  the same from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
-# make profile PROFILE=coco       write params.yaml alone
+# make profile PROFILE=coco       write only params.yaml
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out; then make record PROFILE=tests
-# make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
-# make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
-# make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
-# make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  memory and time of a step of a pretrained captioner, by calculation
-# make costs                      seconds and peak memory of every stage, from MLflow's records
-# make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
-# make bench-judging              captions of 100,000 drawn photos judged: time and memory
-# make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
-# make check                      format, lint, types, layers, workflow files, documents against results/
-# make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
-# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=gradients, benchmarks, or any @MACHINE
-# make documents                  the documents' tables and figures, of results/
-# make docs                       the documents as a site, in site/
-# make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
-# make mutants [NUMBER=480] [SEED=0] [PACKAGE=models] [WORKERS=1]  small faults in the mathematics: which ones no test detects; then make record PROFILE=mutants
-# make ui                         MLflow's pages on http://127.0.0.1:5000
-# make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
-# make setup [TORCH=cu128]        install only; PyTorch is that for the CPU where no GPU is found, TORCH names another
+# make test-all [WORKERS=2]       run all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
+# make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skipped where not installed
+# make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on so many machines
+# make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  calculate memory and time of a training step of a pretrained captioner
+# make costs                      print seconds and peak memory of every stage, from MLflow's records
+# make bench                      run the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: one of them
+# make bench-judging              measure time and memory of judging captions of 100,000 drawn photos
+# make bench-cluster              measure the overhead of jobs and the speed-up by workers, on a Slurm of this machine
+# make check                      check format, lint, types, layers, workflow files, documents against results/
+# make compare                    check the claims of results/claims.toml on the run in data/
+# make record PROFILE=scenes      write results/scenes.json from the run in data/; also PROFILE=gradients, benchmarks, or any @MACHINE
+# make documents                  write the documents' tables and figures from results/
+# make docs                       build the documents as a site, in site/
+# make verify                     check that outputs, DVC's copies and cells are unchanged since they were written; reads all bytes
+# make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  test the guarantees of RELIABILITY.md by kills, damaged files and full disks; then make record PROFILE=reliability
+# make mutants [NUMBER=480] [SEED=0] [PACKAGE=models] [WORKERS=1]  plant small faults in the mathematics, list those that no test detects; then make record PROFILE=mutants
+# make ui                         serve MLflow's pages on http://127.0.0.1:5000
+# make serve [PHOTOS=folder]      serve captions, search and a game for your photos, on http://127.0.0.1:8000
+# make setup [TORCH=cu128]        install only; without a GPU, PyTorch for the CPU; TORCH names another build
 # make fmt | clean                format the code; drop checkpoints, grid cells and tool caches
 
 SHELL := bash
@@ -44,7 +44,7 @@ PYTEST := python -m pytest -n $(or $(WORKERS),logical) --maxprocesses 8 --dist l
 
 BENCHMARKS := joint_step text_lstm decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
-# They differ in the default profile, and results first estimates the time.
+# repro and results differ in the default profile, and results first estimates the time.
 repro results: $(INSTALLED) profile
 	@$(if $(filter results,$@),python -m pipeline.workflow.estimate)
 	@python -m pipeline.workflow.repro
@@ -70,7 +70,7 @@ bench-cluster: $(INSTALLED)
 bench-judging: $(INSTALLED)
 	@mkdir -p data/judging; python benchmarks/judging.py | tee data/judging/judging.md
 
-# A report that is there is made again, to show it.
+# An existing report is rebuilt to show the new measurements.
 gradients: $(INSTALLED)
 	@python -m stages.gradients $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
@@ -132,7 +132,7 @@ ui: $(INSTALLED)
 	@python -m pipeline.tracking view
 	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
 
-# The drawn scenes are there to try it with, where they are and nothing else is named.
+# Without PHOTOS, the page offers the drawn scenes if they exist.
 PHOTOS ?= $(wildcard data/raw/scenes/images)
 serve: $(INSTALLED)
 	@saywhich serve $(if $(PHOTOS),--photos "$(PHOTOS)")
@@ -142,7 +142,7 @@ clean:
 
 setup: $(INSTALLED)
 
-# A params.yaml that is no profile is somebody's work and is kept beside the new one.
+# A params.yaml that was changed by hand is kept beside the new one.
 profile: $(INSTALLED)
 ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID)$(START),)
 	@python -m pipeline.config.overlays $(if $(PROFILE),"$(PROFILE)") \
@@ -150,9 +150,9 @@ ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID)$(START),)
 		$(if $(START),--start "$(START)")
 endif
 
-# uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles what lies in .dvc/tmp: nobody else may write there.
-# uv chooses PyTorch by the driver it finds: PyPI's wheels for Linux bring gigabytes of CUDA. pip's own find-links go to uv
-# too: a machine that keeps wheels of its own uses them.
+# uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles files of .dvc/tmp: no other user may write there.
+# uv chooses the build of PyTorch by the GPU driver, since PyPI's wheels for Linux bring gigabytes of CUDA. uv also gets
+# pip's find-links, for machines that keep their own wheels.
 $(INSTALLED): pyproject.toml $(wildcard setup.py) constraints-hashed.txt requirements-uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }

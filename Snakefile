@@ -23,40 +23,40 @@ if workflow.is_main_process:
     write_code_digests(PARAMS)
 CELLS = {(cell.method, cell.name): cell for cell in grid_cells.cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
-NEEDS = {
+DEPS = {
     (stage, method): list_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
     for stage in ("train", "adapt", "evaluate")
     for method in {cell.method for cell in CELLS.values()}
 }
-CONTENT = grid_cells.digests(path for paths in NEEDS.values() for path in paths)
+CONTENT = grid_cells.digests(path for paths in DEPS.values() for path in paths)
 # Digests are computed once: Snakemake evaluates the parameters of each waiting job many times.
-BASES = {
-    (stage, *at): grid_cells.cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
-    for at, cell in CELLS.items()
+DIGESTS = {
+    (stage, *key): grid_cells.cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
+    for key, cell in CELLS.items()
     for stage in ("train", "adapt", "evaluate")
 }
-ALIVE = grid_cells.free_locks() if workflow.is_main_process else None
+LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 SERVERS = []
 
 FOLDER = "data/cells/{method}/{cell}"
 
 
-def data(stage):
-    """The files of other stages that a stage reads."""
-    listed = {path for key in NEEDS if key[0] == stage for path in NEEDS[key]}
-    return sorted(path for path in listed if path.startswith("data/") and not path.startswith(f"{CODE}/"))
+def list_inputs(stage):
+    """Return the files of other stages that `stage` reads."""
+    paths = {path for key in DEPS if key[0] == stage for path in DEPS[key]}
+    return sorted(path for path in paths if path.startswith("data/") and not path.startswith(f"{CODE}/"))
 
 
-def options(wildcards):
+def get_options(wildcards):
     return CELLS[wildcards.method, wildcards.cell].options
 
 
-def folder(wildcards):
+def get_folder(wildcards):
     return str(CELLS[wildcards.method, wildcards.cell].folder)
 
 
-def basis(stage):
-    return lambda wildcards: BASES[stage, wildcards.method, wildcards.cell]
+def make_digest_getter(stage):
+    return lambda wildcards: DIGESTS[stage, wildcards.method, wildcards.cell]
 
 
 report: "docs/snakemake/workflow.rst"
@@ -71,12 +71,12 @@ localrules:
     all,
 
 
-# A cell that a request to end has ended ends the grid, too; one that failed does not.
+# A cell that a signal has ended also ends the grid; a failed cell does not.
 shell.prefix("set -euo pipefail; trap 'case $? in 129|130|143) kill -$(($? - 128)) $PPID;; esac' EXIT; ")
 
 
-# Not for a dry run, nor in the jobs: one METEOR for all cells that are evaluated on this machine. A request to end does
-# not wait for cells that are at work here; those of a cluster are the scheduler's.
+# Neither a dry run nor a job runs this. All cells of this machine share one METEOR server. A signal to the grid also
+# ends the cells that run on this machine; a cluster's scheduler keeps its own.
 onstart:
     SERVERS.append(shared_meteor.start_server(os.environ))
     if workflow.local_exec:
@@ -92,7 +92,7 @@ rule all:
 
 rule train:
     input:
-        ancient(data("train")),
+        ancient(list_inputs("train")),
     output:
         weights=f"{FOLDER}/weights.safetensors",
         history=f"{FOLDER}/history.jsonl",
@@ -107,9 +107,9 @@ rule train:
     resources:
         gpu=grid_cells.gpus(),
     params:
-        options=options,
-        folder=folder,
-        basis=basis("train"),
+        options=get_options,
+        folder=get_folder,
+        basis=make_digest_getter("train"),
     shell:
         "OMP_NUM_THREADS={threads} SAYWHICH_PROCESSES=$(({resources.gpu} > 1 ? {resources.gpu} : 1)) "
         "SAYWHICH_CELL={wildcards.cell:q} python -m stages.train {params.options:q} --out {params.folder:q} > {log:q} 2>&1"
@@ -117,7 +117,7 @@ rule train:
 
 rule adapt:
     input:
-        ancient(data("adapt")),
+        ancient(list_inputs("adapt")),
         weights=rules.train.output.weights,
     output:
         weights=f"{FOLDER}/adapted/weights.safetensors",
@@ -133,9 +133,9 @@ rule adapt:
     resources:
         gpu=grid_cells.gpus(),
     params:
-        options=options,
-        folder=folder,
-        basis=basis("adapt"),
+        options=get_options,
+        folder=get_folder,
+        basis=make_digest_getter("adapt"),
     shell:
         "OMP_NUM_THREADS={threads} SAYWHICH_PROCESSES=$(({resources.gpu} > 1 ? {resources.gpu} : 1)) "
         "SAYWHICH_CELL={wildcards.cell:q} python -m stages.adapt {params.options:q} "
@@ -144,7 +144,7 @@ rule adapt:
 
 rule evaluate:
     input:
-        ancient(data("evaluate")),
+        ancient(list_inputs("evaluate")),
         weights=rules.train.output.weights,
         adapted=rules.adapt.output.weights,
     output:
@@ -166,9 +166,9 @@ rule evaluate:
     resources:
         gpu=grid_cells.gpus(),
     params:
-        options=options,
-        folder=folder,
-        basis=basis("evaluate"),
+        options=get_options,
+        folder=get_folder,
+        basis=make_digest_getter("evaluate"),
     shell:
         "OMP_NUM_THREADS={threads} SAYWHICH_CELL={wildcards.cell:q} python -m stages.evaluate {params.options:q} "
         "--model {params.folder:q} --out {params.folder:q}/evaluation > {log:q} 2>&1"

@@ -16,14 +16,14 @@ from stages.features import inputs
 
 SHARDS = int(config.get("shards", 8))
 FEATURES = config.get("features", "main")
-MARK = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
-SEEN = expand(MARK, k=range(1, SHARDS + 1), n=SHARDS)
-ALIVE = grid_cells.free_locks() if workflow.is_main_process else None
+MARKER = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
+MARKERS = expand(MARKER, k=range(1, SHARDS + 1), n=SHARDS)
+LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 
 
 @cache
-def key():
-    """What decides the features, as the stage itself has it."""
+def compute_key():
+    """Return the key of the features' parameters, data and code, as the stage computes it."""
     stage = open_stage("features", ["--features", FEATURES])
     return stage.key(inputs(stage))
 
@@ -41,14 +41,14 @@ rule all:
 
 rule shards:
     input:
-        SEEN,
+        MARKERS,
 
 
 rule shard:
     input:
         ancient("data/prepared/manifest.json"),
     output:
-        temp(touch(MARK)),
+        temp(touch(MARKER)),
     log:
         f"data/cells/features/{FEATURES}-{{k}}-of-{{n}}.log",
     conda:
@@ -57,7 +57,7 @@ rule shard:
     resources:
         gpu=grid_cells.gpus(),
     params:
-        key=lambda wildcards: key(),
+        key=lambda wildcards: compute_key(),
         features=FEATURES,
     shell:
         "OMP_NUM_THREADS={threads} python -m stages.features --features {params.features:q} --shard {wildcards.k}/{wildcards.n} > {log:q} 2>&1"
@@ -65,7 +65,7 @@ rule shard:
 
 rule join:
     input:
-        SEEN,
+        MARKERS,
     output:
         f"data/features/{FEATURES}/features.h5",
         f"data/features/{FEATURES}/manifest.json",
@@ -74,7 +74,7 @@ rule join:
     conda:
         "profiles/environment.yaml"
     params:
-        key=lambda wildcards: key(),
+        key=lambda wildcards: compute_key(),
         features=FEATURES,
     shell:
         "python -m stages.features --features {params.features:q} > {log:q} 2>&1"

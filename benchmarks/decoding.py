@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py [--trained data]
 
-Speakers are optimised for inference, as in evaluations. The floor is the rate of an unroll that takes only the time of
-its operations, at this machine's measured rate of matrix products. The plain unroll (benchmarks/plain.py) must generate
-the same captions.
+Speakers are optimised for inference, as in evaluations. The column `floor` is the rate of an unroll that takes only the
+time of its operations, at this machine's measured rate of matrix products. The last column is the share of captions
+that the plain unroll (benchmarks/plain.py) also generates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def main() -> None:
     parser.add_argument(
         "--trained", type=Path, help="data/ of a run; compare its speaker's captions in bfloat16 and float32"
     )
-    parser.add_argument("--times", type=int, default=4, help="repetitions of each decoding; the fastest counts")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=4,
+        help="repetitions of each decoding, and half as many of the plain unroll; the fastest counts",
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
@@ -63,17 +68,17 @@ def main() -> None:
             message = generate(fast, batch, channel)
             same = (message.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
-            ours = BATCH / measure_fastest(partial(generate, fast, batch, channel), options.device, options.times)
-            theirs = BATCH / measure_fastest(
+            fast_rate = BATCH / measure_fastest(partial(generate, fast, batch, channel), options.device, options.times)
+            plain_rate = BATCH / measure_fastest(
                 partial(generate_plain, speaker, batch, channel), options.device, max(1, options.times // 2)
             )
             words = float(message.mask.sum(1).float().mean())
-            rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
-            row(name, f"{words:.1f}", *rates, f"{same:.1%}")
+            rates = f"{fast_rate:.0f}", f"{floor:.0f}", f"{fast_rate / floor:.0%}", f"{plain_rate:.0f}"
+            row(name, f"{words:.1f}", *rates, f"{fast_rate / plain_rate:.2f}", f"{same:.1%}")
 
 
 def compare_bfloat16(root: Path, times: int) -> None:
-    """Compare a trained speaker's captions of the validation split, with matrix products in bfloat16 and in float32."""
+    """Compare a trained speaker's greedy and beam-search captions of the validation split in bfloat16 and float32."""
     prepared, store = load_data(root)
     speaker, rows = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val")
     score = reference_cider(prepared)
@@ -83,14 +88,13 @@ def compare_bfloat16(root: Path, times: int) -> None:
     )
     for name, channel in CHANNELS.items():
         if not channel.requires_grad:
-            kinds = None, torch.bfloat16
             calls = [
                 partial(generate_captions, speaker, batches, channel, CPU, prepared.vocabulary.unk, dtype)
-                for dtype in kinds
+                for dtype in (None, torch.bfloat16)
             ]
-            own, other = (call() for call in calls)
-            same = (own.tokens == other.tokens).flatten(1).all(1).float().mean()
-            means = [float(score(message.tokens[:, 0], message.images).mean()) for message in (other, own)]
+            float32, bfloat16 = (call() for call in calls)
+            same = (float32.tokens == bfloat16.tokens).flatten(1).all(1).float().mean()
+            means = [float(score(message.tokens[:, 0], message.images).mean()) for message in (bfloat16, float32)]
             seconds = [measure_fastest(call, "cpu", times) for call in calls]
             row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
 

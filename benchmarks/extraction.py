@@ -24,7 +24,7 @@ from pipeline.features.detection import DETECTOR
 from pipeline.features.extract import extract, open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
-from pipeline.features.networks import TORCHVISION, torchvision_model
+from pipeline.features.networks import TORCHVISION, build_torchvision_model
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 NETWORKS = ("mobilenetv2_100", "resnet101", "open_clip/ViT-B-32", DETECTOR)
@@ -57,7 +57,7 @@ def draw_weights(name: str, path: Path) -> None:
     if name.startswith(OPEN_CLIP):
         model = open_clip.create_model(name.removeprefix(OPEN_CLIP), pretrained_text=False)
     elif name == DETECTOR or name.startswith(TORCHVISION):
-        model = torchvision_model(name.removeprefix(TORCHVISION), {})
+        model = build_torchvision_model(name.removeprefix(TORCHVISION), {})
     else:
         model = timm.create_model(name)
     save_file(model.state_dict(), path)

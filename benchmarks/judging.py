@@ -57,10 +57,10 @@ class RandomJudge:
         last = (text.rpartition(" ")[2] for text in texts)  # a caption's number; captions of the trivial rule have none
         return self._captions[[int(word) if word.isdecimal() else 0 for word in last]]
 
-    def cut(self, texts: Sequence[str]) -> list[str]:
+    def find_truncated(self, texts: Sequence[str]) -> list[str]:
         return []
 
-    def unknown(self, texts: Sequence[str]) -> list[str]:
+    def find_unknown(self, texts: Sequence[str]) -> list[str]:
         return []
 
 

@@ -3,9 +3,9 @@
     python benchmarks/language.py [--captions FILE]
 
 Times are seconds, and CPU seconds of all processes, which matter where a grid keeps all cores busy. The script measures
-a single evaluation, and cells of a grid that share a METEOR (the first cell waits for its start). Captions come from
-drawn scenes, or from a file in COCO's form with a larger vocabulary. An image's first caption is the candidate; its
-others and one of another image are the references.
+a single evaluation, and cells of a grid that share one METEOR server (the first cell waits for its start). Captions
+come from drawn scenes, or from a file in COCO's form with a larger vocabulary. An image's first caption is the
+candidate. Its next four captions and one of another image are the references.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPUTED = [metric for metric in SCORES if metric != "SPICE"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--captions", type=Path, help="captions, five an image or more, in COCO's form")
+    parser.add_argument("--captions", type=Path, help="five or more captions per image, in COCO's form")
     options = parser.parse_args()
     captions, human = _read_captions(options.images, options.captions)
     print(f"{len(captions)} captions, {len(human[0])} references each")

@@ -3,17 +3,17 @@
     python benchmarks/mutants.py [--number 480] [--seed 0] [--only PACKAGE] [--fault ID] [--survivors] [--list]
 
 `faults.py` finds the faults, and `reached_lines.py` finds the tests that reach each line. Each fault has a process that
-is forked from this one after the imports of torch and others. The process takes the changed module from memory, so that
-no file is written. Its tests run in the order of cost and proximity, until one fails or the budget is spent.
-`data/mutants/results.jsonl` keeps each outcome with its commit, so that a killed run can continue. A killed fault is
-reused while its module and its test are unchanged, and a survivor while no module and no test has changed. If a fault
+is forked from this one after the import of the packages in PRELOADED. The process takes the changed module from memory,
+so that no file is written. Its tests run in the order of cost and proximity, until one fails or the budget is spent.
+`data/mutants/results.jsonl` keeps each outcome with its commit, so that an interrupted run can continue. The outcome of
+a killed fault is reused while its module and its test are unchanged. That of a survivor is reused while no module and
+no test has changed. If a fault
 was tried again, its first outcome counts in the column "killed at first %". A test that was written for a survivor
 detects that fault, which says nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with
 reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
-another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
-tests here.
+another network or another seed.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
     for words in (tests, sorted({test.partition("::")[0] for test in tests})):
         first.unlink(missing_ok=True)
         own_cache = str(folder / "numba") if b"numba" in source or b"@compile_loop" in source else ""
-        if own_cache:  # the key of machine code is the source on disk, which no fault changes
+        if own_cache:  # numba keys machine code by the path and time of the source file, which no fault changes
             shutil.rmtree(own_cache, ignore_errors=True)
 
         def run_tests(words: list[str] = words, own_cache: str = own_cache) -> None:
-            if own_cache:  # numba compares times of files, which are not changed
+            if own_cache:
                 os.environ["NUMBA_CACHE_DIR"] = own_cache
                 sys.modules["numba"].core.config.reload_config()
             sys.meta_path.insert(0, _ModuleImporter(fault.module, fault.apply(source)))
@@ -178,7 +178,8 @@ def read_outcomes(first: bool = False) -> dict[str, Outcome]:
 def is_valid(outcome: Outcome, commit: str) -> bool:
     """Return whether the files that decide an outcome are the same at `commit` as at its own commit.
 
-    These are the module and the test of a killed fault, and all modules and tests of a survivor.
+    These are the module and the failed test of a killed fault, and all modules and tests of a survivor. Where no test
+    failed, as after a signal, the module alone decides.
     """
     if not outcome.killed:
         decisive = ["pipeline", "saywhich", "stages", "tests"]
@@ -237,13 +238,13 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
 
 
 def try_known(path: Path) -> list[dict[str, Any]]:
-    """Try the entries of a TOML list (module, before, after, tests); return each with whether its tests killed it."""
+    """Try the entries of a TOML list (module, before, after, tests); return each with the failed test, or ""."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
     for entry in entries:
         source = Path(entry["module"]).read_bytes()
         start = source.find(entry["before"].encode())
         if start < 0 or source.count(entry["before"].encode()) > 1:
-            raise SystemExit(f"{path}: {entry['module']} has not exactly one {entry['before']!r}")
+            raise SystemExit(f"{path}: expected one {entry['before']!r} in {entry['module']}; extend `before`")
         end = start + len(entry["before"].encode())
         fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
         *_, entry["killed"] = _poll(try_fault(fault, source, entry["tests"], 20, OUT / "known"))

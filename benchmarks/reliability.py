@@ -360,7 +360,7 @@ def _read_row(row: str) -> list[list[str]]:
             line["tried"],
             f"{line['times']:,}",
             f"{line['held']:,}",
-            line["short"] or "–",
+            line["failures"] or "–",
             f"`{found['command']}`",
             found["commit"],
         ]

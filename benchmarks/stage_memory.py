@@ -25,16 +25,27 @@ STAGES = {
     "adapt": ["--method", "psst_multinomial"],
     "evaluate": ["--method", "psst_multinomial"],
 }
-SHOWN = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "evaluate")
+REPORTED_STAGES = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "evaluate")
 
 
-def measure_peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
-    """Yield each stage of SHOWN with its peak memory in MiB for `images` images, and for `times` as many.
+# Starts a command and writes its peak memory in KiB to a file. On Linux a process starts with the peak of its parent,
+# so the parent must be small.
+LAUNCHER = """
+import os, sys
+peak, *command = sys.argv[1:]
+_, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)
+open(peak, "w").write(str(used.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status) != 0)
+"""
+
+
+def measure_peaks(folder: Path, images: int, factor: int) -> Iterator[tuple[str, float, float]]:
+    """Yield each of REPORTED_STAGES with its peak memory in MiB for `images` and for `factor` · `images` images.
 
     A quarter of the images is in the validation split, and as many are in the test split.
     """
-    small, large = (_measure_stages(folder / f"{n}", n) for n in (images, times * images))
-    yield from ((name, small[name], large[name]) for name in SHOWN)
+    small, large = (_measure_stages(folder / f"{n}", n) for n in (images, factor * images))
+    yield from ((name, small[name], large[name]) for name in REPORTED_STAGES)
 
 
 def _measure_stages(folder: Path, images: int) -> dict[str, float]:
@@ -47,23 +58,20 @@ def _measure_stages(folder: Path, images: int) -> dict[str, float]:
         (folder / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "dvc.yaml", folder)
     (folder / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
-    found = {}
+    peaks = {}
     for name, options in STAGES.items():
         show_progress(f"memory of {name} with {images} images")
-        found[name] = _measure_process(folder, [f"stages.{name.partition(',')[0]}", *options])
-    return found
+        peaks[name] = measure_process(folder, [f"stages.{name.partition(',')[0]}", *options])
+    return peaks
 
 
-def _measure_process(folder: Path, words: list[str]) -> float:
+def measure_process(folder: Path, arguments: list[str]) -> float:
     """Run a module of Python in `folder`, and return the peak resident memory in MiB of its process."""
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
-    log = folder / "output.txt"
+    log, peak = folder / "output.txt", folder / "peak.txt"
+    command = [sys.executable, "-S", "-c", LAUNCHER, str(peak), sys.executable, "-m", *arguments]
     with open(log, "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=output, stderr=output
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for the process again
-    if status:
+        done = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
+    if done.returncode:
         raise SystemExit(log.read_text(encoding="utf-8")[-2000:])
-    return used.ru_maxrss / 1024
+    return int(peak.read_text(encoding="utf-8")) / 1024

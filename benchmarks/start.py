@@ -74,19 +74,22 @@ def main() -> None:
         _run(folder, "dvc", "repro", "--quiet")
         show_progress("import torch")
         floor, cpu = _measure_fastest(options.times, folder, sys.executable, "-c", "import torch")
-        row = begin_table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
+        row = begin_table(
+            "From the command to the first batch", "command", "s", "CPU s", "CPU s / import torch", first=36
+        )
 
-        def print_row(what: str, spent: tuple[float, float]) -> None:
-            row(what, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
+        def print_row(command: str, spent: tuple[float, float]) -> None:
+            row(command, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
 
         print_row("import torch", (floor, cpu))
         for stage, watched in STAGES.items():
             show_progress(stage)
             command = (sys.executable, "-c", PROGRAM, watched, *stage.split(), "--out", "elsewhere")
-            print_row(stage, _measure_fastest(options.times, folder, *command, until="first batch"))
+            print_row(stage, _measure_fastest(options.times, folder, *command, expected_output="first batch"))
         show_progress("dvc repro")
         print_row(
-            "dvc repro with nothing to do", _measure_fastest(options.times, folder, "dvc", "repro", until="up to date")
+            "dvc repro with nothing to do",
+            _measure_fastest(options.times, folder, "dvc", "repro", expected_output="up to date"),
         )
 
 
@@ -110,20 +113,20 @@ def _create_workflow(folder: Path, images: int) -> None:
     commit_all(folder)
 
 
-def _measure_fastest(times: int, folder: Path, *command: str, until: str = "") -> tuple[float, float]:
+def _measure_fastest(times: int, folder: Path, *command: str, expected_output: str = "") -> tuple[float, float]:
     """Return the smallest seconds and CPU seconds of a command over `times` runs."""
-    seconds, cpu = zip(*(_run(folder, *command, until=until) for _ in range(times)), strict=True)
+    seconds, cpu = zip(*(_run(folder, *command, expected_output=expected_output) for _ in range(times)), strict=True)
     return min(seconds), min(cpu)
 
 
-def _run(folder: Path, *command: str, until: str = "") -> tuple[float, float]:
-    """Run a command, whose output must contain `until`; return its seconds and CPU seconds."""
+def _run(folder: Path, *command: str, expected_output: str = "") -> tuple[float, float]:
+    """Run a command, whose output must contain `expected_output`; return its seconds and CPU seconds."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     began, used = time.perf_counter(), sum(os.times()[2:4])
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     spent = time.perf_counter() - began, sum(os.times()[2:4]) - used
-    if done.returncode or until not in done.stdout:
+    if done.returncode or expected_output not in done.stdout:
         sys.exit(f"{' '.join(command[:2])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return spent
 

@@ -22,59 +22,59 @@ def on_config(config):
     for entry in config.nav:
         if "Results" in entry:
             entry["Results"][1:1] = tables
-    config.nav.insert(-1, {"Reference": [{title: page} for page, title, _ in _reference()]})
+    config.nav.insert(-1, {"Reference": [{title: page} for page, title, _ in _list_reference()]})
     return config
 
 
 def on_files(files, config):
     """Return the files of docs/ under docs/, the other pages of the contents, and the reference."""
-    found = Files([])
+    site_files = Files([])
     for file in files:
-        ours = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
-        if not ours:
-            found.append(file)
+        in_docs = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
+        if not in_docs:
+            site_files.append(file)
         elif file.src_uri.endswith((".md", ".png")):
-            found.append(_file(config, f"docs/{file.src_uri}"))
-    for page in _pages(config.nav):
-        if found.get_file_from_path(page) is None and not page.startswith("reference/"):
-            found.append(_file(config, page))
-    for page, title, module in _reference():
-        found.append(File.generated(config, page, content=f"# {title}\n\n::: {module}\n"))
-    return found
+            site_files.append(_make_file(config, f"docs/{file.src_uri}"))
+    for page in _list_pages(config.nav):
+        if site_files.get_file_from_path(page) is None and not page.startswith("reference/"):
+            site_files.append(_make_file(config, page))
+    for page, title, module in _list_reference():
+        site_files.append(File.generated(config, page, content=f"# {title}\n\n::: {module}\n"))
+    return site_files
 
 
 def on_page_markdown(markdown, page, config, files):
     """Return the page with copies of linked files on the site, and without links to folders that are no pages."""
 
-    def updated(match):
-        here = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["to"]))
-        if files.get_file_from_path(here):
+    def update_link(match):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["to"]))
+        if files.get_file_from_path(target):
             return match[0]
-        path, readme = ROOT / here, posixpath.join(here, "README.md")
+        path, readme = ROOT / target, posixpath.join(target, "README.md")
         if path.is_dir():
-            inside = files.get_file_from_path(readme)
-            return f"[{match['text']}]({posixpath.join(match['to'], 'README.md')})" if inside else match["text"]
+            has_page = files.get_file_from_path(readme)
+            return f"[{match['text']}]({posixpath.join(match['to'], 'README.md')})" if has_page else match["text"]
         if path.is_file():
-            files.append(_file(config, here))
+            files.append(_make_file(config, target))
         else:
             log.warning("%s: no such file: %s", page.file.src_uri, match["to"])
         return match[0]
 
     parts = CODE.split(markdown)  # code stays as it is
-    return "".join(part if n % 2 else LINK.sub(updated, part) for n, part in enumerate(parts))
+    return "".join(part if n % 2 else LINK.sub(update_link, part) for n, part in enumerate(parts))
 
 
-def _file(config, path):
+def _make_file(config, path):
     return File.generated(config, path, abs_src_path=str(ROOT / path))
 
 
-def _pages(nav):
+def _list_pages(nav):
     """Yield all paths of the contents."""
     for entry in nav.values() if isinstance(nav, dict) else nav:
-        yield from [entry] if isinstance(entry, str) else _pages(entry)
+        yield from [entry] if isinstance(entry, str) else _list_pages(entry)
 
 
-def _reference():
+def _list_reference():
     """Yield the page, the title and the module of each package; the public package is first if there is one."""
     packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
     if (ROOT / "saywhich" / "__init__.py").exists():

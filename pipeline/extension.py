@@ -1,4 +1,4 @@
-"""Extension points of the workflow: the parts that a slice adds to the captioning core or puts in place of its own."""
+"""Extension points of the workflow, at which a slice adds parts to the captioning core or replaces parts of it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class AgentSections:
 
 
 class SplitEvaluation(Protocol):
-    """An evaluation protocol. `not_computed` names metrics that could not be computed, with the reasons."""
+    """An evaluation protocol. `not_computed` maps each metric that could not be computed to the reason."""
 
     not_computed: dict[str, str]
 
-    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    def evaluate_split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split` for metrics.json, and the columns of captions.parquet."""
 
     def summarise(self, results: Mapping[str, Any]) -> dict[str, float]:

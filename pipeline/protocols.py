@@ -12,7 +12,10 @@ from pipeline.types import Batch, Message, Report, TokenChoice
 
 
 class Channel(Protocol):
-    """Rule that chooses tokens and determines their encoding. A frozen dataclass: equal channels share one rollout."""
+    """Rule that chooses tokens and determines their encoding.
+
+    Channels are frozen dataclasses, because equal channels share one rollout.
+    """
 
     @property
     def rng_key(self) -> str:
@@ -24,7 +27,7 @@ class Channel(Protocol):
 
     @property
     def width(self) -> int:
-        """Return the number of unrolled captions per image, of which the message keeps `samples`. Beams unroll more."""
+        """Return the number of unrolled captions per image; beam search unrolls more than it keeps as `samples`."""
 
     @property
     def requires_grad(self) -> bool:
@@ -56,7 +59,7 @@ class RelaxingChannel(Channel, Protocol):
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         """Return the distributions (M, V+1) that receive the gradient of the tokens `index` (M,).
 
-        They are differentiable in `logits`; only their gradient is used. `noise` is that of the `TokenChoice`.
+        They are differentiable in `logits`; only their gradient is used. `noise` is the noise of the `TokenChoice`.
         """
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -80,7 +83,7 @@ class BatchScore(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Return the same as `Score.differentiable`."""
+        """Return whether a gradient passes, as in `Score.differentiable`."""
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
         """Return the score for the captions of this step."""

@@ -27,56 +27,56 @@ class BatchRandom:
     def derive_stream(self, stream: int) -> BatchRandom:
         """Return an independent stream on the batch's device, derived from the same seed."""
         assert self.rng is not None
-        return BatchRandom(self.batch, _derived_generator(self.rng, stream, self.batch))
+        return BatchRandom(self.batch, _derive_generator(self.rng, stream, self.batch))
 
     def rand_like(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Draw one number per element of `x` (N, …), for the captions `rows` (N,); None: all captions.
 
         `width` is the number of captions per image.
         """
-        drawn = self.draw(x, self.batch.total * width, *x.shape[1:])
-        first = self.batch.first * width
-        return drawn[first : first + len(x)] if rows is None else drawn[rows + first]
+        values = self.draw(x, self.batch.total * width, *x.shape[1:])
+        start = self.batch.first * width
+        return values[start : start + len(x)] if rows is None else values[rows + start]
 
     def draw(self, x: Tensor, *size: int) -> Tensor:
-        """Draw the next numbers (`size`) of the type of `x`."""
+        """Draw the next numbers, of the shape `size` and the dtype of `x`."""
         device = x.device if self.rng is None else self.rng.device
         return torch.rand(*size, generator=self.rng, dtype=x.dtype, device=device)
 
 
 class ReplayedGenerators:
-    """The generators of one training step, in the order in which the step asks for them.
+    """The generators of one training step, in the order in which the step requests them.
 
     A step under `record` creates them. A step under `replay` gets the same ones again. A CUDA graph then draws
-    their numbers in each replay. `seed` gives them the seeds of the step that is replayed.
+    their numbers in each replay. `seed` sets their seeds to those of the replayed step.
     """
 
     _current: ReplayedGenerators | None = None
 
     def __init__(self) -> None:
-        self._made: list[tuple[Generator, SeedAt]] = []
-        self._next: int | None = None  # index of the next generator of a replayed step; None: they are created
+        self._entries: list[tuple[Generator, SeedAt]] = []
+        self._next: int | None = None  # index of the next generator of a replayed step; None: generators are created
 
     @property
     def generators(self) -> list[Generator]:
         """Return the generators, in the order of their creation."""
-        return [generator for generator, _ in self._made]
+        return [generator for generator, _ in self._entries]
 
     def seed(self, step: int) -> None:
-        """Give each generator its seed of training step `step`."""
-        for generator, seed_at in self._made:
+        """Set each generator's seed to its seed of training step `step`."""
+        for generator, seed_at in self._entries:
             generator.manual_seed(seed_at(step))
 
     @contextmanager
     def record(self) -> Iterator[None]:
-        """Create the generators that the step in the block asks for."""
-        self._made, self._next = [], None
+        """Create the generators that the step in the block requests."""
+        self._entries, self._next = [], None
         with self._active():
             yield
 
     @contextmanager
     def replay(self) -> Iterator[None]:
-        """Give the step in the block the recorded generators."""
+        """Pass the recorded generators to the step in the block."""
         self._next = 0
         with self._active():
             yield
@@ -93,15 +93,15 @@ class ReplayedGenerators:
         """Create a generator with the seed of `step`, or return the next one of a replayed step."""
         if self._next is not None:
             self._next += 1
-            return self._made[self._next - 1][0]
+            return self._entries[self._next - 1][0]
         generator = Generator(device).manual_seed(seed_at(step))
-        self._made.append((generator, seed_at))
+        self._entries.append((generator, seed_at))
         return generator
 
     def seed_of(self, generator: Generator) -> SeedAt:
-        """Return the seeds of a generator of this step. Raises UserError for one that was made elsewhere."""
-        for made, seed_at in self._made:
-            if made is generator:
+        """Return the seeds of a generator of this step. Raises UserError for a generator that was created elsewhere."""
+        for known, seed_at in self._entries:
+            if known is generator:
                 return seed_at
         raise UserError(
             "a training step draws from a generator of its own, whose seeds a CUDA graph cannot change; draw from "
@@ -111,14 +111,14 @@ class ReplayedGenerators:
 
 def seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> Generator:
     """Return a generator on `device` with the seed of training step `step`."""
-    if (replayed := ReplayedGenerators._current) is not None:
-        return replayed.get(device, seed_at, step)
+    if (generators := ReplayedGenerators._current) is not None:
+        return generators.get(device, seed_at, step)
     return Generator(device).manual_seed(seed_at(step))
 
 
-def _derived_generator(rng: Generator, stream: int, batch: Batch) -> Generator:
+def _derive_generator(rng: Generator, stream: int, batch: Batch) -> Generator:
     """Return a generator on the batch's device whose seed is that of `rng` plus `stream`."""
-    if (replayed := ReplayedGenerators._current) is not None:
-        seed_at = replayed.seed_of(rng)
-        return replayed.get(batch.device, lambda step: (seed_at(step) + stream) % 2**63, batch.step)
+    if (generators := ReplayedGenerators._current) is not None:
+        seed_at = generators.seed_of(rng)
+        return generators.get(batch.device, lambda step: (seed_at(step) + stream) % 2**63, batch.step)
     return Generator(batch.device).manual_seed((rng.initial_seed() + stream) % 2**63)

@@ -27,7 +27,7 @@ class Section(BaseModel):
 
 
 class _MappingAnnotation:
-    """Annotation by which a mapping is converted to a dataclass; pydantic's strict mode accepts only instances."""
+    """Annotation that converts a mapping to a dataclass; pydantic's strict mode accepts only instances."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)

@@ -33,7 +33,7 @@ class Batch:
     epoch: int = 0
     step: int = 0
     first: int = 0  # index of this rank's first image in the whole batch
-    of: int | None = None  # images in the whole batch; None: this part is the whole batch
+    whole_size: int | None = None  # images in the whole batch; None: this part is the whole batch
 
     def __len__(self) -> int:
         return len(self.images)
@@ -41,7 +41,7 @@ class Batch:
     @property
     def total(self) -> int:
         """Return the number of images in the whole batch, over all ranks."""
-        return len(self) if self.of is None else self.of
+        return len(self) if self.whole_size is None else self.whole_size
 
     @property
     def device(self) -> torch.device:
@@ -50,14 +50,14 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Self:
         """Return the batch on `device`; half-precision features are converted to float32 after the transfer."""
-        return replace(self, **tensors_on(self, device))
+        return replace(self, **move_tensors(self, device))
 
 
-def tensors_on(whole: Any, device: torch.device | str) -> dict[str, Any]:
+def move_tensors(instance: Any, device: torch.device | str) -> dict[str, Any]:
     """Return the tensors of a dataclass on `device`, by field name; half precision is converted to float32."""
-    values = {f.name: getattr(whole, f.name) for f in fields(whole)}
-    moved = {name: x.to(device, non_blocking=True) for name, x in values.items() if isinstance(x, Tensor)}
-    return {name: x.float() if x.dtype == torch.float16 else x for name, x in moved.items()}
+    values = {f.name: getattr(instance, f.name) for f in fields(instance)}
+    tensors = {name: x.to(device, non_blocking=True) for name, x in values.items() if isinstance(x, Tensor)}
+    return {name: x.float() if x.dtype == torch.float16 else x for name, x in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -94,19 +94,20 @@ Mixing = Callable[[Tensor], Tensor]  # shares (M, V+1) → (M, E)
 class RelaxedTokens:
     """Relaxed parts of a message: straight-through tokens, and tokens replaced by distributions."""
 
-    words: TokenDistributions | None = None  # encoded as the token; the gradient goes to the distribution
+    straight_through: TokenDistributions | None = None  # encoded as the token; the gradient goes to the distribution
     full: TokenDistributions | None = None  # encoded as the distribution
 
     def embed(self, words: Tensor, mixture: Mixing, straight_through: Mixing) -> Tensor:
         """Return the embeddings (N·T, E) of the message, given the embeddings `words` (N·T, E) of its tokens.
 
-        `mixture` returns the embedding of a distribution; `straight_through` returns zeros with its gradient.
+        `mixture` returns the embedding of a distribution. `straight_through` returns zeros with the gradient of this
+        embedding.
         """
-        if self.words is not None:
-            shadow = straight_through(self.words.probabilities)
-            if self.words.valid is not None:
-                shadow = shadow * self.words.valid.unsqueeze(1)
-            words = words.index_add(0, self.words.positions, shadow)
+        if self.straight_through is not None:
+            zeros = straight_through(self.straight_through.probabilities)
+            if self.straight_through.valid is not None:
+                zeros = zeros * self.straight_through.valid.unsqueeze(1)
+            words = words.index_add(0, self.straight_through.positions, zeros)
         if self.full is not None:
             mixed = mixture(self.full.probabilities)
             if self.full.valid is not None:
@@ -116,7 +117,7 @@ class RelaxedTokens:
 
     def detach(self) -> RelaxedTokens:
         """Return a copy without gradient."""
-        return RelaxedTokens(*(None if part is None else part.detach() for part in (self.words, self.full)))
+        return RelaxedTokens(*(None if part is None else part.detach() for part in (self.straight_through, self.full)))
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Message:
         The tensor is large.
         """
         relaxed = self.relaxed or RelaxedTokens()
-        parts = [part for part in (relaxed.words, relaxed.full) if part is not None]
+        parts = [part for part in (relaxed.straight_through, relaxed.full) if part is not None]
         dtype = parts[0].probabilities.dtype if parts else torch.get_default_dtype()
         words = one_hot(self.tokens.flatten(), vocabulary + 1).to(dtype)
         mixed = relaxed.embed(words, lambda soft: soft, lambda soft: soft - soft.detach())

@@ -45,7 +45,7 @@ def load(folder: str | Path, listener: str) -> ModelWithListener | PretrainedMod
 def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithListener | PretrainedModel:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
-    `listener` is a name of `saywhich judge --judge`; that pretrained listener takes the place of the own one. With it,
+    `listener` is a name of `saywhich judge --judge`; that pretrained listener replaces the trained one. With it,
     `folder` may also name a pretrained speaker (hub/OWNER/NAME or a folder).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
@@ -87,8 +87,8 @@ def judge(
     The arguments are the options of the command `saywhich judge`; docs/judge.md describes them. Scores have 95 %
     intervals over images. Raises UserError in one line for inputs that cannot be judged.
 
-    >>> found = saywhich.judge("captions.json", "photos", judges=["my-model"])  # doctest: +SKIP
-    >>> found.rows[0].value("my-model", "R@1")  # doctest: +SKIP
+    >>> judgement = saywhich.judge("captions.json", "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> judgement.rows[0].value("my-model", "R@1")  # doctest: +SKIP
     31.2
     """
     with explain_missing_extra():
@@ -118,8 +118,8 @@ def compare(
     The arguments are those of `judge`; `rewarded_by` names judges that rewarded a training. A difference has a 95 %
     interval over images, a Holm-adjusted p-value and a verdict. Raises UserError as `judge` does.
 
-    >>> found = saywhich.compare(["before.json", "after.json"], "photos", judges=["my-model"])  # doctest: +SKIP
-    >>> found.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
+    >>> comparison = saywhich.compare(["before.json", "after.json"], "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> comparison.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
     'better'
     """
     with explain_missing_extra():
@@ -128,9 +128,11 @@ def compare(
 
         check_comparison(len(captions), judges, rewarded_by)
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
-        found = judge_captions(captions, images, references, options)
-        shown = {given: name for given, name in zip(judges, found.judges, strict=True) if isinstance(given, str)}
-        return compare_rows(found, [shown.get(name, name) for name in rewarded_by])
+        judgement = judge_captions(captions, images, references, options)
+        table_names = {
+            given: name for given, name in zip(judges, judgement.judges, strict=True) if isinstance(given, str)
+        }
+        return compare_rows(judgement, [table_names.get(name, name) for name in rewarded_by])
 
 
 def bags(
@@ -146,8 +148,8 @@ def bags(
     The arguments are the options of the command `saywhich bags`; docs/judging_tools.md describes them. Raises UserError
     in one line for an unknown encoder, and for fewer distinct photos than a bag holds.
 
-    >>> found = saywhich.bags("photos", size=5)  # doctest: +SKIP
-    >>> saywhich.judge("captions.json", "photos", galleries=found.galleries)  # doctest: +SKIP
+    >>> bags = saywhich.bags("photos", size=5)  # doctest: +SKIP
+    >>> saywhich.judge("captions.json", "photos", galleries=bags.galleries)  # doctest: +SKIP
     """
     with explain_missing_extra():
         from saywhich.bagging.bag_search import find_bags
@@ -170,8 +172,7 @@ def reward(
     `judge` is a name of `saywhich judge --judge`, or a judge. The `score` `contrastive` has both directions over the
     batch, and over look-alikes where `photos` is given. `hard` scores the photo among its look-alikes in the folder
     `photos`. `clip_score` is CLIPScore. `hard` is the number of photos in a hard gallery; the encoder `neighbours`
-    chooses them. `column` is the data set's column of photos. Raises UserError in one line for settings that do not
-    fit.
+    chooses them. `column` is the data set's column of photos. Raises UserError in one line for invalid settings.
 
     >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
     >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP
@@ -195,8 +196,8 @@ def calibrate(
     The arguments are the options of the command `saywhich calibrate`; docs/judging_tools.md describes them.
     Correlations have 95 % intervals over images. Raises UserError in one line for ratings that cannot be read.
 
-    >>> found = saywhich.calibrate("ratings.csv", "photos", judges=["my-model"])  # doctest: +SKIP
-    >>> found.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP
+    >>> calibration = saywhich.calibrate("ratings.csv", "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> calibration.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP
     0.41
     """
     with explain_missing_extra():
@@ -216,13 +217,13 @@ def hacked(
     neighbours: str = THUMBNAIL,
     ids: str | Path | None = None,
 ) -> RewardHacking:
-    """Measure how much of a training's gain by its reward independent judges see, and how the captions changed.
+    """Measure the share of a training's gain by its reward that independent judges confirm, and the captions' changes.
 
     The arguments are the options of the command `saywhich hacked`; docs/judging_tools.md describes them. Gains have
     95 % intervals over images. Raises UserError as `judge` does, and where the reward is also a judge.
 
-    >>> found = saywhich.hacked("a.json", "b.json", "photos", reward="x", judges=["y"])  # doctest: +SKIP
-    >>> found.gain("y", "R@1 (hard)").share  # doctest: +SKIP
+    >>> hacking = saywhich.hacked("a.json", "b.json", "photos", reward="x", judges=["y"])  # doctest: +SKIP
+    >>> hacking.gain("y", "R@1 (hard)").share  # doctest: +SKIP
     40.0
     """
     with explain_missing_extra():

@@ -13,7 +13,7 @@ from pipeline.types import Batch
 
 
 @torch.no_grad()
-def caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
+def compute_caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
     """Return the attention (M, T, R) of each word of the batch's captions (M, T) to each region; each row sums to 1.
 
     Returns None for a speaker without one attention distribution per word.
@@ -23,8 +23,8 @@ def caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
         return None
     no_dropout = RolloutDropout(0.0, BatchRandom(batch, None))
     state = speaker.begin(batch, speaker.encode_image(batch), no_dropout, 1)
-    found = []
+    attention = []
     for words in speaker.shift_right(batch.captions).unbind(1):
-        found.append(speaker.shares(speaker.query(state.h), state))
+        attention.append(speaker.attention_weights(speaker.query(state.h), state))
         _, state = speaker.step(speaker.word(words), state)
-    return torch.stack(found, 1)
+    return torch.stack(attention, 1)

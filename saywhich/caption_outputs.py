@@ -30,10 +30,10 @@ Write = Callable[[Path, "Caption"], None]
 
 def add_outputs(parser: ArgumentParser) -> None:
     """Add the options of outputs to the parser of `caption`."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--csv", metavar="OUT", help="write a table to OUT instead")
-    where.add_argument("--jsonl", metavar="OUT", help="write JSON lines to OUT instead, with all candidates")
-    where.add_argument(
+    table_outputs = parser.add_mutually_exclusive_group()
+    table_outputs.add_argument("--csv", metavar="OUT", help="write a table to OUT instead")
+    table_outputs.add_argument("--jsonl", metavar="OUT", help="write JSON lines to OUT instead, with all candidates")
+    table_outputs.add_argument(
         "--coco", metavar="OUT", help="write COCO's results form to OUT instead; file names must end in the image's id"
     )
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
@@ -71,18 +71,18 @@ class CaptionOutputs:
 def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[CaptionOutputs]:
     """Open the outputs that the options name, before a long run over `photos`.
 
-    Raises UserError for names without an id of their own, for copies that would replace photos, and as `check_outputs`
-    does.
+    Raises UserError for photos without an id of their own (--coco), for copies that would replace photos, and as
+    `check_outputs` does.
     """
     table = options.csv or options.jsonl or options.coco
     check_outputs(table, options.html, inputs=photos if table or options.html else ())
     if options.coco:
         _check_ids(photos)
-    copies = _copy_paths(photos, options.xmp, options.photos) if options.xmp else {}
-    with ExitStack() as opened:
-        outputs = CaptionOutputs([opened.enter_context(_table_or_lines(options))])
+    copies = _plan_copies(photos, options.xmp, options.photos) if options.xmp else {}
+    with ExitStack() as stack:
+        outputs = CaptionOutputs([stack.enter_context(_open_table_or_lines(options))])
         if options.html:
-            outputs.writers.append(opened.enter_context(_page(Path(options.html))))
+            outputs.writers.append(stack.enter_context(_open_page(Path(options.html))))
         if options.xmp:
             outputs.writers.append(lambda photo, caption: _write_copy(photo, caption, copies[photo]))
         elif options.in_place:
@@ -91,17 +91,17 @@ def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[Caption
 
 
 def _check_ids(photos: Sequence[Path]) -> None:
-    """Raise UserError for a photo without an id, or with that of another one: COCO's results name photos by ids."""
-    known: dict[int, Path] = {}
+    """Raise UserError for a photo without an id, or with another photo's id: COCO's results name photos by ids."""
+    photo_of_id: dict[int, Path] = {}
     for photo in photos:
-        if (other := known.setdefault(number := coco_id(photo), photo)) is not photo:
+        if (other := photo_of_id.setdefault(number := parse_coco_id(photo), photo)) is not photo:
             raise UserError(
                 f"{photo}: --coco needs a different id for each photo, and {other} has {number}, too; rename one, or "
                 "caption them in two runs"
             )
 
 
-def _copy_paths(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
+def _plan_copies(photos: Sequence[Path], folder: str, arguments: Sequence[str]) -> dict[Path, Path]:
     """Return the path of each photo's copy: below `folder`, its path relative to the folder that all photos share.
 
     Raises UserError where `folder` is a file or lies within a captioned folder, and for a copy in place of a photo.
@@ -110,18 +110,22 @@ def _copy_paths(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> di
     if out.exists() and not out.is_dir():
         raise UserError(f"--xmp {folder}: is a file; name a folder for the copies")
     real = Path(os.path.realpath(folder))
-    for place in map(os.path.realpath, asked):
-        if os.path.isdir(place) and real.is_relative_to(place):
-            raise UserError(f"--xmp {folder}: lies within {place}, whose photos are captioned; give a folder outside")
-    whole = [Path(os.path.abspath(photo)) for photo in photos]
-    top = os.path.commonpath([photo.parent for photo in whole])
-    copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, whole, strict=True)}
-    own = {os.path.realpath(photo): photo for photo in photos}
+    for argument in map(os.path.realpath, arguments):
+        if os.path.isdir(argument) and real.is_relative_to(argument):
+            raise UserError(
+                f"--xmp {folder}: lies within {argument}, whose photos are captioned; give a folder outside"
+            )
+    absolute = [Path(os.path.abspath(photo)) for photo in photos]
+    top = os.path.commonpath([photo.parent for photo in absolute])
+    copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, absolute, strict=True)}
+    photo_of_path = {os.path.realpath(photo): photo for photo in photos}
     for photo, copy in copies.items():
-        replaced = photo if copy.exists() and copy.samefile(photo) else own.get(os.path.realpath(copy))
+        replaced = photo if copy.exists() and copy.samefile(photo) else photo_of_path.get(os.path.realpath(copy))
         if replaced is not None:
-            by = "its copy" if replaced == photo else f"the copy of {photo}"
-            raise UserError(f"--xmp {folder}: {replaced} would be replaced by {by}; give another folder, or --in-place")
+            replacement = "its copy" if replaced == photo else f"the copy of {photo}"
+            raise UserError(
+                f"--xmp {folder}: {replaced} would be replaced by {replacement}; give another folder, or --in-place"
+            )
     return copies
 
 
@@ -134,7 +138,7 @@ def _write_copy(photo: Path, caption: Caption, copy: Path) -> None:
 
 
 def _write_into_photo(photo: Path, caption: Caption) -> None:
-    """Write the caption into the photo, and its former description on stderr."""
+    """Write the caption into the photo, and print a different former description on stderr."""
     from saywhich.described_photo import describe_photo
 
     if (former := describe_photo(photo, caption.text, photo)) and former != caption.text:
@@ -142,31 +146,31 @@ def _write_into_photo(photo: Path, caption: Caption) -> None:
 
 
 @contextmanager
-def _page(path: Path) -> Iterator[Write]:
-    from saywhich.contact_sheet import sheet_entry, write_sheet
+def _open_page(path: Path) -> Iterator[Write]:
+    from saywhich.contact_sheet import make_sheet_entry, write_sheet
 
     entries: list[Any] = []
-    yield lambda photo, caption: entries.append(sheet_entry(photo, caption))
+    yield lambda photo, caption: entries.append(make_sheet_entry(photo, caption))
     write_sheet(path, entries)
 
 
 @contextmanager
-def _table_or_lines(options: Namespace) -> Iterator[Write]:
+def _open_table_or_lines(options: Namespace) -> Iterator[Write]:
     """Yield a function that writes one caption to the chosen output."""
     path = options.csv or options.jsonl or options.coco
     if not path:  # without another output, a closed standard output ends the run
-        yield _print_while_open if options.html or options.xmp or options.in_place else _print
+        yield _print_while_open if options.html or options.xmp or options.in_place else _print_caption
         return
     with open_output(Path(path)) as file:
         if options.coco:
             results: list[dict[str, Any]] = []
-            yield lambda photo, caption: results.append({"image_id": coco_id(photo), "caption": caption.text})
+            yield lambda photo, caption: results.append({"image_id": parse_coco_id(photo), "caption": caption.text})
             json.dump(results, file)
         else:
-            yield _table(file, bool(options.among)) if options.csv else _lines(file)
+            yield _make_table_writer(file, bool(options.among)) if options.csv else _make_line_writer(file)
 
 
-def coco_id(photo: Path) -> int:
+def parse_coco_id(photo: Path) -> int:
     """Return COCO's id of an image, the last digits of its file's name, at most 18; raises UserError without any."""
     found = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
     if found is None:
@@ -174,7 +178,7 @@ def coco_id(photo: Path) -> int:
     return int(found[0])
 
 
-def _print(file: Path, caption: Caption) -> None:
+def _print_caption(file: Path, caption: Caption) -> None:
     rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
     print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
 
@@ -182,12 +186,12 @@ def _print(file: Path, caption: Caption) -> None:
 def _print_while_open(file: Path, caption: Caption) -> None:
     """Print a caption; where the reader of standard output has closed it, go on for the other outputs."""
     try:
-        _print(file, caption)
+        _print_caption(file, caption)
     except BrokenPipeError:
         drop_output()
 
 
-def _table(out: TextIO, ranked: bool) -> Write:
+def _make_table_writer(out: TextIO, ranked: bool) -> Write:
     rows = csv.writer(out)
     columns = COLUMNS if ranked else COLUMNS[:2]
     rows.writerow(columns)
@@ -200,7 +204,7 @@ def _table(out: TextIO, ranked: bool) -> Write:
     return write
 
 
-def _lines(out: TextIO) -> Write:
+def _make_line_writer(out: TextIO) -> Write:
     def write(file: Path, caption: Caption) -> None:
         entry: dict[str, Any] = {"file": str(file), "caption": caption.text}
         if caption.rank is not None:

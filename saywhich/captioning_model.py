@@ -30,8 +30,8 @@ class Caption:
     """A caption of one photo; `str` returns its text.
 
     `candidates` begin with this caption. `rank` is the photo's retrieval rank by the listener among `of` photos, 1 the
-    best. `margin` is its score minus the best distractor's score, infinite without a distractor. `unlike`: the photo is
-    unlike the training images, so that caption and rank mean little.
+    best. `margin` is its score minus the best distractor's score, infinite without a distractor. `unlike` is True for
+    a photo unlike the training images, whose caption and rank are unreliable.
     """
 
     text: str
@@ -63,20 +63,20 @@ class CaptionCandidates:
 
 @dataclass(frozen=True)
 class CandidateSettings(Generic[Features]):
-    """Settings of candidate captions: `samples` of them, or those of a beam, or the best of it alone."""
+    """Settings of candidate captions: sampled captions, all captions of a beam, or the best of a beam alone."""
 
     beam: int
-    samples: int | None  # None: beam search
-    chosen: bool  # whether the listener chooses among them: all captions of the beam are needed
+    samples: int | None  # number of sampled captions; None: beam search
+    chosen: bool  # whether the listener chooses among the captions; if so, all captions of the beam are candidates
     seed: int
     temperature: float | None  # divides the logits of samples; None: the default of the model
-    pragmatic: PragmaticGallery[Features] | None  # None: the images of a gallery change no word
+    pragmatic: PragmaticGallery[Features] | None  # None: plain decoding
 
 
 class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3); one counts as a list of one.
 
-    Subclasses read photos, generate candidates and encode texts; ranking, pragmatic decoding and search stand here.
+    Subclasses read photos, generate candidates and encode texts; this class ranks candidates and searches photos.
     """
 
     photos_at_once: ClassVar[int]  # photos prepared and encoded in one batch
@@ -86,11 +86,11 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         """Return a photo as the networks take it; called in threads. Raises UserError where it cannot be read."""
 
     @abstractmethod
-    def features_of(self, prepared: Sequence[PreparedPhoto]) -> Features:
+    def encode_prepared(self, prepared: Sequence[PreparedPhoto]) -> Features:
         """Extract the features of M images that `prepare` returned."""
 
     @abstractmethod
-    def no_features(self) -> Features:
+    def make_empty_features(self) -> Features:
         """Return the features of zero photos."""
 
     @abstractmethod
@@ -123,14 +123,14 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
 
         `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
-        does not count. By the `score` "similarity" the candidate that the listener finds most similar to the image is
-        returned, with or without distractors. The samples of an image depend only on the image and on `seed`. Their
-        logits are divided by `temperature`. Its default is .3 where the listener chooses among samples of a trained
+        does not count. With the `score` "similarity", the candidate with the highest similarity to the image is
+        returned, with or without distractors. The samples of an image depend only on the image and on `seed`.
+        `temperature` divides their logits. Its default is .3 where the listener chooses among samples of a trained
         model. Otherwise it is 1, or the setting of a pretrained model.
 
-        With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
-        Without `samples` the best of the beam is then the only candidate. The posterior over these images is that of
-        `posterior`: "speaker" (by Bayes' rule) or "listener".
+        With the weight α `pragmatic`, each word is chosen to distinguish the image from the nearest `distractors` of
+        `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over
+        these images: "speaker" (by Bayes' rule) or "listener".
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
@@ -171,7 +171,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError where `beam` or `samples` is below 1, and for any other `temperature` or `score`.
+        Raises UserError for a `beam` or `samples` below 1, an unknown `score`, and a `temperature` below 1e-6.
         """
         if score not in (MARGIN, SIMILARITY):
             raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
@@ -179,12 +179,12 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         require_temperature(temperature)
         if not len(features):
             return []
-        chosen = (among is not None or score == SIMILARITY) and pragmatic is None
-        found = self.candidates(features, CandidateSettings(beam, samples, chosen, seed, temperature, pragmatic))
+        ranked = (among is not None or score == SIMILARITY) and pragmatic is None
+        candidates = self.candidates(features, CandidateSettings(beam, samples, ranked, seed, temperature, pragmatic))
         if among is None and score == MARGIN:
-            rows = zip(found.texts, features.unlike, strict=True)
+            rows = zip(candidates.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]
-        return rank_captions(found, features, among, score)
+        return rank_captions(candidates, features, among, score)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
@@ -199,8 +199,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
 
         Raises UserError where `top` is below 1.
 
-        >>> found = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
-        >>> len(found), found[0].score >= found[1].score
+        >>> hits = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
+        >>> len(hits), hits[0].score >= hits[1].score
         (2, True)
         """
         require_positive(top=top)
@@ -209,8 +209,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
         """Extract the features of M images; raises UserError for the first that cannot be read."""
         batches = load_each(as_sequence(images), self.prepare, self.photos_at_once)
-        parts = [self.features_of(prepared) for prepared in batches]
-        return join_photos(parts) if parts else self.no_features()
+        parts = [self.encode_prepared(prepared) for prepared in batches]
+        return join_photos(parts) if parts else self.make_empty_features()
 
 
 def rank_captions(
@@ -218,21 +218,22 @@ def rank_captions(
 ) -> list[Caption]:
     """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
 
-    Distractors in `among` with the digest of the photo do not count. By the `score` "similarity", and where no
-    distractor is left, the best caption is the one most similar to the photo. Distractors then only give its rank and
-    margin; by that score they may be None.
+    Distractors in `among` with the digest of the photo do not count. With the `score` "similarity", and where no
+    distractor is left, the best caption is the caption most similar to the photo. With that score, `among` only
+    determines rank and margin, and may be None.
     """
     vectors, others = candidates.encode(), photos.select([]) if among is None else among
-    same = others.copies(photos.contents)
-    chosen = rank_candidates(vectors, photos.vectors, others.vectors, same)
-    similar, alone = most_similar(vectors, photos.vectors), same.all(1)
+    identical = others.copies(photos.contents)
+    ranking = rank_candidates(vectors, photos.vectors, others.vectors, identical)
+    most_similar_index, alone = most_similar(vectors, photos.vectors), identical.all(1)
+    best_index = most_similar_index if score == SIMILARITY else most_similar_index.where(alone, ranking.best)
     captions = []
-    for row, best in enumerate((similar if score == SIMILARITY else similar.where(alone, chosen.best)).tolist()):
+    for row, best in enumerate(best_index.tolist()):
         texts = candidates.texts[row]
         caption = Caption(texts[best], (texts[best], *texts[:best], *texts[best + 1 :]), unlike=photos.unlike[row])
         if among is not None:
-            rank, margin = int(chosen.ranks[row, best]), float(chosen.margins[row, best])
-            caption = replace(caption, rank=rank, of=1 + int((~same[row]).sum()), margin=margin)
+            rank, margin = int(ranking.ranks[row, best]), float(ranking.margins[row, best])
+            caption = replace(caption, rank=rank, of=1 + int((~identical[row]).sum()), margin=margin)
         captions.append(caption)
     return captions
 
@@ -244,7 +245,7 @@ def require_temperature(temperature: float | None) -> None:
 
 
 def require_positive(**numbers: int | None) -> None:
-    """Raise UserError for a number below 1; None is no number."""
+    """Raise UserError for a number below 1; None is allowed."""
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise UserError(f"{name.replace('_', '-')} {number}: give 1 or more")

@@ -28,7 +28,7 @@ COMMANDS = {
     "bench": "draw a new benchmark of scenes, and score captions of it",
     "hacked": "measure how much of a reward's gain independent judges confirm",
     "calibrate": "compare judges and metrics with people's ratings of captions",
-    "export": "write a trained model into a folder that works anywhere",
+    "export": "write a trained model into a folder that works on any machine",
     "serve": "serve a page for your photos on this machine",
     "study": "prepare a human study of captions, and analyse its answers",
 }
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             with raise_requests(watch=False), explain_missing_extra(), explain_memory_error("saywhich", LESS):
-                return _run(list(sys.argv[1:] if arguments is None else arguments))
+                return _run_command(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             print(end="", flush=True)  # report a failed write here, not when Python exits
     except UserError as error:
@@ -77,13 +77,13 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, one_line(f"{self.prog}: {message}; {self.prog} --help lists the options") + "\n")
 
 
-def _run(given: Sequence[str]) -> int:
-    about = sys.modules["saywhich"].__doc__ or ""  # python -OO keeps no docstrings
-    parser = OneLineParser("saywhich", description=about.partition("\n")[0])
-    several = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
+def _run_command(arguments: Sequence[str]) -> int:
+    doc = sys.modules["saywhich"].__doc__ or ""  # python -OO keeps no docstrings
+    parser = OneLineParser("saywhich", description=doc.partition("\n")[0])
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     for name, purpose in COMMANDS.items():
-        own = several.add_parser(name, help=purpose, description=purpose)
-        if given[:1] == [name]:  # import only the command that is run
-            import_module(f"saywhich.commands.{name}").add(own)
-    options = parser.parse_args(given)
+        subparser = subparsers.add_parser(name, help=purpose, description=purpose)
+        if arguments[:1] == [name]:  # import only the command that is run
+            import_module(f"saywhich.commands.{name}").add(subparser)
+    options = parser.parse_args(arguments)
     return int(import_module(f"saywhich.commands.{options.command}").run(options))

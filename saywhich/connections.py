@@ -11,10 +11,10 @@ OPEN = 128  # connections at once; macOS lets a process open 256 files
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that is closed where the headers of a request do not come in time; uvicorn would wait for ever.
+    """A connection that is closed where the headers of a request do not arrive in time; uvicorn would wait for ever.
 
-    Where too many are open, the connection that has waited longest for a request is closed. A new client, whose headers
-    come at once, is answered. It is closed itself only where all other connections are being answered.
+    Where more than `most` connections are open, the connection that has waited longest for a request is closed. A new
+    connection is therefore closed only where all other connections are being answered.
     """
 
     seconds = SECONDS
@@ -26,12 +26,12 @@ class LimitedConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self.most:
-            waiting = {
+            connection_of_deadline = {
                 each._deadline.when(): each
                 for each in self.connections
                 if isinstance(each, LimitedConnection) and each._deadline is not None
             }
-            waiting[min(waiting)]._close()
+            connection_of_deadline[min(connection_of_deadline)]._close()
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request, and stop waiting where its headers are complete."""

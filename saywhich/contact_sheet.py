@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import animated_thumbnail
+from pipeline.features.animated_thumbnail import make_animated_thumbnail
 from saywhich.offline_page import PAGES, PLAIN, write_offline_page
-from saywhich.search_page import SHOWN, thumbnail_url
+from saywhich.search_page import SHOWN, encode_thumbnail_url
 
 if TYPE_CHECKING:
     from saywhich.captioning_model import Caption
 
 
-def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
+def make_sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
     """Return the page's entry of a photo; `candidates` are those that differ from the caption, each once."""
     return {
         "name": one_line(str(file)),
         "url": file.resolve().as_uri(),
-        "thumbnail": thumbnail_url(file),
-        "animation": animated_thumbnail(file, SHOWN),
+        "thumbnail": encode_thumbnail_url(file),
+        "animation": make_animated_thumbnail(file, SHOWN),
         "caption": one_line(caption.text),
         "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",
         "first": caption.rank == 1,

@@ -1,6 +1,8 @@
-"""The choice among the models that a repository trained, by their evaluations on the validation split.
+"""Choice of the default model: a repository's trained models, ranked by their recall on the validation split.
 
-This module must not import PyTorch, which takes a second.
+A model that was evaluated on the test split alone has its recall there.
+
+This module must not import PyTorch, whose import takes a second.
 """
 
 from __future__ import annotations
@@ -18,41 +20,41 @@ MODELS = Path("data/models")
 SPLITS = ("val", "test")  # the first evaluated split decides
 
 
-def default_model() -> Path:
-    """Return the best trained model (`ranked_models`), and name it in a line on stderr.
+def choose_default_model() -> Path:
+    """Return the best trained model (`rank_models`), and name it in a line on stderr.
 
     Raises UserError where there is no trained model.
     """
-    folders = ranked_models()
+    folders = rank_models()
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     best = folders[0]
-    judge, recall = _hard_recall(best)
+    judge, recall = _read_hard_recall(best)
     why = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
     print(one_line(f"model: {best}{why}"), file=sys.stderr)
     return best
 
 
-def ranked_models(folder: Path = MODELS) -> list[Path]:
+def rank_models(folder: Path = MODELS) -> list[Path]:
     """Return the trained models in `folder`, in the order of their recall in hard galleries, best first.
 
     The last judge of an evaluation, which is the most independent of the speaker, measures the recall. Models without
     an evaluation come later in the order of their names, and models of another profile's data come last.
     """
-    found = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
+    folders = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
     data = folder.parent
-    stale = {path for path in found if find_changed_input(path / "weights.safetensors", data)}
-    return sorted(found, key=lambda path: (path in stale, -_hard_recall(path)[1]))
+    stale = {path for path in folders if find_changed_input(path / "weights.safetensors", data)}
+    return sorted(folders, key=lambda path: (path in stale, -_read_hard_recall(path)[1]))
 
 
-def _hard_recall(model: Path) -> tuple[str, float]:
+def _read_hard_recall(model: Path) -> tuple[str, float]:
     """Return the description of the last judge, and R@1 (hard) by it in %; "" and −1 where there is no evaluation."""
     path = model.parent.parent / "evaluation" / model.name / "metrics.json"
     with suppress(UserError, OSError, LookupError, TypeError, ValueError):
         evaluation = read_checksummed_json(path, "run the evaluate stage again")
-        numbers: Any = next(evaluation[split] for split in SPLITS if evaluation.get(split))
-        *_, judge = numbers["judges"]
+        entry: Any = next(evaluation[split] for split in SPLITS if evaluation.get(split))
+        *_, judge = entry["judges"]
         for key in recall_keys(judge, HARD_RECALL):
-            numbers = numbers[key]
-        return judge_title(judge).description, float(numbers)
+            entry = entry[key]
+        return judge_title(judge).description, float(entry)
     return "", -1.0

@@ -24,7 +24,7 @@ PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
 XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # flags of WebP's chunk VP8X
 LONGEST = 2**16 - 1  # bytes of a JPEG segment with its length
 
-Edit = Callable[[bytes | None], bytes]  # the photo's packet, or None → its new packet
+Edit = Callable[[bytes | None], bytes]  # the photo's XMP packet, or None → its new packet
 
 
 def describe_photo(photo: Path, text: str, out: Path) -> str | None:
@@ -41,7 +41,7 @@ def describe_photo(photo: Path, text: str, out: Path) -> str | None:
         return edit_packet(packet, text)
 
     try:
-        content = with_packet(require_plain_file(photo).read_bytes(), edit)
+        content = edit_xmp(require_plain_file(photo).read_bytes(), edit)
     except UserError as error:
         raise UserError(f"{photo}: no caption can be written into it: {error}") from None
     with atomic_path(out.resolve()) as temporary:
@@ -53,80 +53,80 @@ def describe_photo(photo: Path, text: str, out: Path) -> str | None:
 def is_copy(copy: Path, photo: Path) -> bool:
     """Return whether two photos differ in their XMP packets at most.
 
-    False where one is damaged or no JPEG, PNG or WebP.
+    Returns False where a file is damaged or no JPEG, PNG or WebP.
     """
     try:
-        first, second = (with_packet(path.read_bytes(), lambda _: b"") for path in (copy, photo))
+        first, second = (edit_xmp(path.read_bytes(), lambda _: b"") for path in (copy, photo))
     except UserError:
         return False
     return first == second
 
 
-def with_packet(content: bytes, edit: Edit) -> bytes:
+def edit_xmp(content: bytes, edit: Edit) -> bytes:
     """Return a JPEG, PNG or WebP file with its XMP packet edited; raises UserError for any other content."""
     try:
         if content.startswith(b"\xff\xd8\xff"):
-            return _jpeg(content, edit)
+            return _edit_jpeg(content, edit)
         if content.startswith(PNG):
-            return _png(content, edit)
+            return _edit_png(content, edit)
         if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-            return _webp(content, edit)
+            return _edit_webp(content, edit)
     except (struct.error, IndexError, zlib.error, OSError):
         raise UserError("its file is damaged") from None
     raise UserError("give a JPEG, PNG or WebP")
 
 
-def _jpeg(content: bytes, edit: Edit) -> bytes:
-    """Replace the segment of XMP, or insert one after those of JFIF and Exif."""
-    at = new = 2
+def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
+    """Replace the segment of XMP, or insert one after the segments of JFIF and Exif."""
+    offset = insertion = 2
     packet, first, last, after_mpf = None, 0, 0, False
-    while content[at] == 0xFF and content[at + 1] not in (0xD9, 0xDA):
-        if content[at + 1] == 0xFF:  # a fill byte, which may precede any marker
-            new += new == at
-            at += 1
+    while content[offset] == 0xFF and content[offset + 1] not in (0xD9, 0xDA):
+        if content[offset + 1] == 0xFF:  # a fill byte, which may precede any marker
+            insertion += insertion == offset
+            offset += 1
             continue
-        (size,) = struct.unpack_from(">H", content, at + 2)
-        marker, body = content[at + 1], content[at + 4 : at + 2 + size]
+        (size,) = struct.unpack_from(">H", content, offset + 2)
+        marker, body = content[offset + 1], content[offset + 4 : offset + 2 + size]
         if size < 2 or len(body) != size - 2:
             raise UserError("its file is damaged")
-        if new == at and (marker == 0xE0 or (marker == 0xE1 and body.startswith(JPEG_EXIF))):
-            new = at + 2 + size
+        if insertion == offset and (marker == 0xE0 or (marker == 0xE1 and body.startswith(JPEG_EXIF))):
+            insertion = offset + 2 + size
         after_mpf |= marker == 0xE2 and body.startswith(MPF)
         if marker == 0xE1 and body.startswith(JPEG_XMP):
-            if after_mpf:  # the second image's place is counted from MPF on
+            if after_mpf:  # MPF states the second image's offset from itself
                 raise UserError("its XMP packet stands after its list of images (MPF)")
-            packet, first, last = body[len(JPEG_XMP) :], at, at + 2 + size
+            packet, first, last = body[len(JPEG_XMP) :], offset, offset + 2 + size
             break
-        at += 2 + size
+        offset += 2 + size
     edited = JPEG_XMP + edit(packet)
     if len(edited) + 2 > LONGEST:
         raise UserError(f"its XMP packet has more than {LONGEST - 2 - len(JPEG_XMP)} bytes")
     if packet is None:
-        first = last = new
+        first = last = insertion
     return content[:first] + b"\xff\xe1" + struct.pack(">H", len(edited) + 2) + edited + content[last:]
 
 
-def _png(content: bytes, edit: Edit) -> bytes:
+def _edit_png(content: bytes, edit: Edit) -> bytes:
     """Replace the chunk iTXt of XMP, or insert one after IHDR."""
-    at, packet = len(PNG), None
-    first = last = at + 12 + struct.unpack_from(">I", content, at)[0]
-    while at < len(content):
-        (size,) = struct.unpack_from(">I", content, at)
-        kind, body = content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
+    offset, packet = len(PNG), None
+    first = last = offset + 12 + struct.unpack_from(">I", content, offset)[0]
+    while offset < len(content):
+        (size,) = struct.unpack_from(">I", content, offset)
+        kind, body = content[offset + 4 : offset + 8], content[offset + 8 : offset + 8 + size]
         if len(body) != size:
             raise UserError("its file is damaged")
         if kind == b"iTXt" and body.startswith(PNG_XMP):
-            packet, first, last = _itxt(body), at, at + 12 + size
+            packet, first, last = _decode_itxt(body), offset, offset + 12 + size
             break
         if kind == b"IEND":
             break
-        at += 12 + size
+        offset += 12 + size
     chunk = b"iTXt" + PNG_XMP + b"\0\0\0\0" + edit(packet)  # not compressed, no language, no translated keyword
-    written = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return content[:first] + written + content[last:]
+    new_chunk = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return content[:first] + new_chunk + content[last:]
 
 
-def _itxt(body: bytes) -> bytes:
+def _decode_itxt(body: bytes) -> bytes:
     """Return the text of a PNG chunk iTXt."""
     compressed, rest = body[len(PNG_XMP)], body[len(PNG_XMP) + 2 :]
     text = rest.split(b"\0", 2)[2]
@@ -139,35 +139,35 @@ def _itxt(body: bytes) -> bytes:
     return plain
 
 
-def _webp(content: bytes, edit: Edit) -> bytes:
+def _edit_webp(content: bytes, edit: Edit) -> bytes:
     """Replace the chunk of XMP, or append one; a simple file becomes an extended one with the header VP8X."""
-    whole = 8 + struct.unpack_from("<I", content, 4)[0]
-    if whole > len(content):
+    file_end = 8 + struct.unpack_from("<I", content, 4)[0]
+    if file_end > len(content):
         raise UserError("its file is damaged")
-    chunks, at = [], 12
-    while at < whole:
-        kind, size = content[at : at + 4], struct.unpack_from("<I", content, at + 4)[0]
-        end = at + 8 + size + size % 2
-        if end > whole:
+    chunks, offset = [], 12
+    while offset < file_end:
+        kind, size = content[offset : offset + 4], struct.unpack_from("<I", content, offset + 4)[0]
+        end = offset + 8 + size + size % 2
+        if end > file_end:
             raise UserError("its file is damaged")
-        chunks.append((kind, content[at + 8 : at + 8 + size], content[at:end]))
-        at = end
+        chunks.append((kind, content[offset + 8 : offset + 8 + size], content[offset:end]))
+        offset = end
     packet = next((body for kind, body, _ in chunks if kind == b"XMP "), None)
-    written = _chunk(b"XMP ", edit(packet))
-    parts = [written if kind == b"XMP " else raw for kind, _, raw in chunks]
-    parts += [written] if packet is None else []
+    new_chunk = _pack_chunk(b"XMP ", edit(packet))
+    parts = [new_chunk if kind == b"XMP " else raw for kind, _, raw in chunks]
+    parts += [new_chunk] if packet is None else []
     if chunks and chunks[0][0] == b"VP8X":
         flags, rest = chunks[0][1][0], chunks[0][1][1:]
-        parts[0] = _chunk(b"VP8X", bytes([flags | XMP_FLAG]) + rest)
+        parts[0] = _pack_chunk(b"VP8X", bytes([flags | XMP_FLAG]) + rest)
     else:
         with Image.open(BytesIO(content)) as image:
             alpha, (width, height) = image.mode == "RGBA", image.size
         flags = XMP_FLAG | (ALPHA_FLAG if alpha else 0)
         sides = struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
-        parts.insert(0, _chunk(b"VP8X", bytes([flags, 0, 0, 0]) + sides))
+        parts.insert(0, _pack_chunk(b"VP8X", bytes([flags, 0, 0, 0]) + sides))
     body = b"WEBP" + b"".join(parts)
-    return b"RIFF" + struct.pack("<I", len(body)) + body + content[whole:]
+    return b"RIFF" + struct.pack("<I", len(body)) + body + content[file_end:]
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
+def _pack_chunk(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)

@@ -18,9 +18,8 @@ Photos = TypeVar("Photos", bound="EncodedPhotos")
 class EncodedPhotos:
     """M photos encoded by a listener; subclasses add the speaker's inputs, each a tensor or a tuple of M rows."""
 
-    vectors: (
-        Tensor  # (M, H): image embeddings of norm 1; zeros unless the listener takes photos; H = 0 without a listener
-    )
+    # (M, H): image embeddings of norm 1; zeros unless the listener takes photos; H = 0 without a listener
+    vectors: Tensor
     contents: tuple[str, ...]  # digests of the prepared photos; equal digests mean equal inputs
     boxes: Tensor | None = None  # (M, R, 4): corners of detected regions, as shares of width and height
 

@@ -26,33 +26,33 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     """Return method, settings, protocol, number of images, metrics and samples of the evaluation in `folder`.
 
     Returns {} if there is none. A metric is {name, type, value, low, high}. `low` and `high` are the ends of its 95 %
-    interval over 1,000 resamples of the test images. Raises UserError where a file is not as the evaluate stage writes
-    it, and where the test split was not evaluated.
+    interval over 1,000 resamples of the test images. Raises UserError where a file is damaged, and where the test split
+    was not evaluated.
     """
     import pyarrow.parquet as pq
 
     if not (folder / "metrics.json").is_file():
         return {}
-    found = read_checksummed_json(folder / "metrics.json", "run the evaluate stage again")
-    check_captions(folder / "metrics.json", found)
-    if SPLIT not in found:
+    evaluation = read_checksummed_json(folder / "metrics.json", "run the evaluate stage again")
+    check_captions(folder / "metrics.json", evaluation)
+    if SPLIT not in evaluation:
         raise UserError(
             f"{folder}: has no results of the split {SPLIT}; add it to evaluate.splits and run the evaluate stage again"
         )
     try:
-        return _summarise(found, pq.read_table(folder / "captions.parquet"))
+        return _summarise(evaluation, pq.read_table(folder / "captions.parquet"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: not whole ({reason(error)}); run the evaluate stage again") from None
 
 
-def _summarise(found: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
+def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
     """Return the result of `read_evaluation` from the content of metrics.json and the table of captions."""
-    numbers = found[SPLIT]
+    numbers = evaluation[SPLIT]
     rows = table.filter(np.array(table["split"].to_pylist()) == SPLIT)
-    columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_number(name)}
+    columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_numeric_column(name)}
     resamples = draw_resamples(len(rows))
     metrics = [
-        _metric_with_interval(name, name.lower(), numbers["language"][name], columns[name], resamples)
+        _make_metric(name, name.lower(), numbers["language"][name], columns[name], resamples)
         for name in MEANS
         if name in columns and name in numbers["language"]
     ]
@@ -63,35 +63,37 @@ def _summarise(found: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
         value = numbers["judges"][judge]["galleries"].get(HARD_GALLERY, {}).get("R@1")
         if hard_rank is not None and value is not None:
             metrics.append(
-                _metric_with_interval(
+                _make_metric(
                     f"R@1 (hard), {title}", "recall_at_1", value, 100 * (hard_rank == 1), resamples, hard_rank > 0
                 )
             )
         if rank is not None:
             value = numbers["judges"][judge][TEXT]["R@10"]
-            metrics.append(
-                _metric_with_interval(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples)
-            )
-    chosen = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
-    samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in chosen.tolist()]
-    own = {"settings": found.get("settings", {}), "signature": found.get("signature", ""), "method": found["method"]}
-    return {**own, "images": numbers["images"], "metrics": metrics, "samples": samples}
+            metrics.append(_make_metric(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples))
+    sample_rows = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
+    samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in sample_rows.tolist()]
+    identity = {
+        "settings": evaluation.get("settings", {}),
+        "signature": evaluation.get("signature", ""),
+        "method": evaluation["method"],
+    }
+    return {**identity, "images": numbers["images"], "metrics": metrics, "samples": samples}
 
 
-def _is_number(name: str) -> bool:
+def _is_numeric_column(name: str) -> bool:
     return name in MEANS or name.startswith(("rank_", f"{HARD_GALLERY}_"))
 
 
-def _metric_with_interval(
-    name: str, kind: str, value: float, each: np.ndarray, resamples: np.ndarray, counted: np.ndarray | None = None
+def _make_metric(
+    name: str, kind: str, value: float, values: np.ndarray, resamples: np.ndarray, mask: np.ndarray | None = None
 ) -> Mapping[str, Any]:
-    """Return a metric whose `value` is the mean of `each` (n,) where `counted` (n,), with its bootstrap interval.
+    """Return a metric with its bootstrap interval; `value` is the mean of `values` (n,) where `mask` (n,) is True.
 
-    `resamples` (1,000, n) are counts of each image.
+    `resamples` (1,000, n) are the counts of each image in each resample.
     """
-    counts = resamples if counted is None else resamples * counted
-    means = counts @ each / np.maximum(counts.sum(1), 1)
-    own = each.mean() if counted is None else each[counted].mean()
+    counts = resamples if mask is None else resamples * mask
+    means = counts @ values / np.maximum(counts.sum(1), 1)
+    mean = values.mean() if mask is None else values[mask].mean()
     # centre on the value: corpus METEOR is not exactly the mean over images
-    low, high = np.percentile(means, [2.5, 97.5]) + (value - own)
+    low, high = np.percentile(means, [2.5, 97.5]) + (value - mean)
     return {"name": name, "type": kind, "value": float(value), "low": float(low), "high": float(high)}

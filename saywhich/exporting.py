@@ -18,7 +18,7 @@ from pipeline.runtime.records import read_checksummed
 from saywhich.evaluation_summary import read_evaluation
 from saywhich.loading import load_model
 from saywhich.model import Model
-from saywhich.model_card import model_card
+from saywhich.model_card import make_model_card
 from saywhich.model_files import AGAIN, EXPORTED, FEATURES, FORM, ModelFiles
 
 CARD = "README.md"
@@ -31,22 +31,25 @@ def export_model(folder: Path, out: Path) -> Model:
     but an earlier export, and for a model whose feature extractor cannot be exported.
     """
     model = load_model(folder)
-    check_replaceable(out, _exported_names(out))
-    description = describe_model(model.place)
-    words = [name for name in ("vocabulary.json", TOKENIZER) if (model.place.words / name).is_file()]
-    sources = {"weights.safetensors": model.place.weights, **{name: model.place.words / name for name in words}}
-    with atomic_folder(out) as new:
+    check_replaceable(out, _list_exported_files(out))
+    description = describe_model(model.files)
+    vocabulary_files = [name for name in ("vocabulary.json", TOKENIZER) if (model.files.words / name).is_file()]
+    sources = {
+        "weights.safetensors": model.files.weights,
+        **{name: model.files.words / name for name in vocabulary_files},
+    }
+    with atomic_folder(out) as temporary:
         for name, source in sources.items():
-            write_atomically(new / name, source.read_bytes())
-        written = [*(new / name for name in sources), *model.feature_extractor.save(new / FEATURES)]
-        write_atomically(new / CARD, model_card(description))
-        files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
+            write_atomically(temporary / name, source.read_bytes())
+        written = [*(temporary / name for name in sources), *model.feature_extractor.save(temporary / FEATURES)]
+        write_atomically(temporary / CARD, make_model_card(description))
+        files = {path.relative_to(temporary).as_posix(): sha256(path) for path in written}
         manifest = {"form": FORM, "model": description, "files": files}
-        write_atomically(new / EXPORTED, checksummed_json(manifest))
+        write_atomically(temporary / EXPORTED, checksummed_json(manifest))
     return load_model(out)
 
 
-def _exported_names(folder: Path) -> set[str]:
+def _list_exported_files(folder: Path) -> set[str]:
     """Return the files that an earlier export wrote into `folder`, by its manifest; none where it has no manifest."""
     try:
         files = read_checksummed(folder / EXPORTED, AGAIN, required=False).get("files")
@@ -55,27 +58,27 @@ def _exported_names(folder: Path) -> set[str]:
     return {EXPORTED, CARD, *(files if isinstance(files, dict) else ())}
 
 
-def describe_model(place: ModelFiles) -> dict[str, Any]:
+def describe_model(files: ModelFiles) -> dict[str, Any]:
     """Return the model's name, settings, network, training data with licence, and evaluation results."""
-    if place.root is None:
-        return dict(place.description)
-    prepared = json.loads((place.root / "prepared" / "manifest.json").read_text(encoding="utf-8"))
-    weights = place.folder.resolve()
-    cell = weights / "evaluation"
-    found = read_evaluation(cell if cell.is_dir() else place.root / "evaluation" / weights.name)
+    if files.root is None:
+        return dict(files.description)
+    prepared = json.loads((files.root / "prepared" / "manifest.json").read_text(encoding="utf-8"))
+    folder = files.folder.resolve()
+    cell = folder / "evaluation"
+    evaluation = read_evaluation(cell if cell.is_dir() else files.root / "evaluation" / folder.name)
     data = {key: prepared[key] for key in ("dataset", "images", "captions", "words") if key in prepared}
-    network = json.loads((place.feature_extractor / "manifest.json").read_text(encoding="utf-8"))["network"]
+    network = json.loads((files.feature_extractor / "manifest.json").read_text(encoding="utf-8"))["network"]
     return {
-        "name": found.get("method", weights.name),
+        "name": evaluation.get("method", folder.name),
         "settings": {},
         "version": version("saywhich"),
         "network": network,
-        "data": {**data, **_licence(prepared["dataset"])},
-        **found,
+        "data": {**data, **_describe_licence(prepared["dataset"])},
+        **evaluation,
     }
 
 
-def _licence(dataset: str) -> Mapping[str, str]:
+def _describe_licence(dataset: str) -> Mapping[str, str]:
     """Return the title, the licence and any citation of a corpus by its card, and the licence of the weights."""
     if dataset in ("scenes", "films"):
         return {
@@ -84,6 +87,6 @@ def _licence(dataset: str) -> Mapping[str, str]:
             "weights": "apache-2.0",
         }
     if dataset in card_names():
-        found = load_card(dataset)
-        return {"title": found.title, "licence": found.licence, "citation": found.citation, "weights": "other"}
+        card = load_card(dataset)
+        return {"title": card.title, "licence": card.licence, "citation": card.citation, "weights": "other"}
     return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}

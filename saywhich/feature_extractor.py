@@ -66,31 +66,31 @@ class FeatureExtractor:
         imported, and where a file's digest differs from the manifest's.
         """
         path = folder / MANIFEST
-        manifest = read_checksummed(path, AGAIN, required=not exported)
-        if "network" not in manifest or "preprocessing" not in manifest:
+        content = read_checksummed(path, AGAIN, required=not exported)
+        if "network" not in content or "preprocessing" not in content:
             raise UserError(
                 f"{path}: these features were imported, so no network here can extract such features of a photo"
             )
-        made = parse_record(manifest, Manifest, str(path), AGAIN)
+        manifest = parse_record(content, Manifest, str(path), AGAIN)
         if exported:
-            _refuse_fetching(path, made)
+            _refuse_fetching(path, manifest)
         try:
-            network = _build_network(folder, made, weights, device)
+            network = _build_network(folder, manifest, weights, device)
         except UserError:
             raise
-        except (
-            Exception
-        ) as error:  # the libraries that build networks can raise any exception for bad options in a manifest
+        except Exception as error:  # libraries can raise any exception for bad options in a manifest
             raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
-        _check_network(path, made, network)
-        return cls(network, _load_transforms(folder, made, network), manifest, folder, _load_texture(folder, made))
+        _check_network(path, manifest, network)
+        return cls(
+            network, _load_transforms(folder, manifest, network), content, folder, _load_texture(folder, manifest)
+        )
 
     @property
     def regions_size(self) -> int:
         """Return D, the size of a region's features as speakers attend to them."""
         projection = self.fitted.projection
-        own = self.network.regions_shape[1]
-        return own if projection is None else len(projection.components) + self.fitted.unreduced
+        network_size = self.network.regions_shape[1]
+        return network_size if projection is None else len(projection.components) + self.fitted.unreduced
 
     @property
     def mirrored(self) -> bool:
@@ -126,7 +126,7 @@ class FeatureExtractor:
         pooled, regions = self.fitted(_round_to_store(features.pooled), _round_to_store(features.regions), count)
         pooled, regions = _round_to_store(pooled), _round_to_store(regions)
         if not (pooled.isfinite().all() and regions.isfinite().all()):
-            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
+            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite or NaN; {AGAIN}")
         return features._replace(pooled=pooled, regions=regions, region_count=count)
 
     def save(self, folder: Path) -> list[Path]:
@@ -169,59 +169,67 @@ def _locate_hub_model(folder: Path, network: str) -> str:
     return str(folder / CAPTIONER) if (folder / CAPTIONER).is_dir() else network.removeprefix(FROM_HUB)
 
 
-def _refuse_fetching(path: Path, made: Manifest) -> None:
-    """Raise UserError for a network with a part that a hub, or another place on this machine, would provide."""
-    name = made.network
-    fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
+def _refuse_fetching(path: Path, manifest: Manifest) -> None:
+    """Raise UserError for a network with a part that would come from a hub or from another folder of this machine."""
+    name = manifest.network
+    needs_text_tower = name.startswith(OPEN_CLIP) and fetches_text(name)
     if name.startswith(FROM_HUB) and (path.parent / CAPTIONER).is_dir():
         return
-    if name.startswith(FROM_HUB) or fetched or (name not in TRAINED_HERE and made.weights.source != NETWORK):
+    if (
+        name.startswith(FROM_HUB)
+        or needs_text_tower
+        or (name not in TRAINED_HERE and manifest.weights.source != NETWORK)
+    ):
         raise UserError(
             f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
             "export the model again"
         )
 
 
-def _check_network(path: Path, made: Manifest, network: Extractor) -> None:
+def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
-    found = network.description.get("weights")
-    if found is not None and found.get("sha256") != made.weights.sha256:
-        raise UserError(f"{path}: the weights of {made.network} are not those that it names; {AGAIN}")
+    weights = network.description.get("weights")
+    if weights is not None and weights.get("sha256") != manifest.weights.sha256:
+        raise UserError(f"{path}: the weights of {manifest.network} are not those that it names; {AGAIN}")
     (regions, size), pooled = network.regions_shape, network.pooled_size
     if regions * size > LARGEST or pooled > LARGEST:
         raise UserError(f"{path}: its network gives {regions:,} regions of {size:,} numbers, which are too many")
-    if (shape := made.shape) is not None and (regions, pooled) != (shape.R, shape.P):
+    if (shape := manifest.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(
             f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
             f"have {shape.R} and {shape.P}; {AGAIN}"
         )
 
 
-def _build_network(folder: Path, made: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
-    shown, boxes = made.preprocessing, made.boxes
+def _build_network(folder: Path, manifest: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
+    preprocessing, boxes = manifest.preprocessing, manifest.boxes
     settings = NetworkSettings(
-        made.network,
-        shown.side,
-        options=made.options,
-        mean=shown.mean,
-        std=shown.std,
-        grid_size=made.cells,
+        manifest.network,
+        preprocessing.side,
+        options=manifest.options,
+        mean=preprocessing.mean,
+        std=preprocessing.std,
+        grid_size=manifest.cells,
         boxes=None if boxes is None else boxes.model_dump(exclude_none=True),
-        vector=made.vector,
-        frames=made.frames,
-        frames_per_second=made.rate,
+        vector=manifest.vector,
+        frames=manifest.frames,
+        frames_per_second=manifest.rate,
     )
-    if made.network in TRAINED_HERE:
-        path = _require_digest(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
-        return wrap_for_films(WordDetectorNetwork(_load_detector(made.network, path), settings, device), settings)
-    if made.network.startswith(FROM_HUB):
-        return open_network(replace(settings, network=f"{FROM_HUB}{_locate_hub_model(folder, made.network)}"), device)
-    if made.weights.source == HUB:
+    if manifest.network in TRAINED_HERE:
+        path = _require_digest(
+            folder / (manifest.weights.file or manifest.weights.source or NETWORK), manifest.weights.sha256
+        )
+        return wrap_for_films(WordDetectorNetwork(_load_detector(manifest.network, path), settings, device), settings)
+    if manifest.network.startswith(FROM_HUB):
+        return open_network(
+            replace(settings, network=f"{FROM_HUB}{_locate_hub_model(folder, manifest.network)}"), device
+        )
+    if manifest.weights.source == HUB:
         return open_network(settings, device)
-    path = folder / (made.weights.source or NETWORK)
+    path = folder / (manifest.weights.source or NETWORK)
     if not path.is_file() and weights is not None:
         path = Path(weights)
-    return open_network(replace(settings, weights=str(_require_digest(path, made.weights.sha256))), device)
+    return open_network(replace(settings, weights=str(_require_digest(path, manifest.weights.sha256))), device)
 
 
 def _load_detector(name: str, path: Path) -> nn.Module:
@@ -240,48 +248,50 @@ def _load_detector(name: str, path: Path) -> nn.Module:
     return detector
 
 
-def _load_transforms(folder: Path, made: Manifest, network: Extractor) -> FittedTransforms:
+def _load_transforms(folder: Path, manifest: Manifest, network: Extractor) -> FittedTransforms:
     """Load the transforms fitted to the features, and check their shapes against the network's."""
-    passed = COLUMNS if made.frames else 0
-    size = network.regions_shape[1] - passed
+    appended = COLUMNS if manifest.frames else 0
+    size = network.regions_shape[1] - appended
     projection = scale = None
-    if made.projection is not None:
-        path = _require_digest(folder / made.projection.file, made.projection.sha256)
-        mean, components = _read_shaped_tensors(path, mean=(size,), components=(made.project, size))
-        projection = Projection(mean, components, made.projection.explained or 0.0)
-    if made.scale is not None:
-        path = _require_digest(folder / made.scale.file, made.scale.sha256)
+    if manifest.projection is not None:
+        path = _require_digest(folder / manifest.projection.file, manifest.projection.sha256)
+        mean, components = _read_shaped_tensors(path, mean=(size,), components=(manifest.project, size))
+        projection = Projection(mean, components, manifest.projection.explained or 0.0)
+    if manifest.scale is not None:
+        path = _require_digest(folder / manifest.scale.file, manifest.scale.sha256)
         mean, deviation = _read_shaped_tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
         if not (deviation > 0).all():
             raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
         scale = Standardisation(mean, deviation)
-    return FittedTransforms(projection, scale, passed)
+    return FittedTransforms(projection, scale, appended)
 
 
-def _load_texture(folder: Path, made: Manifest) -> TrainingTexture | None:
+def _load_texture(folder: Path, manifest: Manifest) -> TrainingTexture | None:
     """Load the texture of the training images, if the manifest names one."""
-    if made.texture is None:
+    if manifest.texture is None:
         return None
-    path = _require_digest(folder / made.texture.file, made.texture.sha256)
+    path = _require_digest(folder / manifest.texture.file, manifest.texture.sha256)
     return TrainingTexture(*_read_shaped_tensors(path, mean=(SIZE,), whitening=(SIZE, SIZE), limit=()))
 
 
 def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
     """Read the tensors of a file as float32; a size None matches any. Raises UserError for other names or shapes."""
-    _, found = read_tensors(path, AGAIN)
-    if found.keys() != shapes.keys():
-        raise UserError(f"{path}: holds {', '.join(found)[:80]}, and {', '.join(shapes)} are needed; {AGAIN}")
-    for name, wanted in shapes.items():
-        have = found[name].shape
-        if len(have) != len(wanted) or any(each not in (None, own) for each, own in zip(wanted, have, strict=True)):
-            raise UserError(f"{path}: {name} has the shape {tuple(have)}, and {wanted} is needed; {AGAIN}")
-    return [found[name].float() for name in shapes]
+    _, tensors = read_tensors(path, AGAIN)
+    if tensors.keys() != shapes.keys():
+        raise UserError(f"{path}: holds {', '.join(tensors)[:80]}, and {', '.join(shapes)} are needed; {AGAIN}")
+    for name, expected in shapes.items():
+        shape = tensors[name].shape
+        if len(shape) != len(expected) or any(
+            each not in (None, own) for each, own in zip(expected, shape, strict=True)
+        ):
+            raise UserError(f"{path}: {name} has the shape {tuple(shape)}, and {expected} is needed; {AGAIN}")
+    return [tensors[name].float() for name in shapes]
 
 
-def _require_digest(path: Path, wanted: str) -> Path:
-    """Return `path` if its SHA-256 is `wanted`; raises UserError where the file is missing or differs."""
+def _require_digest(path: Path, expected: str) -> Path:
+    """Return `path` if its SHA-256 is `expected`; raises UserError where the file is missing or differs."""
     if not path.is_file():
         raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")
-    if (found := sha256(path)) != wanted:
-        raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {wanted[:16]}… as written; get the file again")
+    if (found := sha256(path)) != expected:
+        raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {expected[:16]}… as written; get the file again")
     return path

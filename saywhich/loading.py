@@ -32,43 +32,45 @@ LISTENERS = (Listener.__name__,)
 
 def load_model(folder: Path) -> Model:
     """Load the model in a folder of either kind; raises UserError as `saywhich.load` does."""
-    place = locate_model(folder)
-    speaker = load_agent(place.weights, "speaker", CAPTIONERS)
-    listener = load_agent(place.weights, "listener", LISTENERS)
+    files = locate_model(folder)
+    speaker = load_agent(files.weights, "speaker", CAPTIONERS)
+    listener = load_agent(files.weights, "listener", LISTENERS)
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     extractor = FeatureExtractor.open(
-        place.feature_extractor, _find_named_weights(place), device, exported=place.root is None
+        files.feature_extractor, _find_named_weights(files), device, exported=files.root is None
     )
-    vocabulary = load_vocabulary(place.words)
-    _check_sizes(place, speaker, listener, extractor, vocabulary)
-    return Model(speaker, listener, extractor, vocabulary, place, device)
+    vocabulary = load_vocabulary(files.words)
+    _check_sizes(files, speaker, listener, extractor, vocabulary)
+    return Model(speaker, listener, extractor, vocabulary, files, device)
 
 
 def _check_sizes(
-    place: ModelFiles, speaker: Decoder, listener: Listener, extractor: FeatureExtractor, vocabulary: Vocabulary
+    files: ModelFiles, speaker: Decoder, listener: Listener, extractor: FeatureExtractor, vocabulary: Vocabulary
 ) -> None:
     """Raise UserError where the sizes of speaker, listener, feature extractor and vocabulary do not match."""
     decoder = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
     attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
     # a listener of other features encodes no photo here (`Model.require_listener`)
     pooled_size = extractor.network.pooled_size if listener.features == MAIN else listener.image.in_features
-    for what, found, unit, wanted in (
+    for subject, size, unit, expected in (
         ("the speaker's vocabulary has", speaker.vocabulary, "words", len(vocabulary)),
         ("the listener's vocabulary has", listener.vocabulary, "words", len(vocabulary)),
         ("the speaker's regions have", attended, "numbers", extractor.regions_size),
         ("the listener's images have", listener.image.in_features, "numbers", pooled_size),
     ):
-        if found != wanted:
-            raise UserError(f"{place.weights}: {what} {found} {unit}, and the files beside it have {wanted}; {AGAIN}")
+        if size != expected:
+            raise UserError(
+                f"{files.weights}: {subject} {size} {unit}, and the files beside it have {expected}; {AGAIN}"
+            )
 
 
-def _find_named_weights(place: ModelFiles) -> str | None:
+def _find_named_weights(files: ModelFiles) -> str | None:
     """Return the path of the feature network's weights if the repository's params.yaml names one, else None."""
-    if place.root is None or not (place.root.parent / "params.yaml").is_file():
+    if files.root is None or not (files.root.parent / "params.yaml").is_file():
         return None
-    found: Any = read_mapping(place.root.parent / "params.yaml")
+    value: Any = read_mapping(files.root.parent / "params.yaml")
     for key in ("features", MAIN, "weights"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return str(place.root.parent / found) if isinstance(found, str) and found != HUB else None
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return str(files.root.parent / value) if isinstance(value, str) and value != HUB else None

@@ -41,31 +41,31 @@ def log_to_mlflow(folder: Path, name: str) -> str:
             python_model=str(SERVED),
             artifacts={"model": str(folder)},
             signature=signature,
-            input_example=(pd.DataFrame({"image": [example_photo()]}), {"beam": 5}),
-            code_paths=_code(),
-            pip_requirements=_requirements(),
+            input_example=(pd.DataFrame({"image": [make_example_photo()]}), {"beam": 5}),
+            code_paths=_list_code_folders(),
+            pip_requirements=_list_requirements(),
         )
     return str(logged.model_uri)
 
 
-def example_photo() -> bytes:
+def make_example_photo() -> bytes:
     """Return a small PNG with a gradient, in place of a photo of the data set, which may not be published."""
     content = io.BytesIO()
     Image.linear_gradient("L").convert("RGB").save(content, "PNG")
     return content.getvalue()
 
 
-def _code() -> list[str]:
-    """Return the folders of `saywhich` and `pipeline`; a wheel has the second in the first."""
+def _list_code_folders() -> list[str]:
+    """Return the folders of `saywhich` and `pipeline`; in a wheel, `saywhich` contains `pipeline`."""
     library, own = (Path(module.__file__ or "").parent for module in (errors, saywhich))
     return [str(own)] if own in library.parents else [str(library), str(own)]
 
 
-def _requirements() -> list[str]:
-    """Return MLflow's requirement, and those of `saywhich` and of the extras that a model may need."""
-    needed = []
+def _list_requirements() -> list[str]:
+    """Return the requirements of `saywhich`, with MLflow and the extras that a model may need."""
+    requirements = []
     for line in requires("saywhich") or []:
         each = Requirement(line)
         if each.name == "mlflow" or not each.marker or any(each.marker.evaluate({"extra": key}) for key in EXTRAS):
-            needed.append(f"{each.name}{each.specifier}")
-    return needed
+            requirements.append(f"{each.name}{each.specifier}")
+    return requirements

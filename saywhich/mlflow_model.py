@@ -10,7 +10,7 @@ from mlflow.pyfunc import PythonModel
 
 
 class CaptionModel(PythonModel):
-    """A model from a table with the column `image` (bytes of an image file) to one with the column `caption`."""
+    """A model that maps a table with the column `image` (bytes of image files) to a table with the column `caption`."""
 
     def load_context(self, context: Any) -> None:
         """Load the exported folder, the artifact `model`."""

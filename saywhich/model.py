@@ -32,7 +32,7 @@ from saywhich.captioning_model import CandidateSettings, CaptionCandidates, Capt
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
-from saywhich.photos import Photo, content_digest, open_photo
+from saywhich.photos import Photo, compute_content_digest, open_photo
 from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery, TextListener
 
 BATCH = 32  # photos in one batch of the network
@@ -61,13 +61,13 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     listener: Listener
     feature_extractor: FeatureExtractor
     vocabulary: Vocabulary
-    place: ModelFiles
+    files: ModelFiles
     device: torch.device
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""
         networks = f"{type(self.speaker).__name__}, {type(self.listener).__name__}"
-        return f"<Model of {self.place.folder}: {networks}, {len(self.vocabulary):,} words, on {self.device}>"
+        return f"<Model of {self.files.folder}: {networks}, {len(self.vocabulary):,} words, on {self.device}>"
 
     def prepare(self, photo: Photo) -> Tensor:
         """Prepare a photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film.
@@ -84,16 +84,17 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
 
-    def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
+    def encode_prepared(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
         """Extract the features of prepared photos, with their mirror images where the extractor has them."""
         features = self.feature_extractor(prepared)
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
-        judge = self._judge(features, mirrored)
+        judge = self._make_judge(features, mirrored)
         mask = torch.arange(features.regions.shape[1]) < features.region_count.unsqueeze(1)
         vectors = torch.zeros(len(prepared), self.listener.image.out_features)
         if self.listener.features == MAIN:
             vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
-        contents = tuple(content_digest(tensor, self.feature_extractor.is_unlike(tensor)) for tensor in prepared)
+        is_unlike = self.feature_extractor.is_unlike
+        contents = tuple(compute_content_digest(tensor, is_unlike(tensor)) for tensor in prepared)
         return PhotoFeatures(
             vectors, contents, features.boxes, pooled=features.pooled, regions=features.regions, mask=mask
         )
@@ -102,7 +103,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         """Raise UserError where the listener encodes features that are not extracted from photos here."""
         if self.listener.features != MAIN:
             raise UserError(
-                f"{self.place.weights}: its listener encodes the features {self.listener.features!r}, and photos are "
+                f"{self.files.weights}: its listener encodes the features {self.listener.features!r}, and photos are "
                 f"encoded as {MAIN!r} alone: give a pretrained listener (--listener), or train with "
                 f"pretrain.listener.features: {MAIN}"
             )
@@ -114,7 +115,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if not len(captions):
             return torch.zeros(0, self.listener.image.out_features)
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
-        return self._judge().encode_text(select_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
+        return self._make_judge().encode_text(select_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
     def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
@@ -130,7 +131,9 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         tokens = torch.cat([self._generate(part, channel, settings) for part in parts])  # (M, K, T)
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         flat = JudgedCaptions(tokens.flatten(0, 1), [text for rows in texts for text in rows])
-        return CaptionCandidates(texts, lambda: self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2]))
+        return CaptionCandidates(
+            texts, lambda: self._make_judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
+        )
 
     def _generate(
         self, features: PhotoFeatures, channel: Channel, settings: CandidateSettings[PhotoFeatures]
@@ -141,11 +144,11 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         rng = torch.Generator(self.device).manual_seed(photo_seed)
         speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
         if settings.pragmatic is not None:
-            speaker = self._pragmatic(speaker, features, settings.pragmatic)
+            speaker = self._make_pragmatic(speaker, features, settings.pragmatic)
         tokens = generate(speaker, make_batch(features).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(features), -1))
 
-    def _pragmatic(
+    def _make_pragmatic(
         self, speaker: Decoder, features: PhotoFeatures, gallery: PragmaticGallery[PhotoFeatures]
     ) -> TokenAwareDecoder:
         """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""
@@ -160,26 +163,28 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
                 lambda tokens: self._encode_tokens(tokens, listener),
                 TEMPERATURE if listener is None else listener.temperature,
             )
-        rows, place = nearest.clamp_min(0).unique(return_inverse=True)
-        read = gallery.read(rows.tolist()) if len(rows) else self.no_features()
-        batches = [make_batch(read.select(column.tolist())).to(self.device) for column in place.T]
+        rows, indices = nearest.clamp_min(0).unique(return_inverse=True)
+        distinct = gallery.read(rows.tolist()) if len(rows) else self.make_empty_features()
+        batches = [make_batch(distinct.select(column.tolist())).to(self.device) for column in indices.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
     def _encode_tokens(self, tokens: Tensor, listener: TextListener | None) -> Tensor:
-        """Return the embeddings (N, H) of captions (N, T) by `listener`, or by the own listener without one."""
+        """Return the embeddings (N, H) of captions (N, T) by `listener`; None: by the model's own listener."""
         texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
         if listener is not None:
             return listener.encode_texts(texts).to(self.device)
-        return self._judge().encode_text(JudgedCaptions(tokens, texts))
+        return self._make_judge().encode_text(JudgedCaptions(tokens, texts))
 
-    def _judge(self, features: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
-        def reader(images: ImageFeatures | None) -> Any:
+    def _make_judge(
+        self, features: ImageFeatures | None = None, mirrored: ImageFeatures | None = None
+    ) -> ListenerJudge:
+        def make_lookup(images: ImageFeatures | None) -> Any:
             return None if images is None else lambda rows: images.pooled[rows]
 
-        return ListenerJudge(self.listener, reader(features), self.device, reader(mirrored))
+        return ListenerJudge(self.listener, make_lookup(features), self.device, make_lookup(mirrored))
 
-    def no_features(self) -> PhotoFeatures:
+    def make_empty_features(self) -> PhotoFeatures:
         regions = torch.zeros(0, *self.feature_extractor.network.regions_shape)
         empty = torch.zeros(0, self.feature_extractor.network.pooled_size)
         vectors = torch.zeros(0, self.listener.image.out_features)

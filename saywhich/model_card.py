@@ -14,7 +14,7 @@ from pipeline.errors import one_line
 from pipeline.runtime.escaping import markdown_code, markdown_text
 
 
-def model_card(description: Mapping[str, Any]) -> str:
+def make_model_card(description: Mapping[str, Any]) -> str:
     """Return the model card: front matter in the form of model hubs, then the text."""
     content = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
     pages = Environment(
@@ -24,10 +24,10 @@ def model_card(description: Mapping[str, Any]) -> str:
         finalize=lambda value: value if isinstance(value, Markup) else markdown_text(value),
     )
     pages.filters["code"] = lambda value: Markup(markdown_code(value))
-    return f"---\n{_yaml(_front_matter(content))}---\n\n{pages.get_template('card.md').render(content)}"
+    return f"---\n{_dump_yaml(_make_front_matter(content))}---\n\n{pages.get_template('card.md').render(content)}"
 
 
-def _front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
+def _make_front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
     data = content["data"]
     front: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
     front["license"] = one_line(data["weights"])
@@ -49,7 +49,7 @@ def _front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
     return front
 
 
-def _yaml(content: Mapping[str, Any]) -> str:
+def _dump_yaml(content: Mapping[str, Any]) -> str:
     writer, out = YAML(), io.StringIO()
     writer.width = 1_000_000  # no line breaks within a text
     writer.dump(content, out)

@@ -110,8 +110,8 @@ class ModelFiles:
     def digest(self) -> str:
         """Return a digest of weights, features' manifest and words, which determine photo and caption embeddings."""
         words = [path for name in (VOCABULARY, TOKENIZER) if (path := self.words / name).is_file()]
-        made = [sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
-        return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+        digests = [sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
+        return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def is_trained(folder: Path) -> bool:
@@ -122,9 +122,9 @@ def is_trained(folder: Path) -> bool:
 def locate_model(folder: Path) -> ModelFiles:
     """Locate the files of the model in `folder`, and check digests.
 
-    In an exported folder all files of its manifest are checked. In a repository the vocabulary is checked, and the data
-    files whose digests the weights hold. Raises UserError where there is no model, one of these files is missing, or a
-    digest does not match. Raises OtherDataError where the data folder holds the data of another profile.
+    In an exported folder all files of its manifest are checked. In a repository, the vocabulary and the data files
+    with digests in the weights are checked. Raises UserError where there is no model, one of these files is missing,
+    or a digest does not match. Raises OtherDataError where the data folder holds the data of another profile.
     """
     if (folder / EXPORTED).is_file():
         return _locate_exported(folder)
@@ -134,22 +134,22 @@ def locate_model(folder: Path) -> ModelFiles:
             "speaker and its listener"
         )
     root = _find_data_folder(folder)
-    place = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
-    check_checksums(place.words, "run the prepare stage again", only=WORDS)
-    if not (place.feature_extractor / "manifest.json").is_file():
-        raise UserError(f"{place.feature_extractor}: there are no features; run the features stage")
-    if changed := find_changed_input(place.weights, root):
+    files = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
+    check_checksums(files.words, "run the prepare stage again", only=WORDS)
+    if not (files.feature_extractor / "manifest.json").is_file():
+        raise UserError(f"{files.feature_extractor}: there are no features; run the features stage")
+    if changed := find_changed_input(files.weights, root):
         raise OtherDataError(
             f"{folder}: was trained with other data than {changed}, which another profile or start wrote; "
             "train it again (make repro with its PROFILE), or remove it"
         )
-    return place
+    return files
 
 
 def _find_data_folder(folder: Path) -> Path:
-    for above in folder.resolve().parents:
-        if (above / "prepared" / VOCABULARY).is_file():
-            return above
+    for parent in folder.resolve().parents:
+        if (parent / "prepared" / VOCABULARY).is_file():
+            return parent
     raise UserError(
         f"{folder}: neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "
         "prepared/vocabulary.json above it)"
@@ -165,20 +165,20 @@ def _locate_exported(folder: Path) -> ModelFiles:
         )
     exported = parse_record(manifest, ExportManifest, str(path), AGAIN)
     captioner = (path for path in (folder / FEATURES / CAPTIONER).rglob("*") if path.is_file())
-    read = [name for name in READ if (folder / name).exists()]
-    read += [path.relative_to(folder).as_posix() for path in captioner]
-    if unlisted := [name for name in read if name not in exported.files]:
+    names = [name for name in READ if (folder / name).exists()]
+    names += [path.relative_to(folder).as_posix() for path in captioner]
+    if unlisted := [name for name in names if name not in exported.files]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
-    for name, wanted in exported.files.items():
-        _check_digest(path_inside(folder, name), wanted)
+    for name, digest in exported.files.items():
+        _check_digest(path_inside(folder, name), digest)
     description = exported.model.model_dump(exclude_none=True)
     return ModelFiles(folder, folder / WEIGHTS, folder / FEATURES, folder, None, description)
 
 
-def _check_digest(path: Path, wanted: str) -> None:
+def _check_digest(path: Path, expected: str) -> None:
     if not path.is_file():
         raise UserError(f"{path}: missing; copy the whole folder, or export the model again")
-    if (found := sha256(path)) != wanted:
+    if (actual := sha256(path)) != expected:
         raise UserError(
-            f"{path}: the SHA-256 is {found[:16]}…, not {wanted[:16]}… as exported; copy it or export it again"
+            f"{path}: the SHA-256 is {actual[:16]}…, not {expected[:16]}… as exported; copy it or export it again"
         )

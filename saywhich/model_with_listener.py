@@ -16,7 +16,10 @@ from saywhich.photos import UNLIKE, Photo
 
 @dataclass(frozen=True)
 class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatures]):
-    """The speaker of a trained model; `listener` ranks its captions and embeds photos. The model's own is not used."""
+    """A trained model's speaker with a pretrained `listener`, which ranks captions and embeds photos.
+
+    The model's own listener is not used.
+    """
 
     photos_at_once = BATCH
 
@@ -26,8 +29,8 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
     def prepare(self, photo: Photo) -> tuple[Tensor, PreparedPhoto]:
         return self.model.prepare(photo), self.listener.prepare(photo)
 
-    def features_of(self, prepared: Sequence[tuple[Tensor, PreparedPhoto]]) -> PhotoFeatures:
-        features = self.model.features_of([pixels for pixels, _ in prepared])
+    def encode_prepared(self, prepared: Sequence[tuple[Tensor, PreparedPhoto]]) -> PhotoFeatures:
+        features = self.model.encode_prepared([pixels for pixels, _ in prepared])
         inputs = [each for _, each in prepared]
         contents = [
             compute_prepared_digest(each) + (UNLIKE if unlike else "")
@@ -36,8 +39,8 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
         vectors = torch.from_numpy(self.listener.encode_photos(inputs))
         return replace(features, vectors=vectors, contents=tuple(contents))
 
-    def no_features(self) -> PhotoFeatures:
-        return replace(self.model.no_features(), vectors=torch.zeros(0, self.listener.size))
+    def make_empty_features(self) -> PhotoFeatures:
+        return replace(self.model.make_empty_features(), vectors=torch.zeros(0, self.listener.size))
 
     def require_listener(self) -> CaptionJudge:
         return self.listener

@@ -16,21 +16,25 @@ from pipeline.runtime.files import atomic_path
 def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
     """Raise UserError, before a long run, for a file that cannot be written, is named twice, or is one of the `inputs`.
 
-    None stands for an output that was not requested.
+    An existing photo is never written over, either. None stands for an output that was not requested.
     """
+    from pipeline.readers.folder import PHOTOS  # imported here: pandas takes half a second
+
     taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in (Path(path) for path in paths if path is not None):
         if path.is_dir():
             raise UserError(f"{path}: is a folder; name a file to write")
         if path.exists() and not path.is_file():
             continue  # a pipe or a device
-        if (place := path.resolve()) in taken:
+        if (resolved := path.resolve()) in taken:
             raise UserError(f"{path}: is another file of this command, too; name another file to write")
-        taken.add(place)
+        if path.exists() and path.suffix.lower() in PHOTOS:
+            raise UserError(f"{path}: is a photo; name another file to write")
+        taken.add(resolved)
         folder = next(parent for parent in path.parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            what = "cannot be written into" if folder.is_dir() else "is no folder"
-            raise UserError(f"{path}: cannot be written, since {folder} {what}; name another file")
+            problem = "cannot be written into" if folder.is_dir() else "is no folder"
+            raise UserError(f"{path}: cannot be written, since {folder} {problem}; name another file")
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -56,13 +60,13 @@ def open_output(path: Path) -> Iterator[TextIO]:
     Pipes and devices are written directly. A byte of a file name that is not UTF-8 is written as JSON's escape. Raises
     OSError before the block where `path` cannot be written.
     """
-    how: dict[str, Any] = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
+    options: dict[str, Any] = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
     if path.exists() and not path.is_file():
-        with open(path, "w", **how) as file:
+        with open(path, "w", **options) as file:
             yield file
         return
     try:
-        with atomic_path(path.resolve()) as temporary, open(temporary, "w", **how) as file:
+        with atomic_path(path.resolve()) as temporary, open(temporary, "w", **options) as file:
             yield file
     except OSError as error:
         if str(error.filename).endswith(".part"):  # report the user's path, not the temporary one

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipeline.data.corpus import tokenise
-from saywhich.attention import caption_attention
+from saywhich.attention import compute_caption_attention
 from saywhich.captioning_model import CaptioningModel, find_best_matches
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.model import Model, PhotoFeatures, make_batch
@@ -35,7 +35,7 @@ def caption_photos(
     result: list[ModelCaption] = []
     for part in features.split(1 if query.among else batch):
         check()
-        result += _caption_part(name, model, part, features, query, first=len(result))
+        result += _caption_batch(name, model, part, features, query, first=len(result))
     return result
 
 
@@ -48,7 +48,7 @@ def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindR
     return FindResponse(found=hits, unknown=unknown, unlike=[n for n, unlike in enumerate(features.unlike) if unlike])
 
 
-def _caption_part(
+def _caption_batch(
     name: str,
     model: ServedModel,
     part: EncodedPhotos,
@@ -66,7 +66,9 @@ def _caption_part(
     captions = model.caption_features(part, among=features if query.among else None, score=query.score, **options)
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
-    shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
+    shares = (
+        _compute_attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
+    )
     scores = model.encode_text(texts) @ features.vectors.T
     others = ~features.copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
     result = []
@@ -92,14 +94,14 @@ def _caption_part(
     return result
 
 
-def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
+def _compute_attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
     """Return the attention (M, T, R) of each word to the regions; None if there is no distribution per word."""
     if model.vocabulary.reads_text:
         return None
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
     for row, caption_words in zip(tokens, words, strict=True):
         row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
-    shares = caption_attention(model.speaker.cpu(), make_batch(part, tokens))
+    shares = compute_caption_attention(model.speaker.cpu(), make_batch(part, tokens))
     if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
         return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of equal frames
     return shares

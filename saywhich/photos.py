@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class UndecodedPhoto(Protocol):
     """A photo that is decoded on demand and not kept."""
 
-    def decode(self, used: int) -> AbstractContextManager[Image.Image]:
-        """Decode the photo for a block that uses `used` further bytes per pixel."""
+    def decode(self, bytes_per_pixel: int) -> AbstractContextManager[Image.Image]:
+        """Decode the photo for a block that uses `bytes_per_pixel` further bytes per pixel."""
         ...
 
 
@@ -41,35 +41,37 @@ THREADS = 4  # decoding threads
 
 
 @contextmanager
-def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
-    """Open a photo as an upright RGB image, for a block that uses `used` further bytes per pixel.
+def open_photo(photo: Photo, bytes_per_pixel: int) -> Iterator[Image.Image]:
+    """Open a photo as an upright RGB image, for a block that uses `bytes_per_pixel` further bytes per pixel.
 
     A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array. An array has the shape (H, W),
-    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for an image without pixels. It also does so for a
-    file that is missing or cannot be decoded, and for pixels that cannot be converted to RGB.
+    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for an image without pixels. Raises UserError for
+    a file that is missing or cannot be decoded, and for pixels that cannot be converted to RGB.
     """
     if isinstance(photo, np.ndarray):
-        formed = photo.ndim in (2, 3) and photo.shape[2:] in ((), (3,), (4,)) and photo.size > 0
-        if photo.dtype != np.uint8 or not formed:
+        is_photo = photo.ndim in (2, 3) and photo.shape[2:] in ((), (3,), (4,)) and photo.size > 0
+        if photo.dtype != np.uint8 or not is_photo:
             kind = f"{photo.dtype} {photo.shape}"
             raise UserError(
                 f"an array {kind} is no photo: give uint8, (height, width) or (height, width, 3 or 4), with pixels"
             )
         photo = Image.fromarray(photo)
     if isinstance(photo, Image.Image):
-        yield _to_rgb(photo)
+        yield _convert_to_rgb(photo)
         return
     with ExitStack() as stack:
         try:
-            file = open_within(Path(photo), used) if isinstance(photo, str | Path) else photo.decode(used)
-            image = stack.enter_context(file)
+            if isinstance(photo, str | Path):
+                image = stack.enter_context(open_within(Path(photo), bytes_per_pixel))
+            else:
+                image = stack.enter_context(photo.decode(bytes_per_pixel))
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
         yield image
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image that Pillow holds as upright RGB; raises UserError where that is impossible."""
+def _convert_to_rgb(image: Image.Image) -> Image.Image:
+    """Convert a Pillow image to upright RGB; raises UserError where that is impossible."""
     kind = f"a Pillow image ({image.mode}, {image.width} × {image.height} pixels)"
     if 0 in image.size:
         raise UserError(f"{kind} is no photo: give one with pixels")
@@ -79,7 +81,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         raise UserError(f"{kind} cannot be read ({reason(error)})") from None
 
 
-def content_digest(prepared: Tensor, unlike: bool = False) -> str:
+def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
     """Return the SHA-256 of a prepared image; the network cannot distinguish photos with equal digests.
 
     The digest of a photo that is `unlike` the training images ends in UNLIKE, so that caches keep it.
@@ -98,27 +100,26 @@ def write_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> s
     )
 
 
-def photo_files(places: Iterable[str | Path]) -> list[Path]:
-    """Return the given files, and all photos and films in and below the given folders, each folder's sorted by name.
+def list_photo_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the given files, and all photos and films in and below the given folders, sorted by name in each folder.
 
     Hidden files and folders in a folder are skipped, and links to folders are not followed. Raises UserError for a path
     that does not exist, and where no photo is found.
     """
     found: list[Path] = []
-    given = list(places)
+    given = list(paths)
     if "" in given:  # an unset variable of the shell gives an empty path, which Path would read as the current folder
         raise UserError("a photo's path is empty; give a photo or a folder, such as .")
-    asked = [Path(place) for place in given]
-    for place in asked:
-        if place.is_dir():
-            found += _find_photos_below(place)
-        elif place.exists():
-            found.append(place)
+    for path in map(Path, given):
+        if path.is_dir():
+            found += _find_photos_below(path)
+        elif path.exists():
+            found.append(path)
         else:
-            raise UserError(f"{place}: no such photo or folder")
+            raise UserError(f"{path}: no such photo or folder")
     if not found:
         kinds = ", ".join(sorted(PHOTOS))
-        raise UserError(f"{', '.join(map(str, asked))}: no photos ({kinds})")
+        raise UserError(f"{', '.join(str(Path(path)) for path in given)}: no photos ({kinds})")
     return found
 
 
@@ -126,8 +127,8 @@ def _find_photos_below(folder: Path) -> list[Path]:
     found = []
     for top, folders, names in os.walk(folder):  # Path.rglob takes five times as long
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        kept = (name for name in names if os.path.splitext(name)[1].lower() in PHOTOS and not name.startswith("."))
-        found += [Path(top, name) for name in sorted(kept)]
+        photos = (name for name in names if os.path.splitext(name)[1].lower() in PHOTOS and not name.startswith("."))
+        found += [Path(top, name) for name in sorted(photos)]
     return found
 
 
@@ -147,21 +148,21 @@ def load_in_threads(
 
     source = iter(items)
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting: list[list[tuple[Item, Future[Result | UserError]]]] = []
+        pending: list[list[tuple[Item, Future[Result | UserError]]]] = []
         try:
             while True:
                 part = [(item, pool.submit(try_load, item)) for item in islice(source, at_once)]
-                waiting += [part] if part else []
-                if not waiting:
+                pending += [part] if part else []
+                if not pending:
                     return
-                if len(waiting) > 1 or not part:
-                    yield [(item, future.result()) for item, future in waiting.pop(0)]
+                if len(pending) > 1 or not part:
+                    yield [(item, future.result()) for item, future in pending.pop(0)]
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def load_each(items: Iterable[Item], load: Callable[[Item], Result], at_once: int) -> Iterator[list[Result]]:
-    """Yield batches of `load` of each item, as `load_in_threads` does; raises the UserError of the first that fails."""
+    """Yield batches of `load` of each item, as `load_in_threads` does; raises the first UserError."""
     for part in load_in_threads(items, load, at_once):
         loaded = []
         for _, result in part:

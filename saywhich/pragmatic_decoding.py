@@ -24,7 +24,7 @@ Features = TypeVar("Features", covariant=True)
 class PragmaticDecoding:
     """Pragmatic decoding with the weight α = `alpha`, against at most `distractors` photos.
 
-    `posterior` is that of the speaker by Bayes' rule, or that of the listener.
+    `posterior` names the agent whose posterior weighs the words: the speaker by Bayes' rule, or the listener.
     """
 
     alpha: float
@@ -42,14 +42,14 @@ class PragmaticDecoding:
 
     @property
     def width(self) -> int:
-        """Return the number of photos whose distributions the speaker computes for the caption of one."""
+        """Return the number of photos for which the speaker computes distributions per captioned photo."""
         return 1 + self.distractors if self.posterior == SPEAKER else 1
 
 
 class TextListener(Protocol):
     """The text side of a listener whose posterior weighs the words."""
 
-    temperature: float  # cosines divided by it are the logits that the listener was trained with
+    temperature: float  # cosines divided by it are the logits of the listener's training
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return embeddings (N, H) float32 of length 1 of N captions."""
@@ -60,7 +60,7 @@ class TextListener(Protocol):
 class PragmaticGallery(Generic[Features]):
     """Gallery of N photos `among` which distractors are chosen; `read` returns the features of the given rows.
 
-    The posterior "listener" is that of `listener`; None: that of the trained model's own listener.
+    `listener` computes the posterior "listener"; None: the trained model's own listener computes it.
     """
 
     decoding: PragmaticDecoding
@@ -69,12 +69,12 @@ class PragmaticGallery(Generic[Features]):
     listener: TextListener | None = None
 
     def nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
-        """Return the rows (M, K) of the distractors of M photos, nearest first; −1: there are fewer.
+        """Return the rows (M, K) of the distractors of M photos, nearest first, padded with −1.
 
         `vectors` (M, H) are the listener's embeddings of the photos, and `contents` the digests of the prepared photos.
-        Photos with the digest of the photo are no distractors.
+        A gallery photo with the same digest as a photo is no distractor of it.
         """
         from pipeline.evaluation.pragmatic_captions import nearest_among
 
-        number = min(self.decoding.distractors, len(self.among))
-        return nearest_among(vectors, self.among.vectors, self.among.copies(contents), number)
+        count = min(self.decoding.distractors, len(self.among))
+        return nearest_among(vectors, self.among.vectors, self.among.copies(contents), count)

@@ -8,7 +8,7 @@ from pipeline.errors import UserError, reason
 
 
 def push_folder(folder: Path, name: str) -> str:
-    """Upload a folder to the repository `name`, which is made private if it does not exist; return its address.
+    """Upload a folder to the repository `name`, which is created as private if it does not exist; return its address.
 
     The token is that of `hf auth login` or of HF_TOKEN. Raises UserError where the hub does not take the folder.
     """
@@ -18,11 +18,11 @@ def push_folder(folder: Path, name: str) -> str:
     disable_progress_bars()
     try:
         api = HfApi()
-        made = api.create_repo(name, private=True, exist_ok=True)
+        address = api.create_repo(name, private=True, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload an export of saywhich")
     except Exception as error:  # any error of the hub's client or its transport
         raise UserError(
             f"--push {name}: not uploaded ({reason(error)}); run hf auth login, or set HF_TOKEN to a token that may "
             f"write; {folder} is complete"
         ) from None
-    return str(made)
+    return str(address)

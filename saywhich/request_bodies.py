@@ -11,7 +11,7 @@ from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.uploads import BODY, LONGEST
 
-VALUES = 4000  # limit of commas, colons and brackets in a request: small values can take a hundred times their bytes
+VALUES = 4000  # limit of commas, colons and brackets in a request: small values take 100 times their bytes in memory
 Photos = Annotated[
     list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
 ]
@@ -27,7 +27,7 @@ B = TypeVar("B", bound=RequestBody)
 
 
 class CaptionRequest(RequestBody):
-    """A request for captions by some models or all.
+    """A request for captions by all models or by some.
 
     With `among`, each photo is distinguished from the others. By the score "similarity" the listener selects the sample
     that is most similar to the photo.
@@ -40,10 +40,10 @@ class CaptionRequest(RequestBody):
     samples: int = Field(20, ge=1, le=100, description="candidates, with among or the score similarity")
     beam: int = Field(5, ge=1, le=20, description="size of the beam; without among and similarity, and with pragmatic")
     temperature: float | None = Field(
-        None, ge=1e-6, le=100, description="divides the samples' logits; default of a model that was trained here: .3"
+        None, ge=1e-6, le=100, description="divides the samples' logits; default of a trained model: .3"
     )
     pragmatic: float | None = Field(
-        None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
+        None, ge=0, le=100, description="with among: weight of pragmatic decoding; begin with 1"
     )
 
     @property
@@ -118,9 +118,9 @@ def parse_body(request: Request, kind: type[B]) -> B:
         raise make_unprocessable(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
 
 
-def make_unprocessable(why: str) -> HTTPException:
+def make_unprocessable(detail: str) -> HTTPException:
     """Return HTTPException 422 with at most LONGEST characters."""
-    return HTTPException(422, why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…")
+    return HTTPException(422, detail if len(detail) <= LONGEST else f"{detail[: LONGEST - 1]}…")
 
 
 def describe_body(kind: type[RequestBody]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An HTML page of retrieved photos: thumbnails inside the page, links to the photos."""
+"""An HTML page of retrieved photos, with embedded thumbnails and links to the photos."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import animated_thumbnail, data_uri, first_frame
+from pipeline.features.animated_thumbnail import data_uri, make_animated_thumbnail, open_first_frame
 from saywhich.offline_page import PLAIN, write_offline_page
 
 SHOWN = 360  # pixels of a thumbnail's longer side
 
 
-def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> None:
+def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> None:
     """Write a self-contained page to `out`: the query `text`, and the photos with their scores, best first."""
     photos = [
         {
             "name": one_line(file.name),
             "url": file.resolve().as_uri(),
             "score": f"{score:.3f}",
-            "thumbnail": thumbnail_url(file),
-            "animation": animated_thumbnail(file, SHOWN),
+            "thumbnail": encode_thumbnail_url(file),
+            "animation": make_animated_thumbnail(file, SHOWN),
         }
-        for file, score in found
+        for file, score in matches
     ]
     write_offline_page(out, "found.html", styles=[PLAIN], text=one_line(text), photos=photos)
 
 
-def thumbnail_url(photo: Path, side: int = SHOWN) -> str:
+def encode_thumbnail_url(photo: Path, side: int = SHOWN) -> str:
     """Return a photo, or the first frame of a film, as a data URI of a JPEG of at most `side` pixels a side."""
-    image = first_frame(photo)
+    image = open_first_frame(photo)
     image.thumbnail((side, side))
     return data_uri(image, 80)

@@ -11,7 +11,7 @@ from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.evaluation.caption_scores import SIMILARITY
-from pipeline.features.animated_thumbnail import first_frame
+from pipeline.features.animated_thumbnail import open_first_frame
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.offline_page import PAGES
 from saywhich.page_captions import BATCH, ServedModel, caption_photos, find_photos
@@ -68,7 +68,7 @@ def make_app(
         check_captions(query, by_name, limit)
 
         def batch_size(model: ServedModel) -> int:
-            """Return for how many photos the model generates captions at once."""
+            """Return the number of photos whose captions the model generates in one batch."""
             pretrained = isinstance(model, PretrainedModel)
             return min(BATCH, limit.generated // query.candidates) if pretrained else BATCH
 
@@ -96,7 +96,7 @@ def make_app(
 
         return await queue.respond(request, work)
 
-    add_page(app, list(models), sample_copies(samples), limit)
+    add_page(app, list(models), encode_sample_copies(samples), limit)
     return app
 
 
@@ -116,8 +116,8 @@ def add_page(app: FastAPI, models: Sequence[str], copies: Sequence[bytes], limit
     async def page() -> Response:
         """Return the page."""
         pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
-        shown = pages.get_template("serve.html").render(models=models, samples=len(copies), limits=limits)
-        return Response(shown, media_type="text/html")
+        html = pages.get_template("serve.html").render(models=models, samples=len(copies), limits=limits)
+        return Response(html, media_type="text/html")
 
     @app.get("/{name}", response_class=Response)
     async def file(name: str) -> Response:
@@ -133,24 +133,24 @@ def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], lim
         raise make_unprocessable("pragmatic: goes with among")
     if query.pragmatic is not None and query.score == SIMILARITY:
         raise make_unprocessable("pragmatic: does not go with the score similarity")
-    each = query.candidates
+    candidates = query.candidates
     pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
-    if pretrained and each > limit.generated:
+    if pretrained and candidates > limit.generated:
         raise make_unprocessable(
-            f"{each} candidates of a photo; {pretrained[0]}, pretrained, generates at most {limit.generated}"
+            f"{candidates} candidates of a photo; {pretrained[0]}, pretrained, generates at most {limit.generated}"
         )
-    if (captions := len(query.photos) * len(models) * each) > limit.captions:
+    if (captions := len(query.photos) * len(models) * candidates) > limit.captions:
         raise make_unprocessable(
-            f"{len(query.photos)} photos, {len(models)} models and {each} candidates are {captions:,} captions; "
+            f"{len(query.photos)} photos, {len(models)} models and {candidates} candidates are {captions:,} captions; "
             f"at most {limit.captions:,} at once"
         )
 
 
-def sample_copies(samples: Sequence[Path]) -> list[bytes]:
+def encode_sample_copies(samples: Sequence[Path]) -> list[bytes]:
     """Encode reduced copies of photos without metadata; report each unreadable photo in a line on stderr."""
 
     def encode_copy(path: Path) -> bytes:
-        image, content = first_frame(path), io.BytesIO()
+        image, content = open_first_frame(path), io.BytesIO()
         image.thumbnail((SAMPLE_SIDE, SAMPLE_SIDE))
         image.info.clear()
         image.save(content, "PNG" if image.width * image.height < SMALL else "JPEG", quality=92)

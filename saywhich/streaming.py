@@ -11,7 +11,7 @@ from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.model import Model, PhotoFeatures
 from saywhich.model_with_listener import ModelWithListener
 from saywhich.photos import load_readable
-from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, gallery_vectors
+from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, embed_with_cache
 
 
 def stream_features(
@@ -19,11 +19,11 @@ def stream_features(
 ) -> Iterator[tuple[list[Path], PhotoFeatures]]:
     """Yield the readable photos and their features, in batches; report each other photo in a line on stderr."""
     for readable, prepared in load_readable(files, model.prepare, model.photos_at_once):
-        yield readable, model.features_of(prepared)
+        yield readable, model.encode_prepared(prepared)
 
 
 def stream_embeddings(model: Model, paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
-    """Yield the listener's embeddings of readable photos, as `saywhich.vector_cache.gallery_vectors` needs them."""
+    """Yield the listener's embeddings of readable photos, as `saywhich.vector_cache.embed_with_cache` needs them."""
     model.require_listener()
     for readable, features in stream_features(model, [Path(path) for path in paths]):
         yield [str(path) for path in readable], features.contents, features.vectors.numpy()
@@ -34,4 +34,4 @@ def embed_gallery(model: Model | ModelWithListener, files: Sequence[Path]) -> Ph
     if isinstance(model, ModelWithListener):
         return encode_gallery(model.listener, files)
     size = model.listener.image.out_features
-    return gallery_vectors(files, model.place.digest, size, lambda paths: stream_embeddings(model, paths))
+    return embed_with_cache(files, model.files.digest, size, lambda paths: stream_embeddings(model, paths))

@@ -37,14 +37,14 @@ class ListenerArguments(Record):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the listener's tensors, by name."""
         parts, hidden = 2 if self.encoder == "pair" else 1, self.hidden
-        found: dict[str, tuple[int, ...]] = {"image.weight": (parts * hidden, self.image_size)}
-        found |= {"image.bias": (parts * hidden,), "word.weight": (self.vocabulary + 2, parts * self.words)}
+        shapes: dict[str, tuple[int, ...]] = {"image.weight": (parts * hidden, self.image_size)}
+        shapes |= {"image.bias": (parts * hidden,), "word.weight": (self.vocabulary + 2, parts * self.words)}
         if self.encoder != "bag":
-            found |= {f"gru.bias_{way}_l0": (3 * hidden,) for way in ("ih", "hh")}
-            found |= {"gru.weight_ih_l0": (3 * hidden, self.words), "gru.weight_hh_l0": (3 * hidden, hidden)}
+            shapes |= {f"gru.bias_{kind}_l0": (3 * hidden,) for kind in ("ih", "hh")}
+            shapes |= {"gru.weight_ih_l0": (3 * hidden, self.words), "gru.weight_hh_l0": (3 * hidden, hidden)}
         if self.encoder != "gru":
-            found |= {"bag.weight": (hidden, self.words), "bag.bias": (hidden,)}
-        return found
+            shapes |= {"bag.weight": (hidden, self.words), "bag.bias": (hidden,)}
+        return shapes
 
 
 class CaptionLength(Record):
@@ -62,39 +62,36 @@ class TextEncoder:
     longest: int  # T, in words
 
     @classmethod
-    def from_files(cls, place: ModelFiles) -> TextEncoder:
+    def from_files(cls, files: ModelFiles) -> TextEncoder:
         """Load the text encoder of a trained model.
 
         Raises UserError where its weights or vocabulary are damaged, and for a listener that encodes no captions.
         """
-        metadata, weights = read_tensors(place.weights, AGAIN, "listener.", "np")
-        built = parse_json(metadata.get("agents", "{}"), str(place.weights), AGAIN)
-        agents = [built.get(name) if isinstance(built, dict) else None for name in ("speaker", "listener")]
+        metadata, weights = read_tensors(files.weights, AGAIN, "listener.", "np")
+        stored = parse_json(metadata.get("agents", "{}"), str(files.weights), AGAIN)
+        agents = [stored.get(name) if isinstance(stored, dict) else None for name in ("speaker", "listener")]
         speaker, listener = (each if isinstance(each, dict) else {} for each in agents)
         if listener.get("kind") != "Listener":
-            raise UserError(f"{place.weights}: holds no listener that finds photos by captions")
-        made = parse_record(listener.get("arguments"), ListenerArguments, f"{place.weights}, listener", AGAIN)
-        vocabulary = load_vocabulary(place.words)
-        if {name: tensor.shape for name, tensor in weights.items()} != made.shapes():
-            raise UserError(f"{place.weights}: its listener has other sizes than its header names; {AGAIN}")
-        if len(vocabulary) != made.vocabulary:
+            raise UserError(f"{files.weights}: holds no listener that finds photos by captions")
+        arguments = parse_record(listener.get("arguments"), ListenerArguments, f"{files.weights}, listener", AGAIN)
+        vocabulary = load_vocabulary(files.words)
+        if {name: tensor.shape for name, tensor in weights.items()} != arguments.shapes():
+            raise UserError(f"{files.weights}: its listener has other sizes than its header names; {AGAIN}")
+        if len(vocabulary) != arguments.vocabulary:
             raise UserError(
-                f"{place.weights}: its listener has {made.vocabulary} words, and the vocabulary beside it has "
+                f"{files.weights}: its listener has {arguments.vocabulary} words, and the vocabulary beside it has "
                 f"{len(vocabulary)}; {AGAIN}"
             )
-        found = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
-        return cls(
-            found,
-            vocabulary,
-            parse_record(_captions(speaker), CaptionLength, f"{place.weights}, speaker", AGAIN).max_words,
-        )
+        length = parse_record(_find_caption_length(speaker), CaptionLength, f"{files.weights}, speaker", AGAIN)
+        weights = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
+        return cls(weights, vocabulary, length.max_words)
 
     @property
     def size(self) -> int:
         """Return H, the size of the embeddings."""
         return len(self.weights["image.bias"])
 
-    def unknown(self, text: str) -> list[str]:
+    def find_unknown(self, text: str) -> list[str]:
         """Return the words of a text that are not in the vocabulary."""
         known = self.vocabulary
         return [] if known.reads_text else [word for word in tokenise(text) if word not in known.ids]
@@ -104,33 +101,33 @@ class TextEncoder:
         words = text.split() if self.vocabulary.reads_text else tokenise(text)
         ids = self.vocabulary.encode(words)[: self.longest]
         inputs = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
-        table, found = self.weights["word.weight"], []
-        own = np.split(table, 2, 1) if {"bag.weight", "gru.weight_ih_l0"} <= self.weights.keys() else [table]
+        table, parts = self.weights["word.weight"], []
+        tables = np.split(table, 2, 1) if {"bag.weight", "gru.weight_ih_l0"} <= self.weights.keys() else [table]
         if "gru.weight_ih_l0" in self.weights:
-            found.append(self._select_last_state(own[0][[len(table) - 1, *inputs]]))  # BOS comes first
+            parts.append(self._compute_last_state(tables[0][[len(table) - 1, *inputs]]))  # BOS comes first
         if "bag.weight" in self.weights:
-            found.append(self.weights["bag.weight"] @ own[-1][inputs].mean(0) + self.weights["bag.bias"])
-        unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in found]
+            parts.append(self.weights["bag.weight"] @ tables[-1][inputs].mean(0) + self.weights["bag.bias"])
+        unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in parts]
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 
-    def _select_last_state(self, words: np.ndarray) -> np.ndarray:
+    def _compute_last_state(self, words: np.ndarray) -> np.ndarray:
         """Return the last state (hidden,) of the GRU after inputs (t, E), the first of which is BOS."""
         w = self.weights
         state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)
-        for enter in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
-            before = np.split(w["gru.weight_hh_l0"] @ state + w["gru.bias_hh_l0"], 3)
-            reset, update, new = np.split(enter, 3)
-            reset, update = _sigmoid(reset + before[0]), _sigmoid(update + before[1])
-            state = (1 - update) * np.tanh(new + reset * before[2]) + update * state
+        for inputs in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
+            recurrent = np.split(w["gru.weight_hh_l0"] @ state + w["gru.bias_hh_l0"], 3)
+            reset, update, new = np.split(inputs, 3)
+            reset, update = _sigmoid(reset + recurrent[0]), _sigmoid(update + recurrent[1])
+            state = (1 - update) * np.tanh(new + reset * recurrent[2]) + update * state
         return state
 
 
-def _captions(speaker: Mapping[str, Any]) -> dict[str, Any]:
+def _find_caption_length(speaker: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry with a speaker's largest caption length; a guided speaker keeps it in its inner speaker."""
     arguments = speaker.get("arguments")
     inner = arguments.get("inner") if isinstance(arguments, dict) else None
     if isinstance(inner, dict):
-        return _captions(inner)
+        return _find_caption_length(inner)
     return {"max_words": arguments.get("max_words")} if isinstance(arguments, dict) else {}
 
 

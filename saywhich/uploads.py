@@ -46,7 +46,7 @@ class Uploads:
     """Middleware that reads POST requests within limits of length and time, and all of them within a limit of memory.
 
     A request is admitted if it takes at most half of the free memory, so that small requests fit beside large ones. The
-    application reads the content from the scope, under `BODY`, and learns from `receive` that the client disconnected.
+    application reads the content from the scope, under `BODY`; `receive` reports that the client disconnected.
     """
 
     def __init__(self, app: ASGIApp, limits: UploadLimits, headers: dict[str, str]):
@@ -65,10 +65,10 @@ class Uploads:
                 length = self._content_length(scope)
                 held = self._reserve_memory(length)
                 scope[BODY] = await self._read(receive, length)
-            await self.app(scope, receive, self._sender(send))
+            await self.app(scope, receive, self._make_sender(send))
         except RefusedError as refused:
-            status, why = refused.args
-            await JSONResponse({"detail": why}, status, {"Connection": "close"})(scope, receive, send)
+            status, detail = refused.args
+            await JSONResponse({"detail": detail}, status, {"Connection": "close"})(scope, receive, send)
         except TimeoutError:
             return  # the client reads no response: the server closes the connection
         finally:
@@ -115,7 +115,7 @@ class Uploads:
             raise RefusedError(400, "the request is shorter than its Content-Length")
         return content
 
-    def _sender(self, send: Send) -> Send:
+    def _make_sender(self, send: Send) -> Send:
         """Return a `send` that adds `self.headers` and sends in pieces: an unread response must not stay in memory."""
 
         async def send_in_pieces(message: Message) -> None:
@@ -142,13 +142,13 @@ class Upload:
     check: Callable[[], object] = object
 
     @contextmanager
-    def decode(self, used: int) -> Iterator[Image.Image]:
+    def decode(self, bytes_per_pixel: int) -> Iterator[Image.Image]:
         """Decode the photo for a block; raises UserError with its number where that is not possible."""
         self.check()
         with ExitStack() as stack:
             with _name_photo(f"photo {self.number}"), _raise_user_errors():
                 file = io.BytesIO(self.content)
-                image = stack.enter_context(decode_within(file, used, FORMATS, self.limits.megapixels))
+                image = stack.enter_context(decode_within(file, bytes_per_pixel, FORMATS, self.limits.megapixels))
             yield image
 
 

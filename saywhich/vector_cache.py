@@ -44,8 +44,8 @@ UNUSABLE = {  # errors of the environment, not of a damaged file: the file is ke
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_READONLY,
 }
-SECONDS = 5.0  # to wait for another process that writes
-ASKED_AT_ONCE = 500  # captions in one query; SQLite takes 999 or more
+SECONDS = 5.0  # longest wait for another process that writes
+ROWS_AT_ONCE = 500  # captions in one query; SQLite takes 999 or more
 
 Stamp = tuple[int, int, int]  # size, modification time in ns, and inode, each as SQLite's signed 64 bits
 CachedPhoto = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
@@ -66,14 +66,14 @@ class PhotoGallery:
     gone: int  # number of cached photos that no longer exist
 
 
-def gallery_vectors(files: Sequence[Path], digest: str, size: int, embed: EmbedPhotos) -> PhotoGallery:
+def embed_with_cache(files: Sequence[Path], digest: str, size: int, embed: EmbedPhotos) -> PhotoGallery:
     """Return the embeddings of the readable `files`, from the cache or by `embed`.
 
     `digest` identifies the model, `size` is H. An unusable cache is skipped and reported in one line.
     """
     store = VectorCache(digest, size)
     paths = [os.path.abspath(path) for path in files]
-    stamps = {path: _stamp(path) for path in paths}
+    stamps = {path: _read_stamp(path) for path in paths}
     cached = store.read_photos(paths)
     found = {path: cached[path][1] for path, stamp in stamps.items() if path in cached and cached[path][0] == stamp}
     by_content = dict(found.values())
@@ -92,10 +92,11 @@ def gallery_vectors(files: Sequence[Path], digest: str, size: int, embed: EmbedP
     if stale:
         store.confirm({path: stamps[path] for path in found})
     store.close()
-    there = [i for i, path in enumerate(paths) if path in found]
-    vectors = np.array([found[paths[i]][1] for i in there], np.float32).reshape(len(there), size)
-    names = tuple(found[paths[i]][0] for i in there)
-    return PhotoGallery(tuple(files[i] for i in there), vectors, names, len(stale), len(gone))
+    readable_rows = [i for i, path in enumerate(paths) if path in found]
+    photos = [found[paths[i]] for i in readable_rows]
+    vectors = np.array([vector for _, vector in photos], np.float32).reshape(len(photos), size)
+    digests = tuple(content for content, _ in photos)
+    return PhotoGallery(tuple(files[i] for i in readable_rows), vectors, digests, len(stale), len(gone))
 
 
 class VectorCache:
@@ -164,10 +165,10 @@ class VectorCache:
         self, connection: sqlite3.Connection, paths: Iterable[str]
     ) -> dict[str, tuple[Stamp, CachedPhoto]]:
         found: dict[str, tuple[Stamp, CachedPhoto]] = {}
-        for below in _drop_nested_folders(
-            os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))
+        for folder in _drop_nested_folders(
+            os.fsencode(os.path.join(name, "")) for name in set(map(os.path.dirname, paths))
         ):
-            bounds = (below, below[:-1] + b"0")  # '0' comes after '/'
+            bounds = (folder, folder[:-1] + b"0")  # '0' comes after '/'
             for *row, digest in connection.execute(PHOTOS_BELOW, bounds):
                 if digest == self._digest(row):
                     path, size, time, inode, content, vector = row
@@ -177,10 +178,10 @@ class VectorCache:
     def _read_captions(self, connection: sqlite3.Connection, names: dict[bytes, str]) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         keys = list(names)
-        for first in range(0, len(keys), ASKED_AT_ONCE):
-            part = keys[first : first + ASKED_AT_ONCE]
-            asked = f"SELECT caption, vector, digest FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
-            for *row, digest in connection.execute(asked, part):
+        for first in range(0, len(keys), ROWS_AT_ONCE):
+            part = keys[first : first + ROWS_AT_ONCE]
+            query = f"SELECT caption, vector, digest FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
+            for *row, digest in connection.execute(query, part):
                 if digest == self._digest(row):
                     found[names[row[0]]] = np.frombuffer(row[1], "<f4")
         return found
@@ -202,9 +203,9 @@ class VectorCache:
     def _digest(self, row: Sequence[object]) -> bytes:
         """Return the digest of a row, keyed by the model."""
         *about, vector = row
-        found = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
-        found.update(vector if isinstance(vector, bytes) else b"")
-        return found.digest()
+        digest = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
+        digest.update(vector if isinstance(vector, bytes) else b"")
+        return digest.digest()
 
     def _try(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
         """Run `action` on the database, rebuilt once if it is damaged; return None where it cannot be used."""
@@ -224,9 +225,9 @@ class VectorCache:
                     self._rebuild(error)
         return None
 
-    def _rebuild(self, why: object) -> None:
+    def _rebuild(self, cause: object) -> None:
         assert self._file is not None
-        tqdm.write(f"{self._file}: is damaged ({why}) and rebuilt", file=sys.stderr)
+        tqdm.write(f"{self._file}: is damaged ({cause}) and rebuilt", file=sys.stderr)
         self.close()
         try:
             for path in (self._file, self._file.with_name(f"{FILE}-journal")):
@@ -235,8 +236,8 @@ class VectorCache:
             self._disable(error)
 
     def _disable(self, error: Exception) -> None:
-        place = self._file or f"the cache of {FOLDER}"
-        tqdm.write(f"{place}: cannot be used ({error}); photos and captions are encoded without it", file=sys.stderr)
+        name = self._file or f"the cache of {FOLDER}"
+        tqdm.write(f"{name}: cannot be used ({error}); photos and captions are encoded without it", file=sys.stderr)
         self._file = None
 
 
@@ -262,11 +263,11 @@ def _make_room(own: Path) -> None:
     with suppress(OSError):
         os.utime(own)  # the folder's time records its last use
     folders = [folder for folder in own.parent.iterdir() if folder.is_dir()]
-    left = LARGEST
-    for folder in sorted(folders, key=lambda folder: _stamp(str(folder))[1], reverse=True):
+    free = LARGEST
+    for folder in sorted(folders, key=lambda folder: _read_stamp(str(folder))[1], reverse=True):
         with suppress(FileNotFoundError):
-            left -= sum(_stamp(str(path))[0] for path in folder.iterdir())
-        if left < LARGEST // 20:
+            free -= sum(_read_stamp(str(path))[0] for path in folder.iterdir())
+        if free < LARGEST // 20:
             for path in folder.iterdir() if folder == own else ():
                 path.unlink(missing_ok=True)
             if folder != own:
@@ -274,7 +275,7 @@ def _make_room(own: Path) -> None:
 
 
 def _drop_nested_folders(folders: Iterable[bytes]) -> list[bytes]:
-    """Drop folders that lie below another one; each ends with a slash."""
+    """Drop folders that lie below another folder; each ends with a slash."""
     found: list[bytes] = []
     for folder in sorted(folders):
         if not (found and folder.startswith(found[-1])):
@@ -282,7 +283,7 @@ def _drop_nested_folders(folders: Iterable[bytes]) -> list[bytes]:
     return found
 
 
-def _stamp(path: str) -> Stamp:
+def _read_stamp(path: str) -> Stamp:
     """Return a file's stamp; zeros where it no longer exists, which `embed` reports."""
     try:
         status = os.stat(path)

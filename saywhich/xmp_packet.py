@@ -22,25 +22,27 @@ NEW = (
 
 
 def edit_packet(packet: bytes | None, text: str) -> bytes:
-    """Return the photo's XMP packet (UTF-8) with the description `text`; `packet` None: it has none yet.
+    """Return the photo's XMP packet (UTF-8) with the description `text`; `packet` is None for a photo without one.
 
     The description is one line, without characters that XML cannot hold. Raises UserError for a packet that cannot be
     read or edited.
     """
     packet = NEW if packet is None else packet
-    found = _parse(packet)
-    if found.end is None:
+    parsed = _parse(packet)
+    if parsed.end is None:
         raise UserError("its XMP packet has no rdf:RDF with an end tag")
     element = (
         f'<dc:description xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:Alt><rdf:li xml:lang="x-default">'
         f"{escape(_strip_illegal(text))}</rdf:li></rdf:Alt></dc:description>"
     )
-    places = found.descriptions
-    if not places:
-        element = f'<rdf:Description rdf:about={quoteattr(found.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
-        places = [(found.end, found.end)]
-    ends = [0, *(last for _, last in places)]
-    kept = [packet[end:first] for end, (first, _) in zip(ends, places, strict=False)]
+    spans = parsed.descriptions
+    if not spans:
+        element = (
+            f'<rdf:Description rdf:about={quoteattr(parsed.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
+        )
+        spans = [(parsed.end, parsed.end)]
+    ends = [0, *(last for _, last in spans)]
+    kept = [packet[end:first] for end, (first, _) in zip(ends, spans, strict=False)]
     # the new element replaces the first description; other descriptions are removed
     edited = kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]
     if _parse(edited).text != _strip_illegal(text):
@@ -72,7 +74,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
     childless = False  # whether nothing followed the last start tag
     pieces: list[str] | None = None  # pieces of the first description's text
 
-    def start(name: str, attributes: dict[str, str]) -> None:
+    def open_element(name: str, attributes: dict[str, str]) -> None:
         nonlocal pieces, childless, describing
         childless = True
         opened.append(parser.CurrentByteIndex)
@@ -82,30 +84,30 @@ def _parse(packet: bytes) -> _ParsedPacket:
         if name == f"{RDF} li" and found.text is None and describing:
             pieces = []
 
-    def end(name: str) -> None:
+    def close_element(name: str) -> None:
         nonlocal pieces, childless, describing
-        first, at = opened.pop(), parser.CurrentByteIndex
-        empty = childless and packet[at - 2 : at] == b"/>"  # expat reports the end of <a/> behind it
+        first, position = opened.pop(), parser.CurrentByteIndex
+        empty = childless and packet[position - 2 : position] == b"/>"  # expat reports the end of <a/> behind it
         childless = False
         describing -= name == f"{DUBLIN_CORE} description"
         if name == f"{DUBLIN_CORE} description" and not describing:
-            found.descriptions.append((first, at if empty else packet.index(b">", at) + 1))
+            found.descriptions.append((first, position if empty else packet.index(b">", position) + 1))
         elif name == f"{RDF} RDF" and not empty:
-            found.end = at
+            found.end = position
         elif name == f"{RDF} li" and pieces is not None:
             found.text, pieces = "".join(pieces), None
 
-    def characters(text: str) -> None:
+    def add_text(text: str) -> None:
         nonlocal childless
         childless = False
         if pieces is not None:
             pieces.append(text)
 
-    def doctype(*_: object) -> None:
+    def refuse_doctype(*_: object) -> None:
         raise UserError("its XMP packet declares a document type, which XMP does not allow")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = characters, doctype
+    parser.StartElementHandler, parser.EndElementHandler = open_element, close_element
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = add_text, refuse_doctype
     try:
         parser.Parse(packet.rstrip(b"\0"), True)
     except (ExpatError, ValueError) as error:

@@ -17,13 +17,13 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Draw the scenes or films that params.yaml asks for."""
+    """Draw the scenes or films that params.yaml configures."""
     from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
     from pipeline.worlds.films.write_films import draw_films
     from pipeline.worlds.scenes.write_scenes import draw_scenes
 
-    def draw_scenes_with_dialogs(out: Path, dialogs: bool = False, **numbers: Any) -> dict[str, int]:
-        return draw_scenes(out, annotate=write_scene_dialogs if dialogs else None, further=FILES, **numbers)
+    def draw_scenes_with_dialogs(out: Path, dialogs: bool = False, **settings: Any) -> dict[str, int]:
+        return draw_scenes(out, annotate=write_scene_dialogs if dialogs else None, further=FILES, **settings)
 
     assert stage.instance is not None
     draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes_with_dialogs, "films": draw_films}

@@ -1,7 +1,7 @@
 """Evaluation of one method: captions and retrieval by its judges, or a slice's protocol (ranked answers in dialogs).
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics, a summary of
-the last of its splits, and captions.
+the last split, and captions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     section = stage.settings.evaluate
     settings = method_settings(stage.settings, stage.instance)
-    params = {"method": stage.instance, **settings.shown, **stage.params.plain()}
+    params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
     prepared, store = load_data(stage.root)
     speaker = load_speaker(stage.model)
     matmul_precision.choose_precision([speaker], stage.device)
@@ -62,13 +62,13 @@ def run(stage: Stage) -> None:
         results: dict[str, dict[str, Any]] = {}
         tables = []
         for split in section.splits:
-            results[split], columns = evaluation.split(speaker, split)
+            results[split], columns = evaluation.evaluate_split(speaker, split)
             tables.append(pa.table(columns))
         with atomic_path(stage.out / "captions.parquet") as path:
             pq.write_table(pa.concat_tables(tables), path, compression="zstd", write_page_checksum=True)
         metrics = {
             "method": stage.instance,
-            "settings": {**settings.shown, "seed": stage.seed},
+            "settings": {**settings.named_arguments, "seed": stage.seed},
             "signature": evaluation.signature(section.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
@@ -77,7 +77,7 @@ def run(stage: Stage) -> None:
         write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
         summary = evaluation.summarise(results[section.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(summary, indent=2) + "\n")
-        record.metrics(summary | flat_numbers(results), 0)
+        record.metrics(summary | flatten_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
         record.outputs([stage.out / name for name in OUTPUTS])
 
@@ -92,7 +92,7 @@ def build_evaluation(
     rerank: RerankSettings | None = None,
     pragmatic: PragmaticSettings | None = None,
 ) -> Iterator[SplitEvaluation]:
-    """Yield the evaluation protocol for the speaker: that of captions, or of the slice that owns the speaker.
+    """Yield the evaluation protocol for captions, or the protocol of the slice that owns the speaker.
 
     Raises UserError for `pragmatic` with a slice's speaker, and for `rerank` where the slice does not support it.
     """
@@ -107,25 +107,25 @@ def build_evaluation(
         if pragmatic is not None:
             raise UserError(f"methods.{method}.pragmatic: applies to captions only; remove it from the method's block")
         pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
-        folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
-        ranked = None if rerank is None else rerank.samples
-        yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, ranked, device)
+        folders = {name: own.get(source, pretrained / source) for name, source in settings.judges.items()}
+        samples = None if rerank is None else rerank.samples
+        yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, samples, device)
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
-    reranked = None if rerank is None else Reranking(**rerank.model_dump())
-    with open_evaluation(settings, method, reranked, EVALUATION, sources, store, decoding) as opened:
-        yield opened
+    reranking = None if rerank is None else Reranking(**rerank.model_dump())
+    with open_evaluation(settings, method, reranking, EVALUATION, sources, store, decoding) as evaluation:
+        yield evaluation
 
 
-def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:
+def flatten_numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Return the numbers in nested `results` by their names, joined by slashes."""
     numbers: dict[str, float] = {}
     for name, value in results.items():
         if isinstance(value, Mapping):
-            numbers |= flat_numbers(value, f"{below}{name}/")
+            numbers |= flatten_numbers(value, f"{prefix}{name}/")
         else:
-            numbers[f"{below}{name}"] = float(value)
+            numbers[f"{prefix}{name}"] = float(value)
     return numbers
 
 

@@ -53,10 +53,10 @@ def run(stage: Stage) -> None:
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
     prepared = PreparedData.load(stage.root / "prepared")
-    read, imported = inputs(stage), section.imported
+    input_paths, imported = inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(read)) as record:
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(input_paths)) as record:
         if imported is not None:
             import_features(
                 prepared.ids.to_pylist(),
@@ -69,7 +69,7 @@ def run(stage: Stage) -> None:
         elif section.network == "facts":
             write_fact_features(prepared, stage.out)
         else:
-            assert images is not None  # only imported features do without them
+            assert images is not None  # only imported features need no images
             assert section.batch is not None
             network = NetworkSettings(
                 section.network,
@@ -88,7 +88,7 @@ def run(stage: Stage) -> None:
                 prepared,
                 corpus / images,
                 stage.out,
-                stage.root / "checkpoints" / "features" / stage.key(read),
+                stage.root / "checkpoints" / "features" / stage.key(input_paths),
                 network,
                 batch=section.batch,
                 name=stage.instance,

@@ -16,9 +16,9 @@ from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 complete; 2 a file is missing or wrong, in one line; 128 + signal after a request."""
+    """Return the exit status: 0 complete; 2 a missing or wrong file (one line on stderr); 128 + signal on a request."""
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
-    parser.add_argument("--dataset", metavar="NAME", help="the corpus to fetch; without it all are listed")
+    parser.add_argument("--dataset", metavar="NAME", help="the corpus to fetch; without it, all corpora are listed")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")
     parser.add_argument("--downloads", type=Path, metavar="DIR", help=f"default: {DATA / 'downloads' / 'NAME'}")
     options = parser.parse_args(arguments)

@@ -31,18 +31,18 @@ from pipeline.workflow.stage import DATA
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
     parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
-    for name, words in (
+    for name, description in (
         ("worlds", "random and pretrained worlds (without --trained)"),
         ("epochs", "epochs of pretraining (without --trained)"),
         ("rounds", "steps of estimators that cannot be enumerated; with --trained, of all"),
         ("repeats", "timed steps (without --trained)"),
     ):
-        parser.add_argument(f"--{name}", type=whole_number, metavar="N", help=words)
+        parser.add_argument(f"--{name}", type=parse_positive_integer, metavar="N", help=description)
     parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins with this text")
     parser.add_argument("--trained", type=Path, metavar="DIR", help="the data folder of a run: measure on its speaker")
     parser.add_argument(
         "--captions",
-        type=whole_number,
+        type=parse_positive_integer,
         metavar="N",
         default=100_000,
         help="captions of the reference gradient (with --trained)",
@@ -69,10 +69,10 @@ def run(options: argparse.Namespace) -> None:
 
     out = options.out or DATA / "gradients"
     torch.set_num_threads(1)  # the worlds are too small for threads to help
-    given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
+    values = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
     candidates = select_candidates(ESTIMATORS, options.only)
     out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
-    effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
+    effort = MeasurementEffort(**{name: value for name, value in values.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
         measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
         write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
@@ -94,12 +94,12 @@ def run_trained(options: argparse.Namespace) -> None:
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
-    from pipeline.gradients.trained import measure_trained, trained_world
+    from pipeline.gradients.trained import load_trained_world, measure_trained
     from pipeline.report.number_files import markdown
 
     torch.set_num_threads(1)
     candidates = select_candidates(ESTIMATORS, options.only)
-    world, dataset = trained_world(options.trained)
+    world, dataset = load_trained_world(options.trained)
     margin = load(options.trained.parent / "params.yaml").train.objective.margin
     out = options.out or DATA / f"gradients_{dataset}"
     out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
@@ -125,7 +125,7 @@ def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
     return chosen
 
 
-def whole_number(text: str) -> int:
+def parse_positive_integer(text: str) -> int:
     """Parse a positive integer of the command line. Raises ArgumentTypeError for any other text."""
     try:
         number = int(text)

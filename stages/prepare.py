@@ -62,11 +62,11 @@ def run(stage: Stage) -> None:
         if settings.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
             corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(settings.tokenizer, stage.out, texts, MAX_ID))
-        counted = None if settings.document_frequencies is None else root / settings.document_frequencies
-        if counted is not None:
-            if not counted.is_file():
-                raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
-            corpus = replace(corpus, sources=(*corpus.sources, counted))
+        counts_file = None if settings.document_frequencies is None else root / settings.document_frequencies
+        if counts_file is not None:
+            if not counts_file.is_file():
+                raise UserError(f"{counts_file}: the file of document frequencies is missing; null counts them here")
+            corpus = replace(corpus, sources=(*corpus.sources, counts_file))
         write_prepared(
             corpus,
             stage.out,
@@ -77,9 +77,9 @@ def run(stage: Stage) -> None:
             settings.tokenizer,
         )
         if isinstance(corpus.attached, Dialogs) and settings.dialogs is not None:
-            known = PreparedData.load(stage.out).vocabulary
+            vocabulary = PreparedData.load(stage.out).vocabulary
             lengths = DialogLengths(settings.dialogs.caption, settings.dialogs.question, settings.dialogs.answer)
-            write_prepared_dialogs(corpus.attached, known, lengths, stage.out)
+            write_prepared_dialogs(corpus.attached, vocabulary, lengths, stage.out)
         if settings.instances is not None:
             objects = read_instances([root / file for file in settings.instances])
             write_objects(objects, (image.id for image in corpus.images), stage.out)
@@ -92,10 +92,10 @@ def run(stage: Stage) -> None:
             whole = [prepared.get_whole_captions(image) for image in prepared.rows("train")]
             longest = max(len(caption) for image in whole for caption in image)
             keys, counts = document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
-        elif counted is None:
+        elif counts_file is None:
             keys, counts = document_frequencies(captions, max_words=settings.max_words)
         else:
-            keys, counts = read_document_frequencies(counted, prepared.vocabulary, captions)
+            keys, counts = read_document_frequencies(counts_file, prepared.vocabulary, captions)
         with atomic_path(stage.out / FREQUENCIES) as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
         write_checksums(stage.out)

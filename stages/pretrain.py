@@ -69,7 +69,7 @@ def build_pretraining(
 
 
 def import_judge(stage: Stage, settings: PretrainedJudgeSettings) -> None:
-    """Write a judge that was trained elsewhere, without any training."""
+    """Import a judge that was trained elsewhere, without any training."""
     from pipeline.data.image_features import load_data
     from pipeline.models.agent_files import save_agents
     from pipeline.models.pretrained_encoder import load_pretrained_encoder

@@ -47,7 +47,7 @@ def run(stage: Stage) -> None:
     method, cider = build_method(settings, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
-    params = {"method": stage.instance, **settings.shown, **stage.params.plain()}
+    params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
     with recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=data_digests(stage.root))
 

@@ -1,6 +1,6 @@
-"""Check of all of params.yaml before anything runs, and the digests of the code of all stages.
+"""Check of params.yaml before any stage runs, and digests of the code of all stages.
 
-python -m stages.validate --check: the check alone, without that of SPICE's parser.
+python -m stages.validate --check: the check alone, without the check of SPICE's parser.
 python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
 depends on its file, so that an edit reruns the stages that import the edited module.
 """
@@ -51,7 +51,7 @@ def check_spice(params: Mapping[str, Any]) -> None:
 
     Raises UserError for a reward without it. For a metric without it, a line on stderr reports the missing metric.
     """
-    rewarded = [f"methods.{name}.reward" for name, reward in _rewards(params) if _needs_spice(reward)]
+    rewarded = [f"methods.{name}.reward" for name, reward in _list_rewards(params) if _needs_spice(reward)]
     metrics = value_at(params, "evaluate.metrics")
     if not rewarded and not (isinstance(metrics, list) and SPICE in metrics):
         return
@@ -65,8 +65,8 @@ def check_spice(params: Mapping[str, Any]) -> None:
         print(f"validate: evaluate.metrics: {reason}; evaluations omit SPICE", file=sys.stderr)
 
 
-def _rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each method's name with the reward of its block, and with those of its grid."""
+def _list_rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each method's name with the reward of its block, and with each reward of its grid."""
     for name, block in (params.get("methods") or {}).items():
         if isinstance(block, Mapping):
             yield name, block.get("reward")

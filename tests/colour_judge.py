@@ -43,10 +43,10 @@ class ColourJudge:
         counts = [[text.split().count(colour) for colour in COLOURS] for text in texts]
         return normalize(torch.tensor(counts, dtype=torch.float64), dim=1).float()
 
-    def cut(self, texts):
+    def find_truncated(self, texts):
         return [text for text in texts if len(text.split()) > 20]
 
-    def unknown(self, texts):
+    def find_unknown(self, texts):
         return [text for text in texts if text and not set(COLOURS) & set(text.split())]
 
 

@@ -139,7 +139,7 @@ class Toy:
     def agents(self, seed: int = 0, dropout: float = 0.0, decoder: str = "att2in") -> Agents:
         torch.manual_seed(seed if decoder == "att2in" else seed + 7)  # so that no decoder's captions are empty
         architecture = ARCHITECTURES[decoder]
-        sizes = architecture.arguments(dict.fromkeys(SIZES, 2) | SMALL)
+        sizes = architecture.select_arguments(dict.fromkeys(SIZES, 2) | SMALL)
         speaker = architecture.load()(WORDS, 7, **sizes, dropout=dropout, max_words=STEPS)
         texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)

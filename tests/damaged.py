@@ -237,7 +237,7 @@ def _read_rewards(path: Path) -> str:
 
 def _search(scratch: Path, path: Path) -> str:
     """Search by a model whose vectors depend on the letter in the path and on each file's content."""
-    from saywhich.vector_cache import gallery_vectors
+    from saywhich.vector_cache import embed_with_cache
 
     model = 64 * ("b" if path.name == "b" else "a")
     files = [scratch / "files" / f"{number}.jpg" for number in range(40)]
@@ -251,7 +251,7 @@ def _search(scratch: Path, path: Path) -> str:
         yield paths, names, np.array([[int(name), len(name), ord(model[0])] for name in names], np.float32)
 
     with patch_environment(XDG_CACHE_HOME=str(scratch / "photos")):
-        return _compute_digest(gallery_vectors(files, model, 3, encode_photos).vectors)
+        return _compute_digest(embed_with_cache(files, model, 3, encode_photos).vectors)
 
 
 def _run_loop(folder: Path, path: Path, factor: int = 1) -> str:

@@ -59,7 +59,7 @@ def try_full_disk(
         if share == "empty":
             work.clear()
         _remount(disk, "ro")
-        yield _find_fault(work, disk, whole, "nothing can be written there", start)
+        yield _find_fault(work, disk, whole, "the file system is read-only", start)
     work.clear()
 
 

@@ -131,11 +131,11 @@ def test_the_page_shows_what_a_generator_attends_to(world):
 
 def test_differences_have_intervals_over_dialogs(world):
     from pipeline.analysis.results import read_results
-    from pipeline.dialog.report.dialog_ranking import mrr_difference, reciprocal_ranks
+    from pipeline.dialog.report.dialog_ranking import compute_reciprocal_ranks, mrr_difference
 
     results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
     (run,) = results.runs
-    own = reciprocal_ranks(run)
+    own = compute_reciprocal_ranks(run)
     assert own.shape == (8,)
     assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
     found = mrr_difference([own + 0.1, own + 0.3], [own])
@@ -147,7 +147,7 @@ def test_differences_have_intervals_over_dialogs(world):
     assert mrr_difference([own, own], [own, own]).verdict == "open"
     assert mrr_difference([own] * 2, [own] * 3) is None
     assert mrr_difference([own], [own[:3]]) is None
-    assert reciprocal_ranks(run, "rank_nobody") is None
+    assert compute_reciprocal_ranks(run, "rank_nobody") is None
 
 
 def test_zero_epochs_give_the_pretrained_generator(world):

@@ -24,7 +24,7 @@ from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.gradients.enumerated import Enumeration
 from pipeline.gradients.gradient_world import GradientWorld
-from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
+from pipeline.gradients.measure import estimate_accuracy, estimate_gradients
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -202,7 +202,7 @@ def world() -> GradientWorld:
 
 def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
     preference = PairwiseScore(world.listener)
-    truth = world.exact(preference)
+    truth = world.exact_gradient(preference)
     found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), preference, rounds=80)
     error = (found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found))
     assert error < 4
@@ -212,8 +212,8 @@ def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
 
 def test_the_bias_of_the_gradient_of_g_dis(world):
     preference = PairwiseScore(world.listener)
-    truth = world.exact(preference)
-    gumbel = sampled_accuracy(
+    truth = world.exact_gradient(preference)
+    gumbel = estimate_accuracy(
         estimate_gradients(world, Pathwise(Gumbel(100, temperature=0.5)), preference, rounds=40), truth
     )
     assert gumbel.bias > 0.1 + 2 * gumbel.bias_error

@@ -440,7 +440,7 @@ def test_mixer_with_all_words_forced_is_mle(toy):
 
 
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
-    monkeypatch.setattr(StepRollouts, "_rng", lambda self, what: make_rng())  # both methods draw the same captions
+    monkeypatch.setattr(StepRollouts, "_make_rng", lambda self, what: make_rng())  # both methods draw the same captions
     begun = mixer(toy.agents(), Objective(), forced_tokens=0, critic_hidden=8)
     agents, critic, score = begun.agents, begun.agents["critic"], CiderScore(toy.cider)
     reinforced = Method(

@@ -125,7 +125,7 @@ def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "preprocessor_config.json"])
 def test_code_of_a_folder_is_refused_in_one_line_by_every_entry_point(folder, entry_point, file):
     change_json(folder / file, auto_map=AUTO, tokenizer_class="OwnTokenizer")
-    with pytest.raises(UserError, match=rf"{file}: has auto_map, by which code") as caught:
+    with pytest.raises(UserError, match=rf"{file}: has auto_map, which loads code") as caught:
         ENTRY_POINTS[entry_point]()
     assert "\n" not in str(caught.value)
     assert not (folder.parent / "made").exists()
@@ -146,7 +146,7 @@ OTHER_REPOSITORIES = [
 def test_a_part_of_another_repository_is_refused(folder, part, values):
     config = json.loads((folder / "config.json").read_text())
     change_json(folder / "config.json", **{part: config[part] | values})
-    with pytest.raises(UserError, match=r"by which code or unchecked files|must be one of") as caught:
+    with pytest.raises(UserError, match=r"which loads code or unchecked files|must be one of") as caught:
         load_captioner("captioner")
     assert "\n" not in str(caught.value)
 

@@ -213,7 +213,7 @@ def test_features_that_claim_gigabytes_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("feat.npy", bytes(2**26 + 1))
     assert (tmp_path / "npy/1.npz").stat().st_size < 2**20
-    assert "feat.npy claims to have more than" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "feat.npy states more than" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w") as archive:
         archive.writestr("feat.npy", stream.getvalue())
     content = bytearray((tmp_path / "npy/1.npz").read_bytes())

@@ -52,18 +52,18 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, mon
 
     monkeypatch.setattr(observe, "measure_candidates", fail)
     monkeypatch.setattr(gradients_of_a_run, "measure_trained", fail)
-    monkeypatch.setattr(gradients_of_a_run, "trained_world", lambda root: (None, "toy"))
+    monkeypatch.setattr(gradients_of_a_run, "load_trained_world", lambda root: (None, "toy"))
     (tmp_path / "file").touch()
     assert main([*trained, "--out", str(tmp_path / "file")]) == 2
     assert "expected a folder, found a file" in capsys.readouterr().err
-    monkeypatch.setattr(gradients_of_a_run, "trained_world", fail)
+    monkeypatch.setattr(gradients_of_a_run, "load_trained_world", fail)
     assert main([*trained, "--only", "PST"]) == 2
     assert capsys.readouterr().err.startswith("--only PST: no such estimator")
 
 
 def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
     world = draw_world(2, 3, 2, 5)
-    monkeypatch.setattr(gradients_of_a_run, "trained_world", lambda root: (world, "toy"))
+    monkeypatch.setattr(gradients_of_a_run, "load_trained_world", lambda root: (world, "toy"))
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
     assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()

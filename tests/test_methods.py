@@ -323,7 +323,7 @@ def test_a_critic_is_trained_alone_first(toy):
     agents = toy.agents()
     method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)
     assert method.schedule.all_roles == {"speaker", "critic"}
-    assert [method.schedule.learners(step) for step in range(4)] == [{"critic"}] * 2 + [{"speaker", "critic"}] * 2
+    assert [method.schedule.roles(step) for step in range(4)] == [{"critic"}] * 2 + [{"speaker", "critic"}] * 2
     assert set(method.step(toy.batch(1), seed=1)[0]) == {"critic"}
     before, after = take_steps(method, toy, steps=2)
     assert all(torch.equal(old, after["speaker"][n]) for n, old in before["speaker"].items())

@@ -1,8 +1,8 @@
 """Estimators against an exact gradient, in a world small enough to enumerate every caption.
 
 Captions have at most two words of a vocabulary of three: 13 for each of four images. The expected
-score of a caption, averaged over the images, is a differentiable sum of probability × score. So is its gradient
-(pipeline/gradients).
+score of a caption, averaged over the images, is a differentiable sum of probability × score. Autograd computes its
+exact gradient (pipeline/gradients).
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import estimate_gradients, sampled_accuracy
+from pipeline.gradients.measure import estimate_accuracy, estimate_gradients
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 
@@ -36,10 +36,10 @@ def linear_score():
     return LinearScore(IMAGES, VOCABULARY, STEPS)
 
 
-def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
+def compute_error_ratio(estimates: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the mean's squared distance from the truth, divided by its expectation if unbiased."""
-    error = found.mean(0) - truth
-    expected = found.var(0).sum() / len(found)
+    error = estimates.mean(0) - truth
+    expected = estimates.var(0).sum() / len(estimates)
     return float(error.square().sum() / expected)
 
 
@@ -49,15 +49,15 @@ def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
 )
 def test_score_function_estimators_are_unbiased(world, linear_score, baseline, samples):
     found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     assert float(truth.norm()) > 0.1
-    assert distance(found, truth) < 2.5
+    assert compute_error_ratio(found, truth) < 2.5
     assert float((found.mean(0) - truth).norm() / truth.norm()) < 0.1
 
 
 def test_a_wrong_gradient_would_be_detected(world, linear_score):
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), SelfCritical()), linear_score, rounds=150)
-    assert distance(found, 1.3 * world.exact(linear_score)) > 5
+    assert compute_error_ratio(found, 1.3 * world.exact_gradient(linear_score)) > 5
 
 
 def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
@@ -77,24 +77,24 @@ def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
 
 @pytest.mark.slow
 def test_centring_is_biased_by_one_part_in_n(world, linear_score):
-    """The batch mean includes the caption itself, so the gradient shrinks by 1 − 1/N when images do not matter."""
+    """The batch mean includes the caption. For a score that ignores the image, this scales gradients by 1 − 1/N."""
     few = estimate_gradients(
         world, ScoreFunction(Multinomial(1), CenteredBaseline(NoBaseline())), linear_score, rounds=2500
     ).mean(0)
     many = estimate_gradients(
         world, ScoreFunction(Multinomial(100), CenteredBaseline(NoBaseline())), linear_score, rounds=100
     ).mean(0)
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     share = [float(found @ truth / truth.square().sum()) for found in (few, many)]
     assert share[0] < share[1]
     assert abs(share[1] - 1) < 0.08
 
 
 def test_the_bias_of_pathwise_estimators_is_measured(world, linear_score):
-    """Straight-through words are biased. Full rows are biased because a mixture of words is no mixture of captions."""
-    truth = world.exact(linear_score)
+    """Both gradients are biased: that through full distributions since a mixture of words is no mixture of captions."""
+    truth = world.exact_gradient(linear_score)
     found = {
-        name: sampled_accuracy(estimate_gradients(world, Pathwise(channel), linear_score, rounds=60), truth)
+        name: estimate_accuracy(estimate_gradients(world, Pathwise(channel), linear_score, rounds=60), truth)
         for name, channel in {
             "st": StraightThrough(samples=50, eos_gradient="soft"),
             "psst": PartialSampling(StraightThrough(samples=50, eos_gradient="soft"), rho=0.5),
@@ -121,7 +121,7 @@ def test_gradients_of_other_speakers_captions_are_unbiased_too(world, linear_sco
         speaker.logit.weight *= 3
     other = replace(world, speaker=speaker.double())
     found = estimate_gradients(other, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
-    truth = other.exact(linear_score)
+    truth = other.exact_gradient(linear_score)
     assert float(truth.norm()) > 0.1
-    assert distance(found, truth) < 2.5
-    assert distance(found, 1.3 * truth) > 5
+    assert compute_error_ratio(found, truth) < 2.5
+    assert compute_error_ratio(found, 1.3 * truth) > 5

@@ -59,7 +59,7 @@ def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, li
     torch.manual_seed(5)
     critic = Critic(4, 8).double()
     expected = CriticBaseline(critic, channel) if baseline == "learned" else NoBaseline()
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     found = estimate_gradients(
         world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), linear_score, rounds=100
     )

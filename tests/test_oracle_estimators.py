@@ -22,7 +22,7 @@ def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
 @pytest.mark.parametrize(("samples", "rounds"), [(2, 400), (100, 80)])
 def test_leave_one_out_is_unbiased(world, linear_score, samples, rounds):
     found = estimate_gradients(world, ScoreFunction(Multinomial(samples), LeaveOneOut()), linear_score, rounds)
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     assert distance(found, truth) < 2.5
     assert distance(found, 2 * truth) > 2 * distance(found, truth)
 
@@ -31,7 +31,7 @@ def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its
     """Measured with four samples. The mean alone has a bias of .24 of the gradient's norm and keeps its direction.
     Division by the group's standard deviation gives a bias of .65 and another direction.
     """
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     alone = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean()), linear_score, 200)
     assert distance(alone / 0.75, truth) < 2.5 < distance(alone, truth)
     scaled = estimate_gradients(
@@ -42,7 +42,7 @@ def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its
 
 
 def test_the_standard_deviation_of_the_batch_keeps_the_direction(world, linear_score):
-    truth = world.exact(linear_score)
+    truth = world.exact_gradient(linear_score)
     found = estimate_gradients(
         world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=BatchStd()), linear_score, 80
     )
@@ -66,7 +66,7 @@ class QuadraticScore:
 
 def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():
     world, score = draw_world(IMAGES, VOCABULARY, 1, seed=3), QuadraticScore()
-    truth = world.exact(score)
+    truth = world.exact_gradient(score)
     reinmax, straight = (
         estimate_gradients(world, Pathwise(channel(samples=100, eos_gradient="soft")), score, 80)
         for channel in (ReinMax, StraightThrough)

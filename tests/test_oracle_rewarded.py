@@ -56,7 +56,7 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     chosen = log_probs.gather(1, outcomes.T)  # (B, S)
     truth = world.gradient((chosen.sum(0).exp().detach() * (value * chosen).mean(0)).sum())
     if directions == "text_to_image":  # no other caption counts, so this is also the gradient of the expected reward
-        torch.testing.assert_close(truth, world.exact(score))
+        torch.testing.assert_close(truth, world.exact_gradient(score))
     found = estimate_gradients(world, ScoreFunction(Multinomial(100)), score, rounds=100)
     assert float(truth.norm()) > 0.01
     assert distance(found, truth) < 2.5
@@ -104,7 +104,7 @@ def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(wor
 def test_the_gradient_of_the_targets_log_probability_minus_a_running_mean_is_exact(world, rewards):
     score = TargetLogProbability(rewards.retriever, 0.1)
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), RunningMean()), score, rounds=80)
-    truth = world.exact(score)
+    truth = world.exact_gradient(score)
     assert float(truth.norm()) > 0.01
     assert distance(found, truth) < 2.5
     assert distance(found, 1.5 * truth) > 5

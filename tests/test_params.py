@@ -489,22 +489,22 @@ def test_reranking_at_evaluation_is_a_setting(params):
     loaded = load(params, given)
     settings = method_settings(loaded, "luo")
     assert (settings.rerank.samples, settings.rerank.temperature) == (20, 1.0)
-    assert settings.shown["rerank"] == {"samples": 20}
+    assert settings.named_arguments["rerank"] == {"samples": 20}
     assert "rerank" not in settings.arguments
     tempered = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
-    assert tempered.shown["rerank"] == {"samples": 20, "temperature": 0.3}
+    assert tempered.named_arguments["rerank"] == {"samples": 20, "temperature": 0.3}
     judged = method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
-    assert judged.shown["rerank"] == {"samples": 20, "listener": "judge"}
+    assert judged.named_arguments["rerank"] == {"samples": 20, "listener": "judge"}
     plain = method_settings(load(params), "luo")
     assert plain.rerank is None
-    assert "rerank" not in plain.shown
+    assert "rerank" not in plain.named_arguments
 
 
 def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     loaded = load(params, ["methods.luo.pragmatic={alpha: 2}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
     settings = method_settings(loaded, "luo")
     assert (settings.pragmatic.alpha, settings.pragmatic.distractors) == (2, 7)
-    assert settings.shown["pragmatic"] == {"alpha": 2, "distractors": 7, "posterior": "speaker"}
+    assert settings.named_arguments["pragmatic"] == {"alpha": 2, "distractors": 7, "posterior": "speaker"}
     assert "pragmatic" not in settings.arguments
     assert method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):

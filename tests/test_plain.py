@@ -249,7 +249,7 @@ def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
 
 def test_continuations_equal_those_of_the_plain_unroll(world):
     speaker, _, batch = world
-    channel = PrefixRollouts(each=3, places=5)
+    channel = PrefixRollouts(each=3, prefixes=5)
     ours, theirs = (
         generate(speaker, batch, channel, make_generator()),
         plain.plain_generate(speaker, batch, channel, make_generator()),

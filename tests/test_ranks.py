@@ -75,7 +75,7 @@ class RankBatches(ToyBatches):
                 for name in ("images", "pooled", "regions", "region_mask", "captions")
             }
             each = len(batch) // ranks.size()
-            yield replace(batch, **parts, first=ranks.rank() * each, of=len(batch))
+            yield replace(batch, **parts, first=ranks.rank() * each, whole_size=len(batch))
 
 
 def train_method(

@@ -50,4 +50,4 @@ def test_a_read_only_disk_is_reported_in_one_line(read_only_repository, command)
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 2, (done.stdout, done.stderr)
-    assert "nothing can be written there" in done.stderr.splitlines()[-1]
+    assert "the file system is read-only" in done.stderr.splitlines()[-1]

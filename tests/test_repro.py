@@ -136,7 +136,7 @@ def test_the_time_of_the_grid_is_that_of_the_cells_that_run_at_once(tmp_path, mo
     monkeypatch.setattr(jobs, "_begin", lambda *given: None)
     monkeypatch.setattr(jobs, "_wait_for_next", lambda: {repro.GRID: 0})
     for at_once, minutes in ((1, 20), (2, 10)):
-        assert jobs.stages({repro.GRID: set()}, 16, at_once) == 0
+        assert jobs.run_stages({repro.GRID: set()}, 16, at_once) == 0
         assert f"; about {minutes} min left" in capsys.readouterr().out
 
 
@@ -297,7 +297,7 @@ def test_caches_that_dvc_unpickles_are_private(folder, monkeypatch):
     (folder / ".dvc/config").write_text((ROOT / ".dvc/config").read_text() + "    no_scm = true\n")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
-    repro.keep_private()
+    repro.deny_other_users()
     with Repo() as repo:
         caches = Path(repo.site_cache_dir).resolve()
     private = folder.resolve() / ".dvc/tmp"
@@ -341,5 +341,5 @@ def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
 
 def test_the_grid_waits_for_all_instances():
     waits = {"prepare": set(), "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
-    assert repro.grid_last(waits) == waits | {"sweep": {"prepare", "train@a"}}
-    assert repro.grid_last({"sweep": set()}) == {"sweep": set()}
+    assert repro.order_grid_last(waits) == waits | {"sweep": {"prepare", "train@a"}}
+    assert repro.order_grid_last({"sweep": set()}) == {"sweep": set()}

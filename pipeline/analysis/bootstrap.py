@@ -50,15 +50,15 @@ class Resamples:
         stored_keys = keys
         if keys[0] == "judges":
             stored_keys = (run.column(HARD_GALLERY if HARD_GALLERY in keys else "rank", keys[1]), *keys[2:])
-        drawn, measured = self.numbers.get(run.captions_key, {}).get(stored_keys), run.value("test", *keys)
-        return None if drawn is None or measured is None else drawn[0] + (measured - drawn[1])
+        numbers, value = self.numbers.get(run.captions_key, {}).get(stored_keys), run.value("test", *keys)
+        return None if numbers is None or value is None else numbers[0] + (value - numbers[1])
 
     def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
         """Return the points' seed-averaged metrics in every resample (count, points); None if a run lacks them."""
-        drawn = [[self.get_values(run, *keys) for run in point.runs] for point in points]
-        if any(values is None for runs in drawn for values in runs):
+        values = [[self.get_values(run, *keys) for run in point.runs] for point in points]
+        if any(each is None for by_run in values for each in by_run):
             return None
-        return np.stack([np.mean(np.array(runs), axis=0) for runs in drawn], axis=-1)
+        return np.stack([np.mean(np.array(by_run), axis=0) for by_run in values], axis=-1)
 
 
 def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -78,18 +78,18 @@ def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> It
     rows = max(1, BLOCK_COUNTS // max(images, 1))
     for first in range(0, resamples, rows):
         count = min(rows, resamples - first)
-        picked = generator.integers(images, size=(count, images), dtype=np.int64)
-        picked += np.arange(count)[:, None] * images
-        yield np.bincount(picked.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
+        indices = generator.integers(images, size=(count, images), dtype=np.int64)
+        indices += np.arange(count)[:, None] * images
+        yield np.bincount(indices.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
 
 
-def resample_means(sums: np.ndarray, counts: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def resample_means(sums: np.ndarray, counts: np.ndarray, resample_counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means of C columns in each resample (resamples, C), and over all images (C,).
 
-    `sums` (images, C) are an image's sums over its `counts` (images, C) values; `drawn` are counts of images as
-    `draw_resamples` returns them. A resample without any value has the mean 0.
+    `sums` (images, C) are an image's sums over its `counts` (images, C) values; `resample_counts` are counts of images,
+    as `draw_resamples` returns them. A resample without any value has the mean 0.
     """
-    return drawn @ sums / np.maximum(drawn @ counts, 1), sums.sum(0) / np.maximum(counts.sum(0), 1)
+    return resample_counts @ sums / np.maximum(resample_counts @ counts, 1), sums.sum(0) / np.maximum(counts.sum(0), 1)
 
 
 def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
@@ -115,19 +115,19 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     ranks = sorted({column for run in results.runs for judge in results.judges for column in _rank_columns(run, judge)})
     captions = {path: _read_scores(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
     numbers: dict[CaptionsKey, dict[Keys, tuple[np.ndarray, float]]] = {}
-    images, drawn = None, np.empty(0)
-    lacking: dict[str, list[str]] = {}
+    images, counts = None, np.empty(0)
+    omitted: dict[str, list[str]] = {}
     for run in results.runs:
         frame = captions[run.captions].get(run.captions_key)
         if not captions[run.captions]:
-            lacking.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
+            omitted.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
         elif frame is None or frame.empty or (images is not None and not np.array_equal(frame["image"], images)):
-            lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
+            omitted.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
         elif run.captions_key not in numbers:
             if images is None:
-                images, drawn = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
-            numbers[run.captions_key] = _resample_metrics(run.captions, frame, drawn)
-    notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
+                images, counts = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
+            numbers[run.captions_key] = _resample_metrics(run.captions, frame, counts)
+    notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in omitted.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
 
@@ -158,13 +158,15 @@ def _read_scores(path: Path, ranks: Sequence[str]) -> dict[CaptionsKey, pd.DataF
     return {(path, *group): rows for group, rows in frame.groupby(["method", "cell"])}
 
 
-def _resample_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
-    """Return the metrics of one run's captions in the resamples (resamples,), and over all captions.
+def _resample_metrics(
+    path: Path, frame: pd.DataFrame, resample_counts: np.ndarray
+) -> dict[Keys, tuple[np.ndarray, float]]:
+    """Return the metrics of one run's captions in each resample (resamples,), and over all captions.
 
     An image that is alone in its hard gallery has rank 0 there and is left out.
     """
     columns: dict[Keys, np.ndarray] = {}
-    counted: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: the images that count
+    masks: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: the images that count
     for name in frame:
         if name in MEANS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
@@ -174,19 +176,19 @@ def _resample_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dic
             ranks = frame[name].fillna(0).to_numpy(np.int64)
             if (ranks > 0).any():
                 columns[keys := (name, "galleries", HARD_GALLERY, "R@1")] = 100.0 * (ranks == 1)
-                counted[keys] = ranks > 0
+                masks[keys] = ranks > 0
     table, ones = np.stack(list(columns.values()), axis=1), np.ones(len(frame))
-    counts = np.stack([counted.get(keys, ones) for keys in columns], axis=1)
-    resampled, measured = resample_means(table, counts, drawn)
+    counts = np.stack([masks.get(keys, ones) for keys in columns], axis=1)
+    resampled, overall = resample_means(table, counts, resample_counts)
     if "bleu" in frame:
-        bleu = _bleu_counts(path, frame["bleu"])
+        bleu = _read_bleu_counts(path, frame["bleu"])
         columns |= {("language", name): bleu for name in COUNTED}
-        resampled = np.hstack([resampled, bleu_from_counts(drawn @ bleu)])
-        measured = np.hstack([measured, bleu_from_counts(bleu.sum(0))])
-    return {keys: (resampled[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])}
+        resampled = np.hstack([resampled, bleu_from_counts(resample_counts @ bleu)])
+        overall = np.hstack([overall, bleu_from_counts(bleu.sum(0))])
+    return {keys: (resampled[:, n], float(overall[n])) for n, keys in enumerate(columns) if np.isfinite(overall[n])}
 
 
-def _bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
+def _read_bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
     """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(f"{path}: expected ten counts in each row of column bleu; delete it and run its stage again.")

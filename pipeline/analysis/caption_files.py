@@ -13,32 +13,32 @@ from pipeline.errors import UserError, reason
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AS_CONTROL = ("reader", "as_control")
+CONTROL_OVERLAP = ("reader", "as_control")
 
 
-def with_control_overlap(results: Results, control: str) -> Results:
-    """Return `results` with the share of each run's test captions that equal the control's, at `AS_CONTROL`.
+def add_control_overlap(results: Results, control: str) -> Results:
+    """Return `results` with the share of each run's test captions that equal the control's, at `CONTROL_OVERLAP`.
 
-    The control's run has the same seed. A run has no share if the control lacks that seed or the same images. No run
-    has one if the control has several settings.
+    A run is compared with the control's run of the same seed. It has no share if the control lacks that seed or the
+    same images. No run has a share if the control has several settings.
     """
     points = results.get_points(control)
-    of_seed = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
-    compared = [run for run in results.runs if run.method != control and run.settings.get("seed") in of_seed]
-    captions = read_captions([*of_seed.values(), *compared], None, ["caption"])
-    by_control = dict(zip(of_seed, captions, strict=False))
+    control_runs = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
+    others = [run for run in results.runs if run.method != control and run.settings.get("seed") in control_runs]
+    captions = read_captions([*control_runs.values(), *others], None, ["caption"])
+    control_captions = dict(zip(control_runs, captions, strict=False))
     shares: dict[tuple[Any, ...], float] = {}
-    for run, mine in zip(compared, captions[len(of_seed) :], strict=True):
-        theirs = by_control[run.settings.get("seed")]
-        if mine and mine.keys() == theirs.keys():
-            equal = sum(row["caption"] == theirs[image]["caption"] for image, row in mine.items())
-            shares[run.captions_key] = equal / len(mine)
+    for run, rows in zip(others, captions[len(control_runs) :], strict=True):
+        control_rows = control_captions[run.settings.get("seed")]
+        if rows and rows.keys() == control_rows.keys():
+            equal = sum(row["caption"] == control_rows[image]["caption"] for image, row in rows.items())
+            shares[run.captions_key] = equal / len(rows)
 
-    def known(run: Run) -> Run:
+    def add_share(run: Run) -> Run:
         share = shares.get(run.captions_key)
-        return run if share is None else replace(run, numbers={**run.numbers, ("test", *AS_CONTROL): share})
+        return run if share is None else replace(run, numbers={**run.numbers, ("test", *CONTROL_OVERLAP): share})
 
-    return replace(results, points=tuple(Point(tuple(map(known, point.runs))) for point in results.points))
+    return replace(results, points=tuple(Point(tuple(map(add_share, point.runs))) for point in results.points))
 
 
 def read_texts(run: Run, images: Sequence[int]) -> list[str]:
@@ -55,7 +55,8 @@ def read_captions(
 ) -> list[dict[int, dict[str, Any]]]:
     """Return each run's rows of these test images (None: all), by image; each file is read once.
 
-    Other `columns` than caption may be missing. Raises UserError as `read_rows` does, and where image or caption is.
+    Other `columns` than caption may be missing. Raises UserError as `read_rows` does, and where the column image or
+    caption is missing.
     """
     rows_of: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for path in dict.fromkeys(run.captions for run in runs):

@@ -111,20 +111,22 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     """
     lines, samples, control = curves(results), resample(results), results.get_points(settings.control)
     judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
-    traded = results.by(results.first.name)
+    traded = results.score_keys(results.first.name)
 
     def at_cider(
         lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
     ) -> ComparisonSlice:
         resampled_level = _resample_level(cider, control, samples)
         readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, resampled_level) for line in lines)
-        return ComparisonSlice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
+        return ComparisonSlice(
+            "CIDEr", cider, readings, rule, reference, _compute_differences(results, readings, reference)
+        )
 
     def at_score(level: float) -> ComparisonSlice:
         readings = tuple(read_curve(line, traded, CIDER, level, language, samples) for line in lines)
         return ComparisonSlice(results.score, level, readings, score_rule)
 
-    reference = _reference(results, lines, settings)
+    reference = _select_reference(results, lines, settings)
     ciders, cider_rule = cider_levels(results, lines, settings, reference)
     scores, score_rule = score_levels(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
@@ -142,42 +144,42 @@ def read_curve(
     curve: Curve,
     fixed: Keys,
     traded: Keys,
-    at: float,
-    wanted: Sequence[Keys],
+    level: float,
+    metrics: Sequence[Keys],
     samples: Resamples,
     resampled_level: np.ndarray | None = None,
 ) -> CurveReading:
-    """Read the numbers `wanted` where the curve has the value `at` of `fixed`, which it trades for `traded`.
+    """Read the numbers `metrics` where the curve has the value `level` of `fixed`, which it trades for `traded`.
 
-    `resampled_level` (resamples,) is the value of `at` in every resample; None: `at` in all of them.
+    `resampled_level` (resamples,) is the level in every resample; None: `level` in all of them.
     """
     ends = span(curve, fixed)
     points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
     if not points:
         return CurveReading(curve, ends)
-    values = _means(points, fixed)
-    weights, reached = mixture(values, _means(points, traded), at)
+    values = _stack_means(points, fixed)
+    weights, reached = mixture(values, _stack_means(points, traded), level)
     if not reached:
         return CurveReading(curve, ends)
-    per_seed = _find_points_per_seed(points, fixed, traded, at)
+    per_seed = _find_points_per_seed(points, fixed, traded, level)
     x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
-    mixed, short = None, 0.0
+    resampled_weights, short = None, 0.0
     if x is not None and y is not None:
-        mixed, enough = mixture(x, y, at if resampled_level is None else resampled_level)
-        short = float(1 - enough.mean())
-    estimates, drawn = {}, {}
-    for keys in wanted:
+        resampled_weights, reaching = mixture(x, y, level if resampled_level is None else resampled_level)
+        short = float(1 - reaching.mean())
+    estimates, resampled = {}, {}
+    for keys in metrics:
         value = _average_weighted(points, weights, keys)
         if value is None:
             continue
         numbers = samples.mean(points, *keys)
-        if mixed is not None and numbers is not None:
-            drawn[keys] = (mixed * numbers).sum(-1)
+        if resampled_weights is not None and numbers is not None:
+            resampled[keys] = (resampled_weights * numbers).sum(-1)
         seeds = {seed: each for seed, own in per_seed.items() if (each := _average_weighted(*own, keys)) is not None}
-        estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
+        estimates[keys] = Estimate(value, interval(resampled[keys]) if keys in resampled else None, seeds)
     lowest = float(values.min())
-    above = at < lowest - TOLERANCE * abs(lowest)
-    return CurveReading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
+    above = level < lowest - TOLERANCE * abs(lowest)
+    return CurveReading(curve, ends, points[int(weights.argmax())], estimates, resampled, short, above)
 
 
 def holm_adjust(p: Sequence[float]) -> list[float]:
@@ -189,28 +191,28 @@ def holm_adjust(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _differences(
+def _compute_differences(
     results: Results, readings: Sequence[CurveReading], reference: Curve | None
 ) -> dict[str, dict[str, CurveDifference]]:
     """Return each reading's score minus the reference's, by curve label and judge, if it is conclusive."""
     base = next((reading for reading in readings if reading.curve is reference), None)
-    measured: list[tuple[str, str, float, np.ndarray, str]] = []
+    differences: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
         for judge in results.judges:
-            keys = results.by(judge)
+            keys = results.score_keys(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
-                if (bound := bound_of(value, reading.above, base.above)) is not None:
-                    drawn = reading.resampled[keys] - base.resampled[keys]
-                    measured.append((reading.curve.label, judge, value, drawn, bound))
-    adjusted = holm_adjust([two_sided(value, drawn) for _, _, value, drawn, _ in measured])
-    differences: dict[str, dict[str, CurveDifference]] = {}
-    for (label, judge, value, drawn, bound), p in zip(measured, adjusted, strict=True):
-        differences.setdefault(label, {})[judge] = CurveDifference(value, interval(drawn), p, bound)
-    return differences
+                if (bound := find_bound(value, reading.above, base.above)) is not None:
+                    resampled = reading.resampled[keys] - base.resampled[keys]
+                    differences.append((reading.curve.label, judge, value, resampled, bound))
+    adjusted = holm_adjust([two_sided_p_value(value, resampled) for _, _, value, resampled, _ in differences])
+    by_label: dict[str, dict[str, CurveDifference]] = {}
+    for (label, judge, value, resampled, bound), p in zip(differences, adjusted, strict=True):
+        by_label.setdefault(label, {})[judge] = CurveDifference(value, interval(resampled), p, bound)
+    return by_label
 
 
-def bound_of(value: float, above: bool, base_above: bool) -> str | None:
+def find_bound(value: float, above: bool, base_above: bool) -> str | None:
     """Return the bound of a difference of numbers that may be lower bounds: "" (exact), ≥, ≤, or None (inconclusive).
 
     `above` and `base_above` mark the first and the second number as lower bounds. A difference of at least −3 is
@@ -223,25 +225,25 @@ def bound_of(value: float, above: bool, base_above: bool) -> str | None:
     return "≤" if base_above and not above and value < 0 else None
 
 
-def two_sided(value: float, drawn: np.ndarray) -> float:
+def two_sided_p_value(value: float, resampled: np.ndarray) -> float:
     """Return the two-sided p-value of `value` under a normal distribution with mean 0.
 
-    Its standard deviation is that of the resamples `drawn`. A proportion of a thousand resamples would be too coarse
-    for Holm's adjustment.
+    The standard deviation is that of the `resampled` values (resamples,). A proportion of a thousand resamples would be
+    too coarse for Holm's adjustment.
     """
-    deviation = float(drawn.std(ddof=1))
+    deviation = float(resampled.std(ddof=1))
     if deviation < 1e-9:
         return 1.0 if abs(value) < 1e-9 else 0.0
     return math.erfc(abs(value) / deviation / math.sqrt(2))
 
 
-def _reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
+def _select_reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
     """Return the curve with the selected setting of PSST, or of the first method if there is no PSST.
 
     The control, the method `pretrained` and frozen speakers are not considered.
     """
-    others = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
-    methods = [method for method in others if method not in (settings.control, "pretrained")]
+    trained = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
+    methods = [method for method in trained if method not in (settings.control, "pretrained")]
     method = REFERENCE if REFERENCE in methods else next(iter(methods), "")
     own_lines = [line for line in lines if line.method == method]
     chosen = {choice.method: choice.point for choice in choose_all(results, settings)}.get(method)
@@ -254,11 +256,11 @@ def _select_rho_curves(method: str, lines: Sequence[Curve]) -> Iterator[tuple[li
     Yields nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
     """
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
-    rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
+    other_settings = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
     spans = [ends for line in along if (ends := span(line, CIDER)) is not None]
     if (
         len(along) > 1
-        and len(rest) == 1
+        and len(other_settings) == 1
         and len(spans) == len(along)
         and (cider := find_highest_shared(spans)) is not None
     ):
@@ -277,11 +279,11 @@ def _resample_level(cider: float, control: Sequence[Point], samples: Resamples) 
     if not measured:
         return None
     value, best = max(measured, key=lambda pair: pair[0])
-    drawn = samples.mean([best], *CIDER)
-    return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
+    resampled = samples.mean([best], *CIDER)
+    return None if resampled is None or value <= 0 else cider / value * resampled[:, 0]
 
 
-def _means(points: Sequence[Point], keys: Keys) -> np.ndarray:
+def _stack_means(points: Sequence[Point], keys: Keys) -> np.ndarray:
     return np.array([point.mean("test", *keys) for point in points], dtype=np.float64)
 
 
@@ -292,15 +294,15 @@ def _average_weighted(points: Sequence[Point], weights: np.ndarray, keys: Keys) 
 
 
 def _find_points_per_seed(
-    points: Sequence[Point], fixed: Keys, traded: Keys, at: float
+    points: Sequence[Point], fixed: Keys, traded: Keys, level: float
 ) -> dict[object, tuple[list[Point], np.ndarray]]:
-    """Return points and weights of each seed whose curve contains `at`, else of seeds whose curve is above it."""
+    """Return points and weights of each seed whose curve contains `level`, else of seeds whose curve is above it."""
     by_reach: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
-        alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
-        values = _means(alone, fixed)
-        weights, reached = mixture(values, _means(alone, traded), at)
+        seed_points = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
+        values = _stack_means(seed_points, fixed)
+        weights, reached = mixture(values, _stack_means(seed_points, traded), level)
         if reached:
-            by_reach[bool(values.min() * (1 - TOLERANCE) <= at)][seed] = alone, weights
+            by_reach[bool(values.min() * (1 - TOLERANCE) <= level)][seed] = seed_points, weights
     return by_reach[True] or by_reach[False]

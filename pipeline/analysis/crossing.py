@@ -39,22 +39,22 @@ def measure_cross_play(
     method's first run.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
-    shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
-    rounds: list[dict[str, Run]] = [{m: by_seed[seed] for m, by_seed in runs.items()} for seed in shared]
-    rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
+    seeds = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
+    seed_runs: list[dict[str, Run]] = [{m: by_seed[seed] for m, by_seed in runs.items()} for seed in seeds]
+    seed_runs = seed_runs or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
-    common_judges = {name: judge for name, judge in judges.items() if judge not in (OWN, ADAPTED)}
-    common = build_judges(common_judges, kinds, JudgeSources(root, root, prepared, device))
+    shared_judges = {name: judge for name, judge in judges.items() if judge not in (OWN, ADAPTED)}
+    shared_listeners = build_judges(shared_judges, kinds, JudgeSources(root, root, prepared, device))
     adapted_names = [name for name, judge in judges.items() if judge == ADAPTED]
-    listeners = [*common, *runs, *adapted_names]
+    listeners = [*shared_listeners, *runs, *adapted_names]
     matrix: list[list[list[float]]] = [[[] for _ in listeners] for _ in runs]
-    for by_method in rounds:
+    for by_method in seed_runs:
         captions = {
             method: select_judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
-        recalls = cross_play(captions, common, gallery)
+        recalls = cross_play(captions, shared_listeners, gallery)
         for listener, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
             own = cross_play(captions, {listener: load_judge(folder, root, prepared, device)}, gallery)
@@ -70,7 +70,7 @@ def measure_cross_play(
         "recall": "R@10",
         "captions": list(runs),
         "listeners": listeners,
-        "seeds": shared,
-        "signature": " / ".join(dict.fromkeys(run.protocol for by_method in rounds for run in by_method.values())),
+        "seeds": seeds,
+        "signature": " / ".join(dict.fromkeys(run.protocol for by_method in seed_runs for run in by_method.values())),
         "matrix": matrix,
     }

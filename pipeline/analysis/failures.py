@@ -20,33 +20,34 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     standard errors below it.
     """
     points = [choice.point for choice in choices if choice.point]
-    alike = [point.method for point in points if _has_equal_captions(point)]
-    failures = (
-        [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {ADVICE}"] if alike else []
-    )
-    at_chance = []
+    collapsed = [point.method for point in points if _has_equal_captions(point)]
+    failures = []
+    if collapsed:
+        failures.append(f"Nearly all captions of {', '.join(collapsed)} are the same, whatever the image. {ADVICE}")
+    judges_at_chance = []
     for judge in results.judges:
         if (rank := _find_rank_at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
-            at_chance.append(f"{judge} (mean rank {rank:.1f})")
-    if at_chance:
+            judges_at_chance.append(f"{judge} (mean rank {rank:.1f})")
+    if judges_at_chance:
         images = max(results.values("images"))
         failures.append(
             f"Given human captions, these listeners rank the {images:,.0f} test images not clearly better than chance, "
-            f"so that their recall is no evidence: {'; '.join(at_chance)}. {ADVICE}"
+            f"so that their recall is no evidence: {'; '.join(judges_at_chance)}. {ADVICE}"
         )
-    lost = [
+    methods_at_chance = [
         f"{point.method} ({', '.join(judges)})"
         for point in points
-        if point.method not in alike
+        if point.method not in collapsed
         and (
             judges := [
                 j for j in results.judges if _find_rank_at_chance([point], recall_keys(j, "mean_rank")) is not None
             ]
         )
     ]
-    if lost:
+    if methods_at_chance:
         failures.append(
-            f"Given these captions, listeners rank the images not clearly better than chance: {'; '.join(lost)}."
+            "Given these captions, listeners rank the images not clearly better than chance: "
+            f"{'; '.join(methods_at_chance)}."
         )
     return failures
 
@@ -58,13 +59,13 @@ def _has_equal_captions(point: Point) -> bool:
 
 def _find_rank_at_chance(points: Iterable[Point], keys: tuple[str, ...]) -> float | None:
     """Return the best mean rank of the points if even that is at chance, else None."""
-    known: list[tuple[float, float]] = []
+    ranks: list[tuple[float, float]] = []
     for point in points:
         mean_rank, count = point.mean("test", *keys), point.mean("test", "images")
         if mean_rank is not None and count:
-            known.append((mean_rank, count))
-    if not known:
+            ranks.append((mean_rank, count))
+    if not ranks:
         return None
-    rank, images = min(known)
+    rank, images = min(ranks)
     error = sqrt((images**2 - 1) / 12 / images)  # standard error of the mean of uniform ranks 1 … n
     return rank if rank > (images + 1) / 2 - 2 * error else None

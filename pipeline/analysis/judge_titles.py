@@ -48,12 +48,12 @@ def order_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     return {name: judge_title(name) for names in longest_first for name in names}
 
 
-def recall_keys(judge: str, score: str = WHOLE_RECALL, *where: str) -> Keys:
-    """Return the path to a recall by the judge, from text to image or in the direction or gallery `where`."""
+def recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:
+    """Return the path to a recall by the judge, from text to image or in the direction or gallery at `path`."""
     recall, _, gallery = score.partition(" ")  # "R@1 (hard)": the recall, and the hard gallery
-    if not where:
-        where = ("galleries", HARD_GALLERY) if gallery else (TEXT,)
-    return "judges", judge, *where, recall
+    if not path:
+        path = ("galleries", HARD_GALLERY) if gallery else (TEXT,)
+    return "judges", judge, *path, recall
 
 
 def human_recall_keys(judge: str, score: str = WHOLE_RECALL) -> Keys:

@@ -27,7 +27,7 @@ def cider_levels(
 
     The values are the control's own CIDEr and `min_cider_share` of it, if all curves reach them. If no value is common
     to all curves, a value that more than half of them reach is enough. At these values methods are as natural as the
-    control, or as natural as the selection of λ requires. Otherwise the values are those of `_quarters`. If no
+    control, or as natural as the selection of λ requires. Otherwise the values are those of `_choose_quarters`. If no
     range is common to more than half of the curves, the value is the highest below every curve's upper end.
 
     A curve reaches the values between its ends, both averaged over seeds and for each seed. A method with one setting
@@ -42,28 +42,28 @@ def cider_levels(
         for curve in curves
         if measured and (ends := span(curve, CIDER)) and ends[1] < DEGENERATE_SHARE * max(measured)
     ]
-    spans = _spans([curve for curve in curves if curve not in degenerate], CIDER)
+    spans = _collect_spans([curve for curve in curves if curve not in degenerate], CIDER)
     exclusions = (
         f" Not counted, with less than half of {settings.control}'s CIDEr: {', '.join(c.label for c in degenerate)}."
     )
     exclusions = exclusions if degenerate else ""
     if reference is not None and (reached := _find_covered_range(reference, CIDER)):
         spans = [(min(low, reached[1]), min(high, reached[1])) for low, high in spans]
-    needed, required = _count_required(spans)
+    needed, needed_words = _count_required(spans)
     if measured:
-        most, found = max(measured), {}
+        control_cider, levels = max(measured), {}
         for share in (1.0, settings.min_cider_share):
-            level, tolerance = share * most, TOLERANCE * abs(share * most)
+            level, tolerance = share * control_cider, TOLERANCE * abs(share * control_cider)
             if sum(low - tolerance <= level <= high + tolerance for low, high in spans) >= needed:
-                found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({100 * share:g}% of that)")
-        if found:
-            return tuple(found), (
-                f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
-                f"{' and '.join(found.values())}, which {required} reach.{exclusions}"
+                levels[level] = f"{level:.3f}" + ("" if share == 1 else f" ({100 * share:g}% of that)")
+        if levels:
+            return tuple(levels), (
+                f"Fixed CIDEr: {settings.control} has {control_cider:.3f} on the test split; compared at "
+                f"{' and '.join(levels.values())}, which {needed_words} reach.{exclusions}"
             )
-    inside, reason = _quarters(spans, 3, "CIDEr")
-    if inside or (highest := find_highest_shared(spans)) is None:
-        return inside, reason + exclusions
+    quarters, reason = _choose_quarters(spans, 3, "CIDEr")
+    if quarters or (highest := find_highest_shared(spans)) is None:
+        return quarters, reason + exclusions
     return (highest,), (
         f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
         f"half.{exclusions}"
@@ -74,7 +74,7 @@ def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     """Return the levels (in %) of the first judge's score at which to compare language metrics, and the reason."""
     if settings.score_levels is not None:
         return settings.score_levels, f"Values of {results.score} as set in report.score_levels."
-    return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
+    return _choose_quarters(_collect_spans(curves, results.score_keys(results.first.name)), 0, results.score)
 
 
 def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
@@ -95,25 +95,25 @@ def find_highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 
-def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) -> tuple[tuple[float, ...], str]:
+def _choose_quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) -> tuple[tuple[float, ...], str]:
     """Return the points at three quarters and one quarter of the range that enough curves share, and the reason.
 
     The points lie inside the range, so that resamples reach them too.
     """
-    needed, required = _count_required(spans)
-    both = intersect_spans(spans, needed)
-    if both is None:
+    needed, needed_words = _count_required(spans)
+    shared_range = intersect_spans(spans, needed)
+    if shared_range is None:
         return (), (
             f"No range of {quantity} is common to more than half of the curves, so none are compared at equal "
             f"{quantity}."
         )
-    low, high = both
+    low, high = shared_range
     values = [low + share * (high - low) for share in (0.75, 0.25)]
     rounded = [round(value, digits) for value in values]
-    values = [near if low <= near <= high else value for near, value in zip(rounded, values, strict=True)]
-    where = f"{low:.{max(digits, 1)}f} to {high:.{max(digits, 1)}f}"
+    values = [short if low <= short <= high else value for short, value in zip(rounded, values, strict=True)]
+    ends = f"{low:.{max(digits, 1)}f} to {high:.{max(digits, 1)}f}"
     return tuple(dict.fromkeys(values)), (
-        f"Fixed {quantity}: three quarters and one quarter up the range that {required} share ({where})."
+        f"Fixed {quantity}: three quarters and one quarter up the range that {needed_words} share ({ends})."
     )
 
 
@@ -124,7 +124,7 @@ def _count_required(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
     return len(spans) // 2 + 1, "more than half of the curves, but not all,"
 
 
-def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
+def _collect_spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
     """Return the spans of the curves that have several settings."""
     spans = [
         ends for curve in curves if len(curve.points) > 1 and (ends := _find_covered_range(curve, keys)) is not None
@@ -136,10 +136,10 @@ def _find_covered_range(curve: Curve, keys: Keys) -> tuple[float, float] | None:
     """Return the range that the curve covers both averaged over seeds and in each seed with all settings."""
     if (averaged := span(curve, keys)) is None:
         return None
-    alone: dict[object, list[float]] = {}
+    by_seed: dict[object, list[float]] = {}
     for run in curve.runs:
         if (value := run.value("test", *keys)) is not None:
-            alone.setdefault(run.settings.get("seed"), []).append(value)
-    whole = [values for values in alone.values() if len(values) == len(curve.points)]
-    high = min([averaged[1], *map(max, whole)])
-    return min(high, max([averaged[0], *map(min, whole)])), high
+            by_seed.setdefault(run.settings.get("seed"), []).append(value)
+    complete = [values for values in by_seed.values() if len(values) == len(curve.points)]
+    high = min([averaged[1], *map(max, complete)])
+    return min(high, max([averaged[0], *map(min, complete)])), high

@@ -34,11 +34,11 @@ def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
 
     Human captions are listed beside each method that has other baselines; if none has, beside the first method.
     """
-    beside = [(point, names) for point in results.points if (names := _names(point))]
+    beside = [(point, names) for point in results.points if (names := _list_names(point))]
     if not beside:
-        beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], HUMAN))]
+        beside = [(point, set()) for point in results.points[:1] if any(_select_numbers(point.runs[0], HUMAN))]
     baselines = [
-        MeasuredBaseline(name, point, Point(tuple(_run(run, name) for run in point.runs)))
+        MeasuredBaseline(name, point, Point(tuple(_make_run(run, name) for run in point.runs)))
         for point, names in beside
         for name in (HUMAN, *names)
     ]
@@ -49,16 +49,17 @@ def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
     readings, results = [], comparison.results
     wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
-    for each in list_measured_baselines(results):
+    for baseline in list_measured_baselines(results):
         estimates = {}
         for keys in wanted:
-            if (value := each.point.mean("test", *keys)) is not None:
-                drawn = comparison.samples.mean([each.point], *keys)
-                seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in each.point.runs}
-                estimates[keys] = Estimate(value, None if drawn is None else interval(drawn[:, 0]), seeds)
-        cider = each.point.mean("test", *CIDER)
-        label = each.name if cider is None else f"{each.name} ({cider:.3f})"
-        readings.append(CurveReading(Curve(label, each.name, {}, (each.point,)), None, each.point, estimates))
+            if (value := baseline.point.mean("test", *keys)) is not None:
+                resampled = comparison.samples.mean([baseline.point], *keys)
+                seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in baseline.point.runs}
+                estimates[keys] = Estimate(value, None if resampled is None else interval(resampled[:, 0]), seeds)
+        name, point = baseline.name, baseline.point
+        cider = point.mean("test", *CIDER)
+        label = name if cider is None else f"{name} ({cider:.3f})"
+        readings.append(CurveReading(Curve(label, name, {}, (point,)), None, point, estimates))
     return readings
 
 
@@ -70,26 +71,26 @@ def find_not_above_template(
     A method is clearly above the template if the 95 % interval of the paired difference, over resamples of the test
     images, is above 0. Seeds are averaged. A method without ranks is left out.
     """
-    methods_of: dict[str, list[str]] = {}
+    methods_by_judge: dict[str, list[str]] = {}
     for judge in results.judges:
         for point in points:
-            both = samples.mean((point, template.point), *recall_keys(judge, HARD_RECALL))
-            if both is not None and interval(both[:, 0] - both[:, 1])[0] <= 0:
-                methods_of.setdefault(judge, []).append(point.method)
-    return methods_of
+            resampled = samples.mean((point, template.point), *recall_keys(judge, HARD_RECALL))
+            if resampled is not None and interval(resampled[:, 0] - resampled[:, 1])[0] <= 0:
+                methods_by_judge.setdefault(judge, []).append(point.method)
+    return methods_by_judge
 
 
-def _names(point: Point) -> set[str]:
+def _list_names(point: Point) -> set[str]:
     return {keys[2] for run in point.runs for keys in run.numbers if keys[1] == "baselines" and not run.frozen}
 
 
-def _run(run: Run, name: str) -> Run:
+def _make_run(run: Run, name: str) -> Run:
     """Return the baseline as a run of its own; of the method's settings it keeps only the seed, which affects it."""
     settings = {key: value for key, value in run.settings.items() if key == "seed"}
-    return replace(run, method=name, beside=run.method, settings=settings, numbers=dict(_numbers(run, name)))
+    return replace(run, method=name, beside=run.method, settings=settings, numbers=dict(_select_numbers(run, name)))
 
 
-def _numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
+def _select_numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
     """Yield the run's numbers of that baseline, at the paths where a method has its own."""
     for keys, value in run.numbers.items():
         split, *below = keys

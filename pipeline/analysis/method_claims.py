@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from pipeline.analysis.bootstrap import interval
-from pipeline.analysis.comparison import Comparison, CurveReading, bound_of
+from pipeline.analysis.comparison import Comparison, CurveReading, find_bound
 from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.measured_baselines import list_measured_baselines
 from pipeline.analysis.results import CIDER, Point
@@ -90,8 +90,8 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
             return ClaimResult(claim, claim.at, reason=f"{missing[0]} was not measured")
         return _check_points(claim, points[claim.more], points[claim.than], keys, comparison)
     if (claim.at == "equal CIDEr") != bool(claim.judge):
-        why = "recalls are compared at equal CIDEr, and CIDEr at equal recall; change the claim's `at`"
-        return ClaimResult(claim, claim.at, reason=why)
+        reason = "recalls are compared at equal CIDEr, and CIDEr at equal recall; change the claim's `at`"
+        return ClaimResult(claim, claim.at, reason=reason)
     slices = comparison.at_cider if claim.at == "equal CIDEr" else comparison.at_score
     if not slices:
         return ClaimResult(claim, claim.at, reason=f"no {claim.at}")
@@ -109,35 +109,35 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
     return _check_level(claim, at, readings[claim.more], readings[claim.than], keys)
 
 
-def _check_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
-    values = [_read_values_by_seed(point, keys) for point in (one, other)]
+def _check_points(claim: MethodClaim, first: Point, second: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
+    values = [_read_values_by_seed(point, keys) for point in (first, second)]
     if not all(values):
         return ClaimResult(claim, claim.at, reason=_explain_missing_number(keys))
-    both = comparison.samples.mean((one, other), *keys)
-    drawn = None if both is None else both[:, 0] - both[:, 1]
+    numbers = comparison.samples.mean((first, second), *keys)
+    resampled = None if numbers is None else numbers[:, 0] - numbers[:, 1]
     means = [fmean(each.values()) for each in values]
-    single = [len(point.runs) == 1 for point in (one, other)]
-    return _pair_seeds(claim, claim.at, means[0] - means[1], drawn, values, single, "")
+    single = [len(point.runs) == 1 for point in (first, second)]
+    return _pair_seeds(claim, claim.at, means[0] - means[1], resampled, values, single, "")
 
 
-def _check_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
-    if keys not in one.estimates or keys not in other.estimates:
+def _check_level(claim: MethodClaim, at: str, first: CurveReading, second: CurveReading, keys: Keys) -> ClaimResult:
+    if keys not in first.estimates or keys not in second.estimates:
         return ClaimResult(claim, at, reason=_explain_missing_number(keys))
-    value = one.estimates[keys].value - other.estimates[keys].value
-    if (bound := bound_of(value, one.above, other.above)) is None:
+    value = first.estimates[keys].value - second.estimates[keys].value
+    if (bound := find_bound(value, first.above, second.above)) is None:
         return ClaimResult(claim, at, reason="a lower bound does not show which number is higher")
-    known = keys in one.resampled and keys in other.resampled
-    drawn = one.resampled[keys] - other.resampled[keys] if known else None
-    values = [each.estimates[keys].by_seed for each in (one, other)]
-    single = [len({run.settings.get("seed") for run in each.curve.runs}) == 1 for each in (one, other)]
-    return _pair_seeds(claim, at, value, drawn, values, single, bound)
+    has_resamples = keys in first.resampled and keys in second.resampled
+    resampled = first.resampled[keys] - second.resampled[keys] if has_resamples else None
+    values = [each.estimates[keys].by_seed for each in (first, second)]
+    single = [len({run.settings.get("seed") for run in each.curve.runs}) == 1 for each in (first, second)]
+    return _pair_seeds(claim, at, value, resampled, values, single, bound)
 
 
 def _pair_seeds(
     claim: MethodClaim,
     at: str,
     value: float,
-    drawn: np.ndarray | None,
+    resampled: np.ndarray | None,
     values: Sequence[Mapping[object, float]],
     single: Sequence[bool],
     bound: str,
@@ -146,21 +146,21 @@ def _pair_seeds(
 
     `single`: whether a method was trained with one seed only; it is then paired with every seed of the other method.
     """
-    one, other = values
+    first, second = values
     if single[1]:
-        other = {seed: value for seed in one for value in other.values()}
+        second = {seed: value for seed in first for value in second.values()}
     elif single[0]:
-        one = {seed: value for seed in other for value in one.values()}
-    paired = {seed: one[seed] - other[seed] for seed in one if seed in other}
-    return ClaimResult(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
+        first = {seed: value for seed in second for value in first.values()}
+    differences = {seed: first[seed] - second[seed] for seed in first if seed in second}
+    return ClaimResult(claim, at, value, None if resampled is None else interval(resampled), differences, bound)
 
 
 def _explain_missing_number(keys: Keys) -> str:
     """Return the reason that no number at `keys` was found, for example "no R@10 by own"."""
     if keys == CIDER:
         return "no CIDEr"
-    _, judge, *where, recall = keys
-    return f"no {recall} (hard) by {judge}" if HARD_GALLERY in where else f"no {recall} by {judge}"
+    _, judge, *path, recall = keys
+    return f"no {recall} (hard) by {judge}" if HARD_GALLERY in path else f"no {recall} by {judge}"
 
 
 def _read_values_by_seed(point: Point, keys: Keys) -> dict[object, float]:

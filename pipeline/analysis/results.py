@@ -62,12 +62,12 @@ class Run:
         """Return the method under whose name the captions file holds this run's captions."""
         return self.frozen or self.beside or self.method
 
-    def column(self, what: str, judge: str) -> str:
-        """Return the captions file's column of `what` (rank, retrieved, HARD_GALLERY) by `judge`.
+    def column(self, quantity: str, judge: str) -> str:
+        """Return the captions file's column of `quantity` (rank, retrieved, HARD_GALLERY) by `judge`.
 
         For a frozen speaker, the own listener is the adapted one. Baseline captions have columns of their own.
         """
-        name = f"{what}_{ADAPTED if self.frozen and judge == OWN else judge}"
+        name = f"{quantity}_{ADAPTED if self.frozen and judge == OWN else judge}"
         return f"{self.method}_{name}" if self.beside else name
 
     def value(self, split: str, *keys: str) -> float | None:
@@ -88,7 +88,9 @@ class Run:
     @property
     def point(self) -> tuple[str, ...]:
         """Return the method and its settings except the seed; runs of one point have equal values."""
-        return self.method, *(f"{key}={_rank(self.settings[key])}" for key in sorted(self.settings) if key != "seed")
+        return self.method, *(
+            f"{key}={_sort_key(self.settings[key])}" for key in sorted(self.settings) if key != "seed"
+        )
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class Results:
         """Return `score` and the recall in the whole split, without duplicates."""
         return list(dict.fromkeys((self.score, WHOLE_RECALL)))
 
-    def by(self, judge: str) -> Keys:
+    def score_keys(self, judge: str) -> Keys:
         """Return the path to the score by the judge."""
         return recall_keys(judge, self.score)
 
@@ -243,15 +245,15 @@ def read_results(
     entries, paths = read_results_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
-    swept = [_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
-    single = [_run(_with_its_captions(path), path, path.with_name("captions.parquet")) for path in paths]
-    guided = {run.method for run in (*swept, *single) if "gamma" in run.settings}
+    swept = [_parse_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
+    single = [_parse_run(_read_evaluation(path), path, path.with_name("captions.parquet")) for path in paths]
+    guided_methods = {run.method for run in (*swept, *single) if "gamma" in run.settings}
     runs: dict[tuple[Any, ...], Run] = {}
     for run in (*swept, *single):
-        if run.method in guided:  # a run without gamma has no guidance, which is γ = 1
+        if run.method in guided_methods:  # a run without gamma has no guidance, which is γ = 1
             run = replace(run, settings={"gamma": 1.0, **run.settings})
-        twin = runs.setdefault((run.point, run.settings.get("seed")), run)
-        if twin is not run and run.cell is not None:
+        equal_run = runs.setdefault((run.point, run.settings.get("seed")), run)
+        if equal_run is not run and run.cell is not None:
             raise UserError(
                 f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
             )
@@ -261,12 +263,17 @@ def read_results(
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs.values():
         groups.setdefault(run.point, []).append(run)
-    points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
-    points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
+    points = [
+        Point(tuple(sorted(group, key=lambda run: _sort_key(run.settings.get("seed"))))) for group in groups.values()
+    ]
+    points.sort(
+        key=lambda point: (order[point.method], [_sort_key(value) for _, value in sorted(point.settings.items())])
+    )
     return Results(tuple(points), (), (cells, *paths), score)
 
 
-def _with_its_captions(path: Path) -> Any:
+def _read_evaluation(path: Path) -> Any:
+    """Return the content of an evaluation's metrics.json, after a check of its method and of its captions."""
     entry = read_checksummed_json(path, "run the evaluate stage again")
     if entry.get("method", path.parent.name) != path.parent.name:
         raise UserError(
@@ -290,15 +297,15 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
     the own listener; a note then names the system.
     """
     points: list[Point] = []
-    lacking: list[str] = []
+    incomplete: list[str] = []
     for method in results.methods:
         points += results.get_points(method)
         if method in methods:
             systems = [_build_frozen_point(point) for point in results.get_points(method)]
             points += filter(None, systems)
-            lacking += [f"frozen_{method}"] if None in systems else []
-    note = f"{', '.join(lacking)}: settings without an adapted listener are left out; evaluate them again."
-    return replace(results, points=tuple(points), notes=(*results.notes, *([note] if lacking else [])))
+            incomplete += [f"frozen_{method}"] if None in systems else []
+    note = f"{', '.join(incomplete)}: settings without an adapted listener are left out; evaluate them again."
+    return replace(results, points=tuple(points), notes=(*results.notes, *([note] if incomplete else [])))
 
 
 def _build_frozen_point(point: Point) -> Point | None:
@@ -311,7 +318,7 @@ def _build_frozen_point(point: Point) -> Point | None:
         source = {
             keys: (*keys[:2], ADAPTED, *keys[3:]) if keys[1:3] == ("judges", OWN) else keys for keys in run.numbers
         }
-        numbers = {at: run.numbers[there] for at, there in source.items() if there in run.numbers}
+        numbers = {keys: run.numbers[stored] for keys, stored in source.items() if stored in run.numbers}
         runs.append(replace(run, method=f"frozen_{run.method}", frozen=run.method, numbers=numbers))
     return Point(tuple(runs))
 
@@ -319,9 +326,9 @@ def _build_frozen_point(point: Point) -> Point | None:
 def human_run(run: Run) -> Run:
     """Return `run` with the metrics of human captions (`human_…`) in place of its own, and no other metrics."""
     numbers = {
-        (split, where.removeprefix("human_"), *rest): value
-        for (split, where, *rest), value in run.numbers.items()
-        if where.startswith("human_")
+        (split, group.removeprefix("human_"), *rest): value
+        for (split, group, *rest), value in run.numbers.items()
+        if group.startswith("human_")
     }
     return replace(run, method="people", numbers=numbers)
 
@@ -336,7 +343,7 @@ def read_results_json(path: Path) -> Any:
         raise UserError(f"{path}: not JSON ({error}); delete it and run its stage again.") from None
 
 
-def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
+def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
         raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
     for name in ("val", "test", "settings", "not_computed"):
@@ -346,37 +353,37 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
     if any(numbers and not isinstance(numbers.get("judges"), Mapping) for numbers in splits.values()):
         raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
-    if isinstance(chosen := settings.get("rerank"), Mapping):
-        settings["rerank"] = chosen.get("samples")  # number of ranked captions
-        settings |= {f"rerank_{key}": chosen[key] for key in ("temperature", "score", "listener") if key in chosen}
-    if isinstance(chosen := settings.get("pragmatic"), Mapping):
-        settings["pragmatic"] = chosen.get("alpha")
+    if isinstance(block := settings.get("rerank"), Mapping):
+        settings["rerank"] = block.get("samples")  # number of ranked captions
+        settings |= {f"rerank_{key}": block[key] for key in ("temperature", "score", "listener") if key in block}
+    if isinstance(block := settings.get("pragmatic"), Mapping):
+        settings["pragmatic"] = block.get("alpha")
     return Run(
         method=entry["method"],
         settings=settings,
         signature=str(entry.get("signature") or "not recorded"),
-        numbers=dict(_flat(splits)),
+        numbers=dict(_flatten(splits)),
         not_computed={str(name): str(reason) for name, reason in (entry.get("not_computed") or {}).items()},
         captions=captions,
         cell=cell,
     )
 
 
-def _flat(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
+def _flatten(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
     """Yield all finite numbers of nested mappings, with the keys that lead to them."""
     if isinstance(numbers, Mapping):
         for key, value in numbers.items():
-            yield from _flat(value, *above, key)
+            yield from _flatten(value, *above, key)
     elif isinstance(numbers, int | float) and not isinstance(numbers, bool) and math.isfinite(numbers):
         yield above, float(numbers)
 
 
 def _count_values(points: Iterable[Point], key: str) -> int:
     """Return the number of different values of the setting; its absence counts as one, and 1 equals 1.0."""
-    return len({_rank(point.settings.get(key)) for point in points})
+    return len({_sort_key(point.settings.get(key)) for point in points})
 
 
-def _rank(value: Any) -> tuple[int, float, str]:
+def _sort_key(value: Any) -> tuple[int, float, str]:
     """Return a sort key that places None before numbers and numbers before text."""
     if value is None:
         return 0, 0.0, ""

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, means
 from pipeline.metrics.registry import ShownMetric
-from pipeline.ranges import Each, Natural, Positive, Seed, Share, require_distinct
+from pipeline.ranges import Distinct, Natural, Positive, Seed, Share, require_distinct
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,10 @@ class ReportSettings:
     metric: ShownMetric = "CIDEr"  # x axis of the curve
     # methods whose frozen speakers are also shown with a listener adapted to them
     frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
-    cider_levels: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of recall tables; None: from the curves
+    # levels of recall tables; None: from the curves
+    cider_levels: Annotated[tuple[Positive, ...], *Distinct] | None = None
     # levels of language tables, in %; None: from the curves
-    score_levels: Annotated[tuple[Positive, ...], *Each] | None = None
+    score_levels: Annotated[tuple[Positive, ...], *Distinct] | None = None
     # score that selects λ (by the first judge) and compares methods; None: R@1 (hard) if it is measured, else R@10
     score: Literal["R@1 (hard)", "R@1", "R@5", "R@10"] | None = None
 
@@ -49,7 +50,7 @@ class Choice:
     method: str
     point: Point | None
     basis: SelectionBasis
-    of: int = 1  # number of candidate settings
+    candidates: int = 1  # number of settings to choose from
 
 
 def naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
@@ -69,7 +70,8 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     """
     floor = naturalness_floor(results, settings)
     return [
-        _choose(method, results.get_points(method), floor, results.by(results.first.name)) for method in results.methods
+        _choose(method, results.get_points(method), floor, results.score_keys(results.first.name))
+        for method in results.methods
     ]
 
 
@@ -84,15 +86,15 @@ def describe_grid_end(results: Results, choice: Choice) -> str:
     For methods whose curve runs along another setting (`Results.curve_setting`), its value counts in place of λ. The
     tried values are those with the selected point's other settings. A point without the setting has no value.
     """
-    along = results.curve_setting(choice.method)
-    if choice.point is None or along not in choice.point.settings:
+    key = results.curve_setting(choice.method)
+    if choice.point is None or key not in choice.point.settings:
         return ""
-    rest = {**choice.point.settings, along: None}
-    points = [point for point in results.get_points(choice.method) if along in point.settings]
-    tried = {point.settings[along] for point in points if {**point.settings, along: None} == rest}
-    ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
-    end = ends.get(choice.point.settings[along])
-    return f"{end} of {len(tried)}" if end else ""
+    rest = {**choice.point.settings, key: None}
+    points = [point for point in results.get_points(choice.method) if key in point.settings]
+    values = {point.settings[key] for point in points if {**point.settings, key: None} == rest}
+    ends = {min(values): "lowest", max(values): "highest"} if len(values) > 1 else {}
+    end = ends.get(choice.point.settings[key])
+    return f"{end} of {len(values)}" if end else ""
 
 
 def _choose(method: str, points: Sequence[Point], floor: float | None, score: Keys) -> Choice:
@@ -128,5 +130,6 @@ def describe_rule(results: Results, settings: ReportSettings) -> str:
     return (
         f"λ is chosen on the validation split: the method's setting with the highest {results.score} ({judge}) among "
         f"those whose CIDEr is at least {floor:.3f}, {100 * settings.min_cider_share:g}% of that of "
-        f"{settings.control}; if none is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
+        f"{settings.control}; if there is none, the setting with the highest CIDEr, marked *. Seeds are averaged "
+        "before choosing."
     )

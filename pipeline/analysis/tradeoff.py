@@ -1,7 +1,7 @@
 """Trade-off curves of methods, and the mixture weights of a curve's settings at a value between measured ones.
 
 Settings come in any order and their metrics are noisy. Methods trade naturalness (CIDEr) for discriminability (recall
-by the own listener). So along the axis that is held fixed, the other metric may only fall.
+by the own listener). Along the fixed axis, the other metric may therefore only fall.
 Settings that contradict this are pooled by isotonic regression (Barlow et al. 1972; pool adjacent violators). The
 estimate at each of them is their common mean. An upper envelope would keep settings that are high by chance. The curve
 is linear between neighbours and ends at the measured settings.
@@ -44,31 +44,31 @@ def curves(results: Results) -> list[Curve]:
     all_curves: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
-        along = results.curve_setting(method)
+        curve_key = results.curve_setting(method)
         for point in results.get_points(method):
-            key = tuple(part for part in point.runs[0].point if not part.startswith(f"{along}="))
+            key = tuple(part for part in point.runs[0].point if not part.startswith(f"{curve_key}="))
             lines.setdefault(key, []).append(point)
         varying = results.varying_settings(method)
         for points in lines.values():
-            fixed = {name: value for name, value in points[0].settings.items() if name != along}
+            fixed = {name: value for name, value in points[0].settings.items() if name != curve_key}
             names = [method, *(named_setting(points[0], name) for name in varying)]
             all_curves.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return all_curves
 
 
-def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights (…, n) of n settings at the value `at` (…) of `x` (…, n), and whether the curve reaches it (…).
+def mixture(x: np.ndarray, y: np.ndarray, level: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (…, n) of n settings at the value `level` (…) of `x` (…, n), and whether the curve reaches it (…).
 
-    `y` (…, n) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach `at`,
-    the weights are those of its nearest end. Below the lowest `x` they give a lower bound of `y`. Above the highest `x`
-    they give no estimate (the second result is False). Leading axes are independent curves (resamples).
+    `y` (…, n) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach
+    `level`, the weights are those of its nearest end. Below the lowest `x` they give a lower bound of `y`. Above the
+    highest `x` they give no estimate (the second result is False). Leading axes are independent curves (resamples).
     """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
-    value = np.broadcast_to(np.asarray(at, dtype=np.float64), x.shape[:-1])[..., None]
+    value = np.broadcast_to(np.asarray(level, dtype=np.float64), x.shape[:-1])[..., None]
     order = np.lexsort((y, x))  # equal x: the smaller y first, so that they are pooled as violators
     x, y = np.take_along_axis(x, order, -1), np.take_along_axis(y, order, -1)
-    room = TOLERANCE * np.abs(x).max(-1, keepdims=True)
-    reached = (value <= x[..., -1:] + room)[..., 0]
+    tolerance = TOLERANCE * np.abs(x).max(-1, keepdims=True)
+    reached = (value <= x[..., -1:] + tolerance)[..., 0]
 
     right = np.clip((x < value).sum(-1, keepdims=True), min(1, x.shape[-1] - 1), x.shape[-1] - 1)
     left = np.maximum(right - 1, 0)

@@ -22,9 +22,9 @@ class CorruptedCaptions(HardChannel):
     """The batch's human captions, each with one random corruption (Cho et al. 2022); no speaker takes part.
 
     A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
-    The other caption is the one before, in the whole batch of all ranks; before the first is the last. Where the
-    corruption changes nothing, the first word is repeated. This changes neither an empty caption nor one that fills the
-    length with a single word.
+    The other caption is the previous one in the whole batch of all ranks; the first caption uses the last. Where the
+    corruption changes nothing, the first word is repeated. This changes neither an empty caption nor a caption of T
+    equal words.
     """
 
     rng_name = "Broken"
@@ -36,17 +36,17 @@ class CorruptedCaptions(HardChannel):
 
     def captions(self, batch: Batch, rng: Generator) -> Tensor:
         """Return corrupted captions (B, T), padded or cut to the length of the batch's captions."""
-        drawn = BatchRandom(batch, rng).rand_like(
+        uniform = BatchRandom(batch, rng).rand_like(
             torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device)
         )
-        before = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the last of the rank before
-        other, *whole = ([word for word in row if word] for row in [before.tolist(), *batch.captions.tolist()])
+        last = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the previous rank's last caption
+        previous, *captions = ([word for word in row if word] for row in [last.tolist(), *batch.captions.tolist()])
         corrupted = torch.zeros_like(batch.captions)
-        for place, (words, numbers) in enumerate(zip(whole, drawn.tolist(), strict=True)):
-            tokens = _corrupt(words, other, numbers)[: corrupted.shape[1]]
-            other = words
+        for n, (words, numbers) in enumerate(zip(captions, uniform.tolist(), strict=True)):
+            tokens = _corrupt(words, previous, numbers)[: corrupted.shape[1]]
+            previous = words
             tokens = tokens if tokens != words else (words[:1] + words)[: corrupted.shape[1]]
-            corrupted[place, : len(tokens)] = torch.tensor(tokens, dtype=corrupted.dtype)
+            corrupted[n, : len(tokens)] = torch.tensor(tokens, dtype=corrupted.dtype)
         return corrupted
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
@@ -57,18 +57,19 @@ class CorruptedCaptions(HardChannel):
 def _corrupt(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
     """Corrupt `words` by uniform `numbers`: the kind of corruption, a position, a length or target, an order."""
     kind, position, extent, *order = numbers
-    at, end = int(position * len(words)), len(words)
-    stop = min(end, at + 1 + int(extent * MAX_SPAN))
+    start, end = int(position * len(words)), len(words)
+    stop = min(end, start + 1 + int(extent * MAX_SPAN))
     match int(kind * KINDS):
         case 0:
-            return words[:stop] + words[at:]
+            return words[:stop] + words[start:]
         case 1:
-            return words[:at] + words[stop:]
+            return words[:start] + words[stop:]
         case 2:
-            return words[:at] + other[int(extent * len(other)) :][:1] + words[at:]
+            return words[:start] + other[int(extent * len(other)) :][:1] + words[start:]
         case 3:
-            swapped, to = list(words), int(extent * end)
-            swapped[at : at + 1], swapped[to : to + 1] = swapped[to : to + 1], swapped[at : at + 1]
-            return swapped
+            tokens, other_start = list(words), int(extent * end)
+            first, second = slice(start, start + 1), slice(other_start, other_start + 1)
+            tokens[first], tokens[second] = words[second], words[first]
+            return tokens
         case _:
             return [word for _, word in sorted(zip(order, words, strict=False))]

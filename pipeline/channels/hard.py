@@ -1,4 +1,4 @@
-"""Channels of tokens alone: multinomial, greedy and beam search; and any of them with other logits."""
+"""Channels of hard tokens: multinomial, greedy and beam search, and wrappers that change the logits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def log_partition(logits: Tensor) -> Tensor:
 
 
 class HardChannel(NamedStream):
-    """A channel of tokens alone, without relaxation."""
+    """Channel of hard tokens, without relaxation."""
 
     relaxes = False
     entropies = False
@@ -79,9 +79,9 @@ class Multinomial(HardChannel):
         return self.samples
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        numbers = BatchRandom(batch, rng)
+        batch_random = BatchRandom(batch, rng)
         return lambda t, logits, rows: TokenChoice(
-            sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width))
+            sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, self.width))
         )
 
 
@@ -133,9 +133,9 @@ class Beam(HardChannel):
             only_eos[..., 0].zero_()
             best = torch.where(ended.unsqueeze(-1), only_eos, best)
             word = word.masked_fill(ended.unsqueeze(-1), 0)
-            totals[open_images], chosen = (totals[open_images].unsqueeze(-1) + best).flatten(1).topk(width, -1)
-            parent = chosen // best.shape[-1]
-            index = word.flatten(1).gather(1, chosen)
+            totals[open_images], selected = (totals[open_images].unsqueeze(-1) + best).flatten(1).topk(width, -1)
+            parent = selected // best.shape[-1]
+            index = word.flatten(1).gather(1, selected)
             all_ended[open_images] = ended.gather(1, parent) | (index == 0)
             first = torch.arange(len(open_images), device=device).unsqueeze(1) * width
             return TokenChoice(index.flatten(), parent=(first + parent).flatten())
@@ -145,7 +145,7 @@ class Beam(HardChannel):
 
 @dataclass(frozen=True)
 class FilteredChannel(HardChannel):
-    """A channel that changes the logits before `channel` chooses, for decoding only."""
+    """Channel that changes the logits before `channel` chooses the tokens, for decoding only."""
 
     channel: Channel
     requires_grad = False

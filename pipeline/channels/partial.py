@@ -20,8 +20,7 @@ Feed = Literal["distribution", "sample"]
 
 @dataclass(frozen=True)
 class PartialSampling(NamedStream):
-    """Partial sampling (PSST §5): an expected share ρ passes as full distributions, and the rest passes through
-    `inner`.
+    """Partial sampling (PSST §5): an expected share ρ passes as full distributions, and the rest through `inner`.
 
     With `mix` "caption", each caption passes as a whole with probability ρ (the paper). With "token", each token passes
     with probability ρ (the published code, whose `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input
@@ -55,21 +54,21 @@ class PartialSampling(NamedStream):
         return self.inner.distribution(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        numbers = BatchRandom(batch, rng)
+        batch_random = BatchRandom(batch, rng)
 
-        def full() -> Tensor:
+        def draw_full() -> Tensor:
             captions = torch.empty(len(batch) * self.width, device=batch.device)
-            return numbers.rand_like(captions, width=self.width) < self.rho
+            return batch_random.rand_like(captions, width=self.width) < self.rho
 
-        captions = full() if self.mix == "caption" else None
+        full_captions = draw_full() if self.mix == "caption" else None
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-            index, noise = self.inner.sample(logits, numbers, rows)
-            passing = (full() if captions is None else captions)[rows]
+            index, noise = self.inner.sample(logits, batch_random, rows)
+            full = draw_full() if full_captions is None else full_captions
             return TokenChoice(
                 index,
                 straight_through=self.inner.straight_through(index),
-                full=passing,
+                full=full[rows],
                 feeds_relaxed=self.feed == "distribution",
                 noise=noise,
             )

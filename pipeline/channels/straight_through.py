@@ -34,9 +34,9 @@ class StraightThrough(NamedStream):
     def width(self) -> int:
         return self.samples
 
-    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def sample(self, logits: Tensor, batch_random: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sample a token per row (N,); return it with the random draws that `relax` uses again, (N, …) or None."""
-        return sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width)), None
+        return sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         """Return values (M, V+1) whose gradient the tokens `index` (M,) pass to `logits`; their value is not used."""
@@ -47,10 +47,10 @@ class StraightThrough(NamedStream):
         return self.relax(logits, noise, index)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        numbers = BatchRandom(batch, rng)
+        batch_random = BatchRandom(batch, rng)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-            index, noise = self.sample(logits, numbers, rows)
+            index, noise = self.sample(logits, batch_random, rows)
             return TokenChoice(index, straight_through=self.straight_through(index), noise=noise)
 
         return step
@@ -71,8 +71,8 @@ class Gumbel(StraightThrough):
     temperature: float = 1.0
     rng_options = ("samples", ("ending", "eos_gradient"), "temperature")
 
-    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        noise = numbers.rand_like(logits, rows, self.width).log_().neg_().log_().neg_()
+    def sample(self, logits: Tensor, batch_random: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        noise = batch_random.rand_like(logits, rows, self.width).log_().neg_().log_().neg_()
         return (logits + noise).max(-1).indices, noise
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -94,9 +94,9 @@ class ReinMax(StraightThrough):
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         with torch.no_grad():
-            halfway = (logits / self.temperature).softmax(-1)
-            halfway = halfway.scatter_add_(1, index.unsqueeze(1), torch.ones_like(halfway[:, :1])).div_(2)
-        slope = halfway * (logits - (halfway * logits).sum(-1, keepdim=True))
+            midpoint = (logits / self.temperature).softmax(-1)
+            midpoint = midpoint.scatter_add_(1, index.unsqueeze(1), torch.ones_like(midpoint[:, :1])).div_(2)
+        slope = midpoint * (logits - (midpoint * logits).sum(-1, keepdim=True))
         return 2 * slope - logits.softmax(-1) / 2
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -116,18 +116,20 @@ class GumbelRao(StraightThrough):
     k: int = 10
     rng_options = ("samples", ("ending", "eos_gradient"), "temperature", "k")
 
-    def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def sample(self, logits: Tensor, batch_random: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sample tokens (N,) and relaxed samples (N, k, V+1), whose largest element is at the token."""
-        index = sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, self.width))
-        uniform = numbers.rand_like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
-        waiting = arrivals(uniform, logits.softmax(-1).unsqueeze(1), index.view(-1, 1, 1).expand(-1, self.k, 1))
-        return index, waiting.log_().div_(-self.temperature).softmax(-1)
+        index = sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, self.width))
+        uniform = batch_random.rand_like(logits.unsqueeze(1).expand(-1, self.k, -1), rows, self.width)
+        times = sample_arrival_times(
+            uniform, logits.softmax(-1).unsqueeze(1), index.view(-1, 1, 1).expand(-1, self.k, 1)
+        )
+        return index, times.log_().div_(-self.temperature).softmax(-1)
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         assert noise is not None
         # mean Jacobian of the samples times the logits: the same gradient without another tensor as large as `noise`
-        within = torch.bmm(logits.unsqueeze(1), noise.transpose(1, 2))  # (M, 1, k)
-        return (noise.mean(1) * logits - torch.bmm(within, noise).squeeze(1) / self.k) / self.temperature
+        products = torch.bmm(logits.unsqueeze(1), noise.transpose(1, 2))  # (M, 1, k)
+        return (noise.mean(1) * logits - torch.bmm(products, noise).squeeze(1) / self.k) / self.temperature
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
         assert noise is not None
@@ -135,12 +137,12 @@ class GumbelRao(StraightThrough):
         return noise.mean(1) + (slope - slope.detach())
 
 
-def arrivals(uniform: Tensor, shares: Tensor, first: Tensor) -> Tensor:
-    """Sample exponential arrival times (…, V+1) with rates `shares`, given that the tokens `first` (…, 1) are first.
+def sample_arrival_times(uniform: Tensor, rates: Tensor, first: Tensor) -> Tensor:
+    """Sample exponential arrival times (…, V+1) with rates `rates`, given that the tokens `first` (…, 1) are first.
 
     Times are computed from `uniform`, in place, and are positive. Minus the logarithm of a time is a log p perturbed
     with Gumbel noise.
     """
-    waiting = uniform.neg_().log1p_().neg_().clamp_min_(torch.finfo(uniform.dtype).tiny)
-    shortest = waiting.gather(-1, first)
-    return waiting.div_(shares).add_(shortest).scatter_(-1, first, shortest)
+    times = uniform.neg_().log1p_().neg_().clamp_min_(torch.finfo(uniform.dtype).tiny)
+    shortest = times.gather(-1, first)
+    return times.div_(rates).add_(shortest).scatter_(-1, first, shortest)

@@ -20,7 +20,7 @@ class NamedStream:
     def rng_key(self) -> str:
         pairs = [(option, option) if isinstance(option, str) else option for option in self.rng_options]
         values = [(name, getattr(self, attribute)) for name, attribute in pairs]
-        stated = [
+        options = [
             f"{name}={value.rng_key if isinstance(value, NamedStream) else repr(value)}" for name, value in values
         ]
-        return f"{self.rng_name or type(self).__name__}({', '.join(stated)})"
+        return f"{self.rng_name or type(self).__name__}({', '.join(options)})"

@@ -31,15 +31,18 @@ class TeacherForcing(HardChannel):
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         share = 0.0 if self.scheduled is None else self.scheduled.share(batch.epoch)
-        numbers = BatchRandom(batch, rng)
+        batch_random = BatchRandom(batch, rng)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             index = batch.captions[rows, t]
             if share == 0:
                 return TokenChoice(index)
-            own = numbers.rand_like(logits[:, 0], rows) < share
+            sampled = batch_random.rand_like(logits[:, 0], rows) < share
             return TokenChoice(
-                index, next_input=torch.where(own, sample_tokens(logits, numbers.rand_like(logits[:, :1], rows)), index)
+                index,
+                next_input=torch.where(
+                    sampled, sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows)), index
+                ),
             )
 
         return step
@@ -60,19 +63,21 @@ class PrefixSchedule(NamedStream):
         return max(0, self.start - self.decrement * (epoch // self.every))
 
 
-def _force_then_sample(given: Tensor, lengths: Tensor, forced_steps: int, numbers: BatchRandom, width: int) -> Choose:
-    """Force the first `lengths` (N,) tokens of `given` (N, T), then sample.
+def _force_then_sample(
+    tokens: Tensor, lengths: Tensor, forced_steps: int, batch_random: BatchRandom, width: int
+) -> Choose:
+    """Force the first `lengths` (N,) tokens of `tokens` (N, T), then sample.
 
     No row samples in the first `forced_steps` steps.
     """
 
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
         if t < forced_steps:
-            return TokenChoice(given[rows, t], forced=True)
-        drawn = sample_tokens(logits, numbers.rand_like(logits[:, :1], rows, width))
-        if t >= given.shape[1]:
-            return TokenChoice(drawn)
-        return TokenChoice(torch.where(t < lengths[rows], given[rows, t], drawn))
+            return TokenChoice(tokens[rows, t], forced=True)
+        sampled = sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, width))
+        if t >= tokens.shape[1]:
+            return TokenChoice(sampled)
+        return TokenChoice(torch.where(t < lengths[rows], tokens[rows, t], sampled))
 
     return step
 
@@ -93,35 +98,35 @@ class ForcedPrefix(HardChannel):
     dropout = True
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        given = min(self.words.length(batch.epoch), batch.captions.shape[1])
-        lengths = torch.full_like(batch.images, given)
-        return _force_then_sample(batch.captions, lengths, given, BatchRandom(batch, rng), self.width)
+        length = min(self.words.length(batch.epoch), batch.captions.shape[1])
+        lengths = torch.full_like(batch.images, length)
+        return _force_then_sample(batch.captions, lengths, length, BatchRandom(batch, rng), self.width)
 
 
 @dataclass(frozen=True)
 class PrefixRollouts(HardChannel):
-    """Continuations of the batch's captions: `each` for every prefix of 1 … `places` tokens.
+    """Continuations of the batch's captions: `each` for every prefix of 1 … `prefixes` tokens.
 
     A prefix that contains the caption's EOS is not continued: its row is an empty caption.
     """
 
     each: int
-    places: int
+    prefixes: int
     rng_name = "Continued"
-    rng_options = ("each", "places")
+    rng_options = ("each", ("places", "prefixes"))
     requires_grad = False
     dropout = True
 
     @property
     def samples(self) -> int:
-        return self.each * self.places
+        return self.each * self.prefixes
 
     @property
     def width(self) -> int:
         return self.samples
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        given = batch.captions.repeat_interleave(self.width, 0)
-        place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
-        ended = given.gather(1, place.unsqueeze(1)) == 0
-        return _force_then_sample(given.masked_fill(ended, 0), place + 1, 1, BatchRandom(batch, rng), self.width)
+        captions = batch.captions.repeat_interleave(self.width, 0)
+        last = torch.arange(self.prefixes, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
+        ended = captions.gather(1, last.unsqueeze(1)) == 0
+        return _force_then_sample(captions.masked_fill(ended, 0), last + 1, 1, BatchRandom(batch, rng), self.width)

@@ -22,20 +22,20 @@ def sample_rows(logits, uniform, tokens):
             top = logits[n, v] if logits[n, v] > top else top
         total = 0.0
         for block in range(len(sums)):
-            one = logits.dtype.type(0)
+            block_sum = logits.dtype.type(0)
             for v in range(block * BLOCK, min(words, (block + 1) * BLOCK)):
-                one += exp(logits[n, v] - top)
-            sums[block] = one
-            total += one
-        left, block = uniform[n] * total, 0
-        while block < len(sums) - 1 and left >= sums[block]:
-            left -= sums[block]
+                block_sum += exp(logits[n, v] - top)
+            sums[block] = block_sum
+            total += block_sum
+        remaining, block = uniform[n] * total, 0
+        while block < len(sums) - 1 and remaining >= sums[block]:
+            remaining -= sums[block]
             block += 1
         v, last = block * BLOCK, min(words, (block + 1) * BLOCK) - 1
-        left -= exp(logits[n, v] - top)
-        while v < last and left >= 0:
+        remaining -= exp(logits[n, v] - top)
+        while v < last and remaining >= 0:
             v += 1
-            left -= exp(logits[n, v] - top)
+            remaining -= exp(logits[n, v] - top)
         while v > 0 and logits[n, v] == -np.inf:  # a rounding error may reach masked tokens at the end
             v -= 1
         tokens[n] = v
@@ -44,34 +44,34 @@ def sample_rows(logits, uniform, tokens):
 @compile_loop
 def top_k_rows(logits, values, words):
     """Write the k ≤ V largest `values` (N, k) of each row of `logits` (N, V), descending, and their ids `words`."""
-    size, least = logits.shape[1], logits.dtype.type(-np.inf)
+    size, lowest = logits.shape[1], logits.dtype.type(-np.inf)
     largest = np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
     # tokens not yet found per block: a maximum of −inf may be a masked token or an exhausted block
-    left = np.empty(len(largest), np.int64)
+    remaining = np.empty(len(largest), np.int64)
     for n in range(len(logits)):
         for block in range(len(largest)):
-            left[block] = min(size, (block + 1) * BLOCK) - block * BLOCK
-            most = least
+            remaining[block] = min(size, (block + 1) * BLOCK) - block * BLOCK
+            block_max = lowest
             for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
-                most = logits[n, v] if logits[n, v] > most else most
-            largest[block] = most
+                block_max = logits[n, v] if logits[n, v] > block_max else block_max
+            largest[block] = block_max
         for i in range(words.shape[1]):
             block = -1
-            for other in range(len(largest)):
-                if left[other] > 0 and (block < 0 or largest[other] > largest[block]):
-                    block = other
-            token, rest = -1, least
+            for candidate in range(len(largest)):
+                if remaining[candidate] > 0 and (block < 0 or largest[candidate] > largest[block]):
+                    block = candidate
+            token, rest = -1, lowest
             for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
-                new = True
+                unused = True
                 for earlier in range(i):
-                    new = new and words[n, earlier] != v
-                if new and token < 0 and not logits[n, v] < largest[block]:
+                    unused = unused and words[n, earlier] != v
+                if unused and token < 0 and not logits[n, v] < largest[block]:
                     token = v
-                elif new and logits[n, v] > rest:
+                elif unused and logits[n, v] > rest:
                     rest = logits[n, v]
             words[n, i], values[n, i] = token, logits[n, token]
             largest[block] = rest
-            left[block] -= 1
+            remaining[block] -= 1
 
 
 @compile_loop

@@ -8,7 +8,7 @@ from torch import nn
 
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
-from pipeline.data.batches import Captions, showings
+from pipeline.data.batches import Captions, list_passes
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
@@ -39,9 +39,9 @@ def pretrain_listener(
     listener = Listener(
         words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
     )
-    trained = prepared.rows("train")
-    batch = max(1, min(batch, len(trained)))  # as in Batches
-    steps = sum(len(rows) // batch for rows in showings(prepared, trained, captions))
+    train_rows = prepared.rows("train")
+    batch = max(1, min(batch, len(train_rows)))  # as in Batches
+    steps = sum(len(rows) // batch for rows in list_passes(prepared, train_rows, captions))
     score = _build_recovering_score(settings, listener, steps)
     if settings.vector_dropout or settings.word_dropout:
         if settings.word_dropout and unk < 0:
@@ -54,18 +54,18 @@ def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.
     """Build the method that adapts `listener` to the frozen `speaker`."""
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
-    return listener_adaptation(speaker, listener, _matching_score(settings, listener), settings.reduction)
+    return listener_adaptation(speaker, listener, _build_matching_score(settings, listener), settings.reduction)
 
 
-def _build_recovering_score(settings: ListenerSettings, listener: Listener, steps_an_epoch: int) -> Score:
-    score = _matching_score(settings, listener)
+def _build_recovering_score(settings: ListenerSettings, listener: Listener, steps_per_epoch: int) -> Score:
+    score = _build_matching_score(settings, listener)
     if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
         return score
     recovery = settings.collapse_recovery
-    return CollapseRecovery(score, settings.warmup_epochs * steps_an_epoch, recovery.patience, recovery.steps)
+    return CollapseRecovery(score, settings.warmup_epochs * steps_per_epoch, recovery.patience, recovery.steps)
 
 
-def _matching_score(settings: MatchingSettings, listener: Listener) -> InfoNCE | Hinge:
+def _build_matching_score(settings: MatchingSettings, listener: Listener) -> InfoNCE | Hinge:
     if settings.objective == "infonce":
         return InfoNCE(listener, settings.temperature)
     return Hinge(listener, settings.margin, settings.negatives)

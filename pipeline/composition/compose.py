@@ -23,31 +23,31 @@ def compose(
     rewards: RewardModels | None = None,
     gamma: float = 1.0,
 ) -> Method:
-    """Build the method of `composition` with its own `arguments`, guidance by `gamma`, and settings of all methods.
+    """Build the method of `composition` with its own `arguments`, and guidance by `gamma`.
 
-    These are normalised gradients, RELAX and a KL penalty.
+    `objective` may add normalised gradients, RELAX and a KL penalty to any method.
 
     Raises UserError where the composition takes other agents, or a KL penalty does not fit.
     """
-    wanted = get_type_hints(composition)["agents"]
-    if not isinstance(agents, wanted):
+    expected = get_type_hints(composition)["agents"]
+    if not isinstance(agents, expected):
         raise UserError(
-            f"{composition.__name__}: expected {wanted.__name__}, found {type(agents).__name__}: "
+            f"{composition.__name__}: expected {expected.__name__}, found {type(agents).__name__}: "
             "choose another method, or another pretrain.listener in params.yaml"
         )
-    given = arguments if rewards is None else {"rewards": rewards, **arguments}
-    composed = replace(composition(agents, objective, **given), normalise_gradients=objective.normalise_gradients)
+    keywords = arguments if rewards is None else {"rewards": rewards, **arguments}
+    method = replace(composition(agents, objective, **keywords), normalise_gradients=objective.normalise_gradients)
     if objective.control_variate == "relax":
         if objective.advantage_scaling != "none":
             raise UserError(
                 "train.objective.control_variate = relax: expected advantage_scaling none, got "
                 f"{objective.advantage_scaling}; set one of the two to none"
             )
-        composed = with_relax(composed)
+        method = with_relax(method)
     if objective.kl_weight:
         if not isinstance(agents, Agents):
             raise UserError(
                 f"train.objective.kl_weight: expected agents of captions, got {type(agents).__name__}; set it to 0"
             )
-        composed = with_kl_penalty(composed, objective)
-    return replace(composed, gamma=gamma)
+        method = with_kl_penalty(method, objective)
+    return replace(method, gamma=gamma)

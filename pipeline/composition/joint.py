@@ -88,7 +88,7 @@ def make_hinge(objective: Objective, listener: Listener) -> Hinge:
 
 def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
     """Build the baseline named `baseline`."""
-    named: dict[BaselineName, Baseline] = {
+    baselines: dict[BaselineName, Baseline] = {
         "greedy": SelfCritical(Greedy(dropout=objective.greedy_dropout)),
         "leave_one_out": LeaveOneOut(),
         "group": GroupMean(),
@@ -96,7 +96,7 @@ def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
         "ground_truth": SelfCritical(TeacherForcing(requires_grad=False)),
         "none": NoBaseline(),
     }
-    return named[baseline]
+    return baselines[baseline]
 
 
 def score_function(
@@ -106,8 +106,8 @@ def score_function(
 
     Raises UserError for a running mean whose advantages are centred, since centring removes any constant.
     """
-    uncentred = make_baseline(objective, baseline or objective.baseline)
-    if objective.centre_advantages and isinstance(uncentred, RunningMean):
+    inner = make_baseline(objective, baseline or objective.baseline)
+    if objective.centre_advantages and isinstance(inner, RunningMean):
         raise UserError(
             "centre_advantages: expected a baseline that differs between images, got running_mean, which centring "
             "removes; set one of the two to its default"
@@ -115,7 +115,7 @@ def score_function(
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,
-        CenteredBaseline(uncentred) if objective.centre_advantages else uncentred,
+        CenteredBaseline(inner) if objective.centre_advantages else inner,
         scaling=scalings[objective.advantage_scaling],
     )
 
@@ -158,15 +158,15 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
     Raises UserError where CIDEr-D shares the listener's sample and the objective asks for several samples. With
     `PartialSampling` (PSST), CIDEr-D always scores its own samples.
     """
-    shared = None
+    naturalness = None
     if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):
         if objective.samples != 1:
             raise UserError(
                 f"cider_sample shared: expected samples 1, got {objective.samples}; set samples to 1, or cider_sample "
                 "to own"
             )
-        shared = score_function(objective, channel=SearchTrajectory(channel))
-    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=shared)
+        naturalness = score_function(objective, channel=SearchTrajectory(channel))
+    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=naturalness)
 
 
 def with_critic(

@@ -19,8 +19,7 @@ def with_kl_penalty(method: Method, objective: Objective) -> Method:
     """Add the term −β · KL(speaker ‖ starting speaker) to `method`, with β the objective's `kl_weight`.
 
     The captions are the objective's multinomial samples, which score-function terms share. Raises UserError where no
-    speaker is trained. Raises UserError, too, where gradients are normalised, since the penalty's gradient is 0 at the
-    start.
+    speaker is trained, or where gradients are normalised, since the penalty's gradient is 0 at the start.
     """
     speaker = method.speaker
     if speaker is None or not method.schedule.all_roles >= SPEAKER:
@@ -43,5 +42,5 @@ def copy_frozen(speaker: Decoder) -> Decoder:
     """
     speaker.requires_grad_(True)
     shared = {id(weight): weight for weight in speaker.parameters() if not weight.requires_grad}
-    copied: Decoder = deepcopy(speaker, dict(shared))
-    return copied.requires_grad_(False).eval()
+    reference: Decoder = deepcopy(speaker, dict(shared))
+    return reference.requires_grad_(False).eval()

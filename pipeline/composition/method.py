@@ -57,14 +57,14 @@ class UpdateSchedule:
     warmup_steps: int = 0
     early: frozenset[str] = frozenset()
 
-    def learners(self, step: int) -> frozenset[str]:
+    def roles(self, step: int) -> frozenset[str]:
         """Return the roles that `step` updates."""
         return self.warmup if step < self.warmup_steps else self.order[(step - self.warmup_steps) % len(self.order)]
 
     def rounds(self, step: int) -> tuple[frozenset[str], ...]:
         """Return the sets of roles that `step` updates, one after the other."""
-        learners = self.learners(step)
-        return tuple(now for now in (learners & self.early, learners - self.early) if now)
+        updated = self.roles(step)
+        return tuple(roles for roles in (updated & self.early, updated - self.early) if roles)
 
     @property
     def all_roles(self) -> frozenset[str]:
@@ -135,12 +135,12 @@ class Method:
         The next part is computed after these roles' update. All parts use the captions of `rollouts`.
         """
         parts = self.schedule.rounds(step)
-        for learners in parts:
+        for roles in parts:
             losses: Losses = {}
             report: Report = {}
             for term in self.terms:
                 # a term that updates all roles is computed once, in the last part
-                updated = learners == parts[-1] if term.updates is None else bool(learners & term.updates)
+                updated = roles == parts[-1] if term.updates is None else bool(roles & term.updates)
                 if not updated:
                     continue
                 score = term.score.bind_batch(rollouts) if isinstance(term.score, BatchScore) else term.score
@@ -148,7 +148,7 @@ class Method:
                 losses[term.name] = term.weight * loss
                 report[f"{term.name}/loss"] = loss.detach() * ranks.size()
                 report |= {f"{term.name}/{name}": value for name, value in values.items()}
-            yield learners, losses, report
+            yield roles, losses, report
 
     @property
     def weights(self) -> dict[str, float]:
@@ -157,12 +157,12 @@ class Method:
 
     def modules(self) -> dict[str, nn.Module]:
         """Return every module with state: the agents, and the scores and baselines that are modules."""
-        found: dict[str, nn.Module] = dict(self.agents)
+        modules: dict[str, nn.Module] = dict(self.agents)
         for term in self.terms:
-            for kind, part in (("score", term.score), ("baseline", _baseline(term.estimator))):
+            for kind, part in (("score", term.score), ("baseline", _find_baseline(term.estimator))):
                 if isinstance(part, nn.Module):
-                    found[f"{kind}.{term.name}"] = part
-        return found
+                    modules[f"{kind}.{term.name}"] = part
+        return modules
 
     def final_agents(self) -> dict[str, nn.Module]:
         """Return the agents after training; the speaker is guided where `gamma` is not 1."""
@@ -172,13 +172,13 @@ class Method:
 
     def freeze(self, step: int) -> frozenset[str]:
         """Freeze every agent but those scheduled for `step`; return the scheduled roles."""
-        learners = self.schedule.learners(step)
+        roles = self.schedule.roles(step)
         for role, agent in self.agents.items():
-            agent.requires_grad_(role in learners)
-        return learners
+            agent.requires_grad_(role in roles)
+        return roles
 
 
-def _baseline(estimator: Estimator) -> Baseline | None:
+def _find_baseline(estimator: Estimator) -> Baseline | None:
     """Return the baseline of a score-function estimator, with or without a control variate; else None."""
     inner = getattr(estimator, "inner", estimator)  # a control variate wraps its estimator
     return inner.baseline if isinstance(inner, ScoreFunction) else None

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class MethodCard:
     """The presentation of a method, under its name in params.yaml.
 
-    `colour` is an index of the report's colours. Variants of a method share one and differ in markers; other methods
-    share one only if no profile has both. `citation` names papers of PAPERS.md by authors and year; empty: none.
+    `colour` is an index of the report's colours. Variants of a method share a colour and differ in markers; other
+    methods share a colour only if no profile has both. `citation` names papers of PAPERS.md by authors and year, or is
+    empty.
     Reports replace the name by `title` wherever it stands; an `ordinary_word` only at the beginning of a text.
     """
 

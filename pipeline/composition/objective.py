@@ -64,5 +64,5 @@ class Objective:
     kl_weight: NonNegative = 0.0
     """Weight β of a further term: the KL divergence of the speaker from the speaker that training begins with.
 
-    It is that of whole captions, in nats: a sum over the tokens of sampled captions, exact over the vocabulary at each.
+    The divergence of whole captions is in nats: a sum over sampled tokens, exact over the vocabulary at each token.
     """

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.models.model_settings import SpeakerSettings
-from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Size
+from pipeline.ranges import Count, DropoutRate, Natural, NonNegative, Positive, Size
 from pipeline.section import FromMapping, Name, Section
 
 
@@ -42,12 +42,12 @@ class ListenerSettings(MatchingSettings):
     hidden_dim: Size
     warmup_epochs: Natural
     collapse_recovery: RecoverySettings | None = None
-    vector_dropout: Dropped = 0.0
-    word_dropout: Dropped = 0.0
+    vector_dropout: DropoutRate = 0.0
+    word_dropout: DropoutRate = 0.0
 
 
 class SpeakerPretraining(SpeakerSettings):
     """A speaker and its pretraining by likelihood. With `image_dropout`, it also learns a null image for guidance."""
 
     scheduled_sampling: Annotated[ScheduledSampling, FromMapping] | None = None
-    image_dropout: Dropped = 0.0
+    image_dropout: DropoutRate = 0.0

@@ -16,11 +16,11 @@ def reference_cider(
     The document frequencies are those that the prepare stage counted or read from `prepare.document_frequencies`. With
     `frequencies` "batch", each batch's references are counted instead.
     """
-    counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
+    columns = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     return CiderD.build(
         [prepared.captions(image) for image in range(len(prepared))],
-        column_array(counted["key"]),
-        column_array(counted["count"]),
+        column_array(columns["key"]),
+        column_array(columns["count"]),
         len(prepared.rows("train")),
         max_words=prepared.max_words,
         eos=eos,

@@ -15,11 +15,11 @@ from pipeline.models.critic import ControlVariate, ControlVariates
 def with_relax(method: Method) -> Method:
     """Add a control variate to each score-function term of `method` on multinomial samples.
 
-    A term with scaled advantages, or with another credit, weighting or selection of words than the default, gets none.
-    The controls are trained whenever the speaker is. Returns `method` itself where no term gets a control. Raises
-    UserError where a term would get one and the method has a critic already.
+    A term with scaled advantages, or with another credit, weighting or selection of words than the default, gets no
+    control. The controls are trained whenever the speaker is. Returns `method` itself where no term gets a control.
+    Raises UserError where a term would get a control and the method has a critic already.
     """
-    names = [term.name for term in method.terms if _controllable(term)]
+    names = [term.name for term in method.terms if _is_controllable(term)]
     if not names:
         return method
     if "critic" in method.agents:
@@ -38,12 +38,12 @@ def with_relax(method: Method) -> Method:
             assert isinstance(control, ControlVariate)
             term = replace(term, estimator=RelaxEstimator(term.estimator, control), updates=updates)
         terms.append(term)
-    order = tuple(learners | CRITIC if learners & SPEAKER else learners for learners in method.schedule.order)
+    order = tuple(roles | CRITIC if roles & SPEAKER else roles for roles in method.schedule.order)
     agents = {**method.agents, "critic": controls}
     return replace(method, agents=agents, terms=tuple(terms), schedule=replace(method.schedule, order=order))
 
 
-def _controllable(term: Term) -> bool:
+def _is_controllable(term: Term) -> bool:
     estimator = term.estimator
     if not isinstance(estimator, ScoreFunction) or not isinstance(estimator.channel, Multinomial):
         return False

@@ -94,12 +94,12 @@ def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) 
     It is updated at the beginning of every step after the method's warm-up.
     """
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
-    trained = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
-    order = tuple(learners | DISCRIMINATOR for learners in method.schedule.order)
+    term = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
+    order = tuple(roles | DISCRIMINATOR for roles in method.schedule.order)
     return replace(
         method,
         agents={**method.agents, "discriminator": rewards.discriminator},
-        terms=(trained, *method.terms),
+        terms=(term, *method.terms),
         schedule=replace(method.schedule, order=order, early=DISCRIMINATOR),
         rates={**method.rates, "discriminator": rewards.rate},
         validation_judge=rewards.validation_judge,

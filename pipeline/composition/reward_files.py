@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
-from safetensors.torch import save as as_bytes
+from safetensors.torch import save as serialise
 from torch import Tensor
 
 from pipeline.channels.hard import Beam
@@ -21,7 +21,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import open_features
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
-from pipeline.metrics.retrieval import nearest_images
+from pipeline.metrics.retrieval import find_nearest_images
 from pipeline.models.agent_files import load_agent
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
@@ -63,7 +63,7 @@ def reward_files(root: Path) -> list[Path]:
 
     Raises UserError where the folder is missing or damaged. The weights are not read here.
     """
-    return [root / FOLDER, *(_weights(root, name) for name in _inputs(root).models.values())]
+    return [root / FOLDER, *(_weights_path(root, name) for name in _read_inputs(root).models.values())]
 
 
 def make_rewards(
@@ -79,11 +79,11 @@ def make_rewards(
     `rate` is the discriminator's learning rate. `embed_images` returns the vectors of all images, as in evaluation.
     """
     models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
-    encoders = {role: _encoder(root, name).to(device) for role, name in models.items()}
+    encoders = {role: _load_encoder(root, name).to(device) for role, name in models.items()}
     stores = {role: open_features(root, encoder.features, prepared) for role, encoder in encoders.items()}
     inputs = RewardInputs(
         models,
-        {role: sha256(_weights(root, name)) for role, name in models.items()},
+        {role: sha256(_weights_path(root, name)) for role, name in models.items()},
         {role: store.manifest["crc"] for role, store in stores.items()},
         settings.temperature,
         settings.beam,
@@ -98,7 +98,7 @@ def make_rewards(
         retrievers[role] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
     retriever, rows = retrievers["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
     if settings.hard_negative_ranks:
-        retriever.neighbours = nearest_images(retriever.vectors, rows, settings.hard_negative_ranks)
+        retriever.neighbours = find_nearest_images(retriever.vectors, rows, settings.hard_negative_ranks)
     size, hidden = retriever.vectors.shape[1], settings.hidden_dims
     heads = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, with_images=False).to(device)
     rewards = RewardModels(retriever, *heads, inputs.search, rate, retrievers.get("judge"))
@@ -115,7 +115,7 @@ def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None
         tensors["neighbours"] = retriever.neighbours
     if rewards.judge is not None:
         tensors["judge"] = rewards.judge.vectors
-    write_atomically(out / IMAGES, as_bytes({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+    write_atomically(out / IMAGES, serialise({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
     write_atomically(out / SETTINGS, json.dumps(vars(inputs), indent=1) + "\n")
 
 
@@ -125,7 +125,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
     Raises UserError where they are missing or damaged, or where weights or features of the retriever or judge have
     changed.
     """
-    folder, inputs = root / FOLDER, _inputs(root)
+    folder, inputs = root / FOLDER, _read_inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
     encoders = {role: _load_matching_encoder(root, inputs, role, prepared).to(device) for role in inputs.models}
     vectors, options = images["vectors"], (inputs.temperature, prepared.vocabulary.decode)
@@ -144,7 +144,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
     return RewardModels(retriever, heads[0], heads[1], inputs.search, inputs.rate, judge)
 
 
-def _inputs(root: Path) -> RewardInputs:
+def _read_inputs(root: Path) -> RewardInputs:
     path = root / FOLDER / SETTINGS
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no retriever; run the retriever stage")
@@ -158,7 +158,7 @@ def _inputs(root: Path) -> RewardInputs:
         raise UserError(f"{path}: made by another version of this program; {RERUN}") from None
 
 
-def _weights(root: Path, model: str) -> Path:
+def _weights_path(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
@@ -167,27 +167,27 @@ def _load_matching_encoder(
 ) -> Listener | DualEncoder:
     """Return the encoder of a role. Raises UserError where its weights or features are not those of the rewards."""
     folder, name = root / FOLDER, inputs.models[role]
-    encoder = _encoder(root, name)
+    encoder = _load_encoder(root, name)
     store = open_features(root, encoder.features, prepared)
     if inputs.features[role] != store.manifest["crc"]:
         raise UserError(f"{folder}: its image vectors come from other features than {store.path}; {RERUN}")
-    if inputs.weights[role] != sha256(_weights(root, name)):
+    if inputs.weights[role] != sha256(_weights_path(root, name)):
         raise UserError(f"{folder}: made with other weights of {name}; {RERUN}")
     return encoder
 
 
-def _encoder(root: Path, model: str) -> Listener | DualEncoder:
-    encoder = load_agent(_weights(root, model), "listener")
+def _load_encoder(root: Path, model: str) -> Listener | DualEncoder:
+    encoder = load_agent(_weights_path(root, model), "listener")
     assert isinstance(encoder, Listener | DualEncoder)
     return encoder
 
 
 def _check_lengths(encoder: DualEncoder, prepared: PreparedData) -> None:
-    """Refuse a text encoder that would cut off human captions."""
+    """Raise UserError for a text encoder that would cut off human captions."""
     decode = prepared.vocabulary.decode
     # the 1000 longest by characters
     texts = sorted({decode(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]
-    longest, index = encoder.lengths(texts).max(0)
+    longest, index = encoder.count_tokens(texts).max(0)
     if longest > encoder.max_tokens:
         raise UserError(
             f"{prepared.folder}: a caption has {longest} tokens, and the text encoder takes {encoder.max_tokens}: "

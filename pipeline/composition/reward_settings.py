@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pipeline.ranges import Count, Few, Positive, Size, require_distinct
+from pipeline.ranges import Count, Positive, Size, SmallCount, require_distinct
 from pipeline.section import Name, Section
 
 
@@ -16,7 +16,7 @@ class RetrieverSettings(Section):
     `model`: the retriever's name in pretrain. `hard_negative_ranks`: ranks of the training images nearest to an image
     that serve as negatives besides those of the batch. `beam`, `no_repeat_ngram_size`: the speaker's search for the
     captions that are rewarded. `judge`: the name in pretrain of a listener that also retrieves the validation images
-    but gives no reward; None: none.
+    but gives no reward; None: no judge.
     """
 
     model: Name
@@ -25,5 +25,5 @@ class RetrieverSettings(Section):
     temperature: Positive
     hard_negative_ranks: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     hidden_dims: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
-    beam: Few = 5
-    no_repeat_ngram_size: Few | None = 3
+    beam: SmallCount = 5
+    no_repeat_ngram_size: SmallCount | None = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.config.reading import did_you_mean
-from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
+from pipeline.ranges import Count, Distinct, Natural, Positive, Seed, Share, Size, SmallCount, require_distinct
 from pipeline.section import Name, Section, Text
 from pipeline.slices.section_keys import PrepareKeys
 
@@ -40,11 +40,11 @@ class ExpectedCounts(Section):
     @property
     def images(self) -> dict[str, int]:
         """Return the expected number of images by split, where it is given."""
-        given = {"train": self.train, "val": self.val, "test": self.test}
-        return {split: number for split, number in given.items() if number is not None}
+        expected = {"train": self.train, "val": self.val, "test": self.test}
+        return {split: number for split, number in expected.items() if number is not None}
 
 
-def _formats() -> dict[str, CorpusFormat]:
+def _list_formats() -> dict[str, CorpusFormat]:
     """Return all formats of corpora by name."""
     from pipeline.slices.corpus_formats import FORMATS  # the readers import NumPy and PyArrow
 
@@ -52,8 +52,8 @@ def _formats() -> dict[str, CorpusFormat]:
 
 
 def _check_format(name: str) -> str:
-    if name not in _formats():
-        raise ValueError(f"{name} is no format of a corpus; {did_you_mean(name, _formats())}")
+    if name not in _list_formats():
+        raise ValueError(f"{name} is no format of a corpus; {did_you_mean(name, _list_formats())}")
     return name
 
 
@@ -68,7 +68,7 @@ class PrepareSettings(PrepareKeys):
     splits: Text | None = None
     shares: SplitShares | None = None
     min_count: Natural | None = None
-    max_words: Few
+    max_words: SmallCount
     tokenizer: Text | None = None
     count_words: Literal["train", "all"] = "train"
     document_frequencies: Text | None = None
@@ -81,7 +81,7 @@ class PrepareSettings(PrepareKeys):
     def _check(self) -> None:
         from pipeline.readers.corpus_format import CorpusSource
 
-        form, shares = _formats()[self.format], None if self.shares is None else self.shares.model_dump()
+        form, shares = _list_formats()[self.format], None if self.shares is None else self.shares.model_dump()
         source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, self.slice_settings)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(
@@ -93,8 +93,8 @@ class PrepareSettings(PrepareKeys):
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
             raise ValueError("max_missing_share needs a folder of images, got images: null; leave one of them out")
         if self.max_missing_share is not None and not form.may_miss_images:
-            strict = " or ".join(name for name, each in _formats().items() if not each.may_miss_images)
-            raise ValueError(f"max_missing_share is not for format {strict}: leave it out")
+            formats = " or ".join(name for name, each in _list_formats().items() if not each.may_miss_images)
+            raise ValueError(f"max_missing_share is not for format {formats}: leave it out")
         if self.tokenizer is not None and not form.has_texts:
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
@@ -118,7 +118,7 @@ class DetectorSettings(Section):
     horizontal_flip: bool = False
 
 
-def _feature_formats() -> dict[str, FeatureFormat]:
+def _list_feature_formats() -> dict[str, FeatureFormat]:
     """Return all formats of imported features by name."""
     from pipeline.slices.feature_formats import FEATURE_FORMATS  # the readers import NumPy
 
@@ -126,8 +126,8 @@ def _feature_formats() -> dict[str, FeatureFormat]:
 
 
 def _check_feature_format(name: str) -> str:
-    if name not in _feature_formats():
-        raise ValueError(f"{name} is no format of features; {did_you_mean(name, _feature_formats())}")
+    if name not in _list_feature_formats():
+        raise ValueError(f"{name} is no format of features; {did_you_mean(name, _list_feature_formats())}")
     return name
 
 
@@ -135,24 +135,23 @@ class ImportedSettings(Section):
     """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
 
     format: Annotated[Text, AfterValidator(_check_feature_format)]
-    regions: Text | Annotated[tuple[Text, ...], *Each]
+    regions: Text | Annotated[tuple[Text, ...], *Distinct]
     pooled: Text | None = None
     max_regions: Size
 
     def _check(self) -> None:
-        form = _feature_formats()[self.format]
+        form = _list_feature_formats()[self.format]
         if not form.fits(self.regions):
             raise ValueError(f"format {self.format} takes regions: {form.takes}")
 
 
-Three = Field(strict=False, min_length=3, max_length=3)  # red, green and blue
-Means = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Three]
-Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], Three]
+RGB = Field(strict=False, min_length=3, max_length=3)  # red, green and blue
+Means = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], RGB]
+Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], RGB]
 
 
 class RegionLimits(Section):
-    """Number of a detector's regions: `fixed`, or those that score at least `threshold`, between `min_boxes` and
-    `max_boxes`."""
+    """Number of a detector's regions: `fixed`, or `min_boxes` to `max_boxes` that score at least `threshold`."""
 
     fixed: Size | None = None
     min_boxes: Size | None = None
@@ -182,8 +181,8 @@ class FeatureSettings(Section):
     `frames_per_second`, `frames` is the largest number. `batch` counts frames. The film's vector is the mean of its
     frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
 
-    `detector` describes a network that is trained here, also in place of `weights: hub` that cannot be fetched. With a
-    file as `weights` it has no effect.
+    `detector` describes a network that is trained here, also in place of `weights: hub` that cannot be fetched. It has
+    no effect where `weights` is a file.
     """
 
     network: Text
@@ -194,7 +193,7 @@ class FeatureSettings(Section):
     mean: Means | None = None
     std: Deviations | None = None
     pca_dim: Size | None = None
-    grid_size: Few | None = None
+    grid_size: SmallCount | None = None
     horizontal_flip: bool = False
     vector: Literal["mean_and_max", "times"] | None = None
     frames: Annotated[int, Field(ge=1, le=64)] | None = None
@@ -204,7 +203,8 @@ class FeatureSettings(Section):
     imported: ImportedSettings | None = None
 
     def _check(self) -> None:
-        own, detects = self.network in ("word_detector", "object_detector"), self.network.startswith("fasterrcnn_")
+        trained_here = self.network in ("word_detector", "object_detector")
+        has_boxes = self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
             raise ValueError("an imported: block goes with network imported, and with no other")
         if self.imported is not None or self.network == "facts":
@@ -214,18 +214,18 @@ class FeatureSettings(Section):
             return
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} needs image_size and batch")
-        if own and (self.weights is not None or self.detector is None):
+        if trained_here and (self.weights is not None or self.detector is None):
             raise ValueError(f"network {self.network} takes weights: null and a detector: block")
-        if own and (self.mean or self.std or self.options):
+        if trained_here and (self.mean or self.std or self.options):
             takes = "mean: null, std: null and options: {}"
             raise ValueError(f"network {self.network} takes {takes}, since it is trained here")
-        if not own and self.weights is None:
+        if not trained_here and self.weights is None:
             raise ValueError(f"network {self.network} takes weights: hub or a safetensors file")
-        if detects and (self.boxes is None or self.grid_size is not None):
+        if has_boxes and (self.boxes is None or self.grid_size is not None):
             raise ValueError(f"network {self.network} takes boxes, for example {{fixed: 36}}, and grid_size: null")
-        if not detects and self.boxes is not None:
+        if not has_boxes and self.boxes is not None:
             raise ValueError(f"network {self.network} is no detector: set boxes to null")
-        if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):
+        if self.vector == "mean_and_max" and (trained_here or has_boxes or self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} does not take vector: mean_and_max")
         self._check_frames()
 

@@ -16,7 +16,7 @@ def remove_layout(text: str) -> list[str]:
     lines: list[str] = []
     depth = 0
     for line in text.splitlines():
-        code, mark, comment = _split(line)
+        code, mark, comment = _split_comment(line)
         if depth:
             lines[-1] += " " + code.strip()
         else:
@@ -28,8 +28,8 @@ def remove_layout(text: str) -> list[str]:
     return lines
 
 
-def _split(line: str) -> tuple[str, str, str]:
-    """Return the code of a line, and "#" and the comment behind it, if any."""
+def _split_comment(line: str) -> tuple[str, str, str]:
+    """Split a line into its code, "#" and the comment; the last two are empty without a comment."""
     for match in re.finditer(r"(?:^|(?<=\s))#", line):
         if not line.count('"', 0, match.start()) % 2:
             return line[: match.start()], "#", line[match.end() :]

@@ -30,7 +30,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.extension import AgentSections
 from pipeline.models.model_settings import PretrainedJudgeSettings
-from pipeline.ranges import Each, NonNegative
+from pipeline.ranges import Distinct, NonNegative
 from pipeline.section import Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS
 from pipeline.training.optimisation import Optimisation
@@ -61,7 +61,7 @@ class MethodSettings:
     rewarded: bool  # whether the composition takes reward models
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def named_arguments(self) -> dict[str, Any]:
         """Return the arguments as params.yaml names them, with gamma, rerank and pragmatic where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
         own |= {} if self.gamma == 1 else {"gamma": self.gamma}
@@ -74,7 +74,7 @@ def method_settings(params: Params, name: str) -> MethodSettings:
     block = params.methods[name]
     train = TrainSettings.model_validate(_merge(params.train.model_dump(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in COMMON_KEYS}
-    composition = _composition(name, block)
+    composition = _find_composition(name, block)
     rewarded = REWARDS in inspect.signature(composition).parameters
     rerank = block["rerank"] and RerankSettings.model_validate(block["rerank"])
     pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
@@ -92,12 +92,16 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     raw = read_mapping(Path(path))
     origins = override(raw, overrides)
     try:
-        return _params(raw)
+        return _check_params(raw)
     except _MistakeError as mistake:
         keys = mistake.keys
         # the overrides at, above or below the key with the mistake; the last one counts
-        where = [origin for set_, origin in origins.items() if set_ == keys[: len(set_)] or keys == set_[: len(keys)]]
-        raise UserError(f"{where[-1] if where else path}: {mistake}") from mistake.__cause__
+        sources = [
+            source
+            for set_keys, source in origins.items()
+            if set_keys == keys[: len(set_keys)] or keys == set_keys[: len(keys)]
+        ]
+        raise UserError(f"{sources[-1] if sources else path}: {mistake}") from mistake.__cause__
 
 
 class _MistakeError(UserError):
@@ -108,25 +112,25 @@ class _MistakeError(UserError):
         self.keys = keys
 
 
-def _params(raw: dict[str, Any]) -> Params:
+def _check_params(raw: dict[str, Any]) -> Params:
     params = _validate(Params, raw)
     kinds: dict[str, type[Section]] = {name: type(block) for name, block in params.pretrain.items()}
     agents = _check_pretrained(params, kinds)
     speakers = [name for name, kind in kinds.items() if kind is agents.speaker]
-    schemas = {name: _schema(name, block) for name, block in params.methods.items()}
+    schemas = {name: _build_schema(name, block) for name, block in params.methods.items()}
     blocks = {}
     for name, block in params.methods.items():
         blocks[name] = _validate(schemas[name], block, "methods", name).model_dump()
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
-        if params.retriever is None and REWARDS in inspect.signature(_composition(name, block)).parameters:
-            raise _MistakeError(("methods", name), f"methods.{name} is rewarded by a retriever: add that section")
+        if params.retriever is None and REWARDS in inspect.signature(_find_composition(name, block)).parameters:
+            raise _MistakeError(("methods", name), f"methods.{name}: its rewards need the section retriever; add it")
         _validate(TrainSettings, _merge(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
             place = ("sweep", "grid", name)
             raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
         for options in grids:
-            _validate(_grid(schemas[name]), options, "sweep", "grid", name)
+            _validate(_build_grid_schema(schemas[name]), options, "sweep", "grid", name)
     _check_decoding(params, blocks, [name for name, kind in kinds.items() if kind in agents.listeners])
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
@@ -150,9 +154,9 @@ def _validate(model: type[T], raw: Mapping[str, Any], *keys: str) -> T:
         raise _MistakeError(*describe_error(error, model, keys)) from None
 
 
-def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> None:
+def _check_known(value: str, known: Iterable[str], kind: str, *keys: str) -> None:
     if value not in known:
-        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {what}; {did_you_mean(value, known)}")
+        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {kind}; {did_you_mean(value, known)}")
 
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
@@ -160,7 +164,6 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
 
     Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit.
     """
-    from pipeline.evaluation.caption_scores import OWN
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
 
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
@@ -179,8 +182,8 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     captions = agents is CAPTIONS
     listeners = [name for name, kind in kinds.items() if kind in agents.listeners]
     if params.retriever:
-        named = (("model", params.retriever.model), ("judge", params.retriever.judge))
-        for key, listener in named if params.retriever.judge else named[:1]:
+        roles = (("model", params.retriever.model), ("judge", params.retriever.judge))
+        for key, listener in roles if params.retriever.judge else roles[:1]:
             _check_known(str(listener), listeners if captions else [], "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerBlock]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
@@ -193,12 +196,12 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
             line = f"evaluate.judges.{name}: a method has this name, too; rename the judge"
             raise _MistakeError(("evaluate", "judges", name), line)
     if gallery := params.evaluate.hard_gallery:
-        taken = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
-        taken |= {params.retriever.model} if params.retriever else set()
+        excluded = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
+        excluded |= {params.retriever.model} if params.retriever else set()
         known = [
             "features",
             *(["facts"] if params.draw.has_facts else []),
-            *(name for name in listeners if name not in taken),
+            *(name for name in listeners if name not in excluded),
         ]
         _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
     return agents
@@ -252,7 +255,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
                     raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
-def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
+def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
     module, method, modules = block.get("from"), block.get("method", name), method_modules()
     if not isinstance(module, str) or module not in modules:
@@ -262,25 +265,25 @@ def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     own = {key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")}
     if method not in list(own):
         key = f"{name}.method = {show_value(method)}" if "method" in block else name
-        raise UserError(f"methods.{key} is no method of {_file(block)}; {did_you_mean(str(method), own)}")
+        raise UserError(f"methods.{key} is no method of {_module_path(block)}; {did_you_mean(str(method), own)}")
     return own[method]
 
 
-def _file(block: Mapping[str, Any]) -> str:
+def _module_path(block: Mapping[str, Any]) -> str:
     """Return the path of the module that a method's block names."""
     return f"{method_modules()[block['from']].replace('.', '/')}.py"
 
 
-def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
+def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     """Return the schema of a method's block: its composition's options, `lam` as `lambda`, and the common keys."""
     fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
     fields["train"] = (dict[str, Any], {})
     try:
-        composition = _composition(name, block)
+        composition = _find_composition(name, block)
         for option in inspect.signature(composition, eval_str=True).parameters.values():
             if option.name in ("agents", "objective", REWARDS):
                 continue
-            place = f"{_file(block)}: option {option.name} of {composition.__name__}"
+            place = f"{_module_path(block)}: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:
                 raise UserError(
                     f"{place} has no type; write for example {option.name}: float, or a range of pipeline/ranges.py"
@@ -301,16 +304,16 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # raised by the method's own file
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        line = f"methods.{name}: {_file(block)}: {problem}"
+        line = f"methods.{name}: {_module_path(block)}: {problem}"
         raise _MistakeError(("methods", name), line) from error
 
 
-def _grid(schema: type[Section]) -> type[Section]:
+def _build_grid_schema(schema: type[Section]) -> type[Section]:
     """Return the schema of a method's grid: a list of values for each option, and seeds of its own."""
     kinds = {
         key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in COMMON_KEYS[:4]
     }
-    lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
+    lists: dict[str, Any] = {key: (Annotated[kind, *Distinct], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 
 

@@ -26,36 +26,36 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
 
 def check_names(params: Mapping[str, Any], path: Path) -> None:
     """Raise UserError where a name in the parameters of the file `path` is not allowed, or the root is an address."""
-    for place, name in _names(params, path):
+    for key, name in _list_names(params, path):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
             expected = "names are of letters, digits and underscores, a letter first"
-            raise UserError(f"{path}: {place}: {show_value(name)} is not allowed: {expected}")
+            raise UserError(f"{path}: {key}: {show_value(name)} is not allowed: {expected}")
     prepare = params.get("prepare")
     root = prepare.get("root") if isinstance(prepare, Mapping) else None
     if isinstance(root, str) and "://" in root:
         raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it must be a folder of this machine")
 
 
-def value_at(params: Mapping[str, Any], place: str) -> Any:
-    """Return the value at the dotted key `place`; None where there is none."""
+def value_at(params: Mapping[str, Any], dotted_key: str) -> Any:
+    """Return the value at `dotted_key`, for example "sweep.grid"; None where there is none."""
     value: Any = params
-    for key in place.split("."):
+    for key in dotted_key.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def _names(params: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
-    for place in SECTIONS:
-        section = value_at(params, place)
+def _list_names(params: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
+    for section_key in SECTIONS:
+        section = value_at(params, section_key)
         if section is None:
             continue
         if not isinstance(section, Mapping):
-            raise UserError(f"{path}: {place}: must be a mapping of names, and is {show_value(section)}")
+            raise UserError(f"{path}: {section_key}: must be a mapping of names, and is {show_value(section)}")
         for name, block in section.items():
-            yield place, name
+            yield section_key, name
             for key in ("features", "speaker", "from", "method"):
                 if isinstance(block, Mapping) and block.get(key) is not None:
-                    yield f"{place}.{name}.{key}", block[key]
+                    yield f"{section_key}.{name}.{key}", block[key]
             for grid in block if isinstance(block, list) else [block]:
-                if place == "sweep.grid" and isinstance(grid, Mapping):
-                    yield from ((f"{place}.{name}", option) for option in grid)
+                if section_key == "sweep.grid" and isinstance(grid, Mapping):
+                    yield from ((f"{section_key}.{name}", option) for option in grid)

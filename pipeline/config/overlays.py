@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.dvc_rewriting import remove_layout
-from pipeline.config.reading import compose, did_you_mean, parse_yaml, read_yaml_text
+from pipeline.config.reading import compose_node, did_you_mean, parse_yaml, read_yaml_text
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
@@ -84,7 +84,7 @@ class Profiles:
     def __init__(self, folder: Path = PROFILES) -> None:
         """Read the files of `folder`. Raises UserError for an error in any of them."""
         paths = sorted(path for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
-        self.files = {path.stem: _read(path) for path in paths}
+        self.files = {path.stem: _read_file(path) for path in paths}
         own = [name for name in self.files if name != BASE]
         self.data = {name: name for name in own}  # each name of DATA, and the file that it stands in
         for file in own:
@@ -101,7 +101,7 @@ class Profiles:
                     raise UserError(f"{self.files[file].path}: profiles: {name} is in another file, too; rename it")
                 text = "\n".join([entry.line, *entry.rest])
                 (given,) = parse_yaml(text, f"{self.files[file].path}: profiles").values()
-                self.named[name] = self._composition(file, name, given)
+                self.named[name] = self._parse_composition(file, name, given)
 
     def names(self) -> list[str]:
         """Return the names of the profiles."""
@@ -123,24 +123,24 @@ class Profiles:
         data, methods, grid = composition.data, composition.methods, composition.grid or composition.methods
         if data not in self.data:
             raise UserError(f"DATA={data}: no such data; {did_you_mean(data, sorted(self.data))}")
-        chain = self._chain(self.data[data])
+        chain = self._list_chain(self.data[data])
         top = chain[-1]
         layers = [(str(file.path), file.sections) for file in chain]
-        variants = self._variants(top, data, ()) if data in top.groups[VARIANTS] else []
+        variants = self._list_variants(top, data, ()) if data in top.groups[VARIANTS] else []
         layers += [(f"{top.path}: {data}", layer) for layer in variants]
         for group, word, name in ((METHOD_SETS, "METHODS", methods), (GRIDS, "GRID", grid)):
             named = [file.groups[group][name] for file in chain if name in file.groups[group]]
             if name and not named and (group == METHOD_SETS or composition.grid):
-                there = sorted({key for file in chain for key in file.groups[group]})
-                raise UserError(f"{word}={name}: DATA={data} has none of that name; {did_you_mean(name, there)}")
+                names = sorted({key for file in chain for key in file.groups[group]})
+                raise UserError(f"{word}={name}: DATA={data} has none of that name; {did_you_mean(name, names)}")
             layers += [(f"{group}: {name}", layer) for layer in named]
         whole = ProfileLine([], "", "", [], {})
         for place, layer in layers:
             whole = _merge_layer(whole, layer, place)
         lead = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
-        return "\n".join([*lead, *_lines_of(whole.section)]) + "\n"
+        return "\n".join([*lead, *_format_lines(whole.section)]) + "\n"
 
-    def _composition(self, file: str, name: str, given: Any) -> Composition:
+    def _parse_composition(self, file: str, name: str, given: Any) -> Composition:
         place = f"{self.files[file].path}: profiles: {name}"
         if (
             not isinstance(given, dict)
@@ -153,7 +153,7 @@ class Profiles:
             raise UserError(f"{place}: data: {composition.data} is neither {file} nor a variant in this file")
         return composition
 
-    def _chain(self, name: str, above: tuple[str, ...] = ()) -> list[ProfileFile]:
+    def _list_chain(self, name: str, above: tuple[str, ...] = ()) -> list[ProfileFile]:
         """Return the files that `name` consists of, from base.yaml upward."""
         file = self.files[name]
         if name == BASE:
@@ -162,9 +162,9 @@ class Profiles:
         if below in (name, *above) or below not in self.files:
             others = sorted(self.files.keys() - {name})
             raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
-        return [*self._chain(below, (name, *above)), file]
+        return [*self._list_chain(below, (name, *above)), file]
 
-    def _variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
+    def _list_variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
         """Return the layers of a variant of `file`, from the lowest upward."""
         variants = file.groups[VARIANTS]
         below = _read_extended_name(variants[name], f"{file.path}: {name}")
@@ -172,7 +172,7 @@ class Profiles:
             return [variants[name]]
         if below in (name, *above) or below not in variants:
             raise UserError(f"{file.path}: {name}: extends: {below} is no other variant of this file")
-        return [*self._variants(file, below, (name, *above)), variants[name]]
+        return [*self._list_variants(file, below, (name, *above)), variants[name]]
 
 
 def profile_text(name: str, folder: Path = PROFILES) -> str:
@@ -185,13 +185,13 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
 
     A file that DVC has rewritten with equal values counts as the profile's.
     """
-    profiles, given, start = Profiles(folder), remove_layout(text), _start_of(text)
+    profiles, given, start = Profiles(folder), remove_layout(text), _read_start(text)
     return next((n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given), None)
 
 
 def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
-    given, start = remove_layout(text), _start_of(text)
+    given, start = remove_layout(text), _read_start(text)
     differing = {}
     for name in names:
         own = remove_layout(with_start(profiles.text(name), start))
@@ -202,11 +202,11 @@ def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tu
 
 
 def with_start(text: str, start: int | None) -> str:
-    """Return the parameter file `text` with the seed `start`, and with as much added to the seeds of its detectors.
+    """Return the parameter file `text` with the seed `start`; the seeds of its detectors change by the same amount.
 
-    None: with its own seeds. Other networks have no seed, so that their features are not computed again.
+    None: `text` unchanged. Other networks have no seed, so that their features are not computed again.
     """
-    own = _start_of(text)
+    own = _read_start(text)
     if start is None or own is None:
         return text
     added = start - own
@@ -214,17 +214,17 @@ def with_start(text: str, start: int | None) -> str:
     return DETECTOR_SEED.sub(lambda match: f"{match[1]}{int(match[2]) + added}", text)
 
 
-def _start_of(text: str) -> int | None:
+def _read_start(text: str) -> int | None:
     """Return the top-level seed of the parameter file `text`; None where it has none."""
     seed = SEED.search(text)
     return int(seed[1]) if seed else None
 
 
-def _read(path: Path) -> ProfileFile:
+def _read_file(path: Path) -> ProfileFile:
     """Return a file of profiles/. The comment at its head belongs to the file, not to its first section."""
     text = _expand_aliases(read_yaml_text(path), path)
-    tree, lines = compose(text, str(path)), text.splitlines()
-    section = _section(lines, tree, 0, ()) if tree else {}
+    tree, lines = compose_node(text, str(path)), text.splitlines()
+    section = _read_section(lines, tree, 0, ()) if tree else {}
     head = section[next(iter(section))].above if section else lines
     own = [line for line in head if line]
     head.clear()
@@ -254,19 +254,19 @@ def _expand_aliases(text: str, path: Path) -> str:
     """
     values: dict[str, str] = {}
 
-    def value(name: str) -> str:
+    def look_up(name: str) -> str:
         if name not in values:
             raise UserError(f"{path}: *{name}: no &{name} above; there are {', '.join(values) or 'none'}")
         return values[name]
 
     def expand(line: str) -> str:
         while merge := MERGE.search(line):
-            whole = _braces(line[merge.start() :], f"{path}: *{merge[1]}")
-            own = {key: entry for key, entry in _entries(whole).items() if key != "<<"}
-            line = line.replace(whole, f"{{{', '.join((_entries(value(merge[1])) | own).values())}}}", 1)
-        line = ALIAS.sub(lambda found: value(found[1]), line)
+            whole = _read_braces(line[merge.start() :], f"{path}: *{merge[1]}")
+            own = {key: entry for key, entry in _split_entries(whole).items() if key != "<<"}
+            line = line.replace(whole, f"{{{', '.join((_split_entries(look_up(merge[1])) | own).values())}}}", 1)
+        line = ALIAS.sub(lambda alias: look_up(alias[1]), line)
         while anchor := ANCHOR.search(line):
-            values[anchor[1]] = _braces(line[anchor.end() :], f"{path}: &{anchor[1]}")
+            values[anchor[1]] = _read_braces(line[anchor.end() :], f"{path}: &{anchor[1]}")
             line = line[: anchor.start()] + line[anchor.end() :]
         return line
 
@@ -274,7 +274,7 @@ def _expand_aliases(text: str, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _braces(text: str, place: str) -> str:
+def _read_braces(text: str, place: str) -> str:
     """Return the mapping in braces at the beginning of `text`. Raises UserError where there is none."""
     depth = 0
     for n, letter in enumerate(text):
@@ -286,7 +286,7 @@ def _braces(text: str, place: str) -> str:
     raise UserError(f"{place}: expected a mapping in braces on one line")
 
 
-def _entries(braces: str) -> dict[str, str]:
+def _split_entries(braces: str) -> dict[str, str]:
     """Return the entries of a mapping in braces by key, each as it is written."""
     entries, depth = [""], 0
     for letter in braces[1:-1]:
@@ -332,25 +332,25 @@ def _read_extended_name(layer: ProfileLine, place: str) -> str | None:
     return names[0] if names else None
 
 
-def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, ProfileLine]:
+def _read_section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, ProfileLine]:
     """Return the keys of a mapping with one key per line. The comments above the first key start at line `begin`."""
-    keys_of = {}
+    entries = {}
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
-        within = place[2:] if place[0] in GROUPS else place  # the place in the sections of a layer
-        section = block and value.id == "mapping" and within not in WHOLE
+        layer_keys = place[2:] if place[0] in GROUPS else place  # the keys in the sections of a layer
+        section = block and value.id == "mapping" and layer_keys not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
-        keys_of[key.value] = ProfileLine(
+        entries[key.value] = ProfileLine(
             above=[line.strip() for line in lines[begin:first]],
             line=lines[first][column:stop].rstrip(),
             comment=lines[first][stop:].strip(),
-            rest=[] if section else [_unindent(line, column) for line in lines[first + 1 : _end(value)]],
-            section=_section(lines, value, first + 1, place) if section else {},
+            rest=[] if section else [_unindent(line, column) for line in lines[first + 1 : _find_end(value)]],
+            section=_read_section(lines, value, first + 1, place) if section else {},
         )
-        begin = _end(value)
-    return keys_of
+        begin = _find_end(value)
+    return entries
 
 
 def _unindent(line: str, column: int) -> str:
@@ -358,11 +358,11 @@ def _unindent(line: str, column: int) -> str:
     return line[min(column, len(line) - len(line.lstrip())) :]
 
 
-def _end(tree: Any) -> int:
+def _find_end(tree: Any) -> int:
     """Return the number of the line after a value. Comments after a block belong to the next key."""
     if isinstance(tree.value, list) and tree.value and not tree.flow_style:
         last = tree.value[-1]
-        return _end(last[1] if isinstance(last, tuple) else last)
+        return _find_end(last[1] if isinstance(last, tuple) else last)
     return tree.end_mark.line + bool(tree.end_mark.column)
 
 
@@ -378,11 +378,11 @@ def _merge_keys(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLi
     return replace(above, above=lead, comment=above.comment or below.comment, section=merged)
 
 
-def _lines_of(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
+def _format_lines(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
     for entry in section.values():
         for line in (*entry.above, f"{entry.line} {entry.comment}", *entry.rest):
             yield ("  " * depth + line).rstrip()
-        yield from _lines_of(entry.section, depth + 1)
+        yield from _format_lines(entry.section, depth + 1)
 
 
 def _is_changed_by_hand() -> bool:
@@ -407,7 +407,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_args(arguments)
 
-    def work() -> None:
+    def write_profile() -> None:
         profiles, data = Profiles(), given.data or "scenes"
         if given.start is not None and given.start < 0:
             raise UserError(f"START={given.start}: expected a seed of 0 or more; give another number")
@@ -423,18 +423,18 @@ def main(arguments: Sequence[str]) -> int:
             title = "composed of " + ", ".join(filter(None, vars(composition).values()))
         text = with_start(text, given.start)
         title += "" if given.start is None else f", start {given.start}"
-        there = read_yaml_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and _is_changed_by_hand():
+        current = read_yaml_text(PARAMS) if PARAMS.exists() else None
+        if current not in (None, text) and _is_changed_by_hand():
             copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))
             kept = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
-            PARAMS.replace(kept)
+            write_atomically(kept, PARAMS.read_bytes())
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")
-        if there != text:
+        if current != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now {title}")
         write_atomically(WRITTEN_DIGEST, sha256(PARAMS))
 
-    return run_command("profile", work)
+    return run_command("profile", write_profile)
 
 
 if __name__ == "__main__":

@@ -29,22 +29,22 @@ MEMORY_BOUND = 1000
 UNIONS = (Union, types.UnionType)
 
 
-def parse_yaml(text: str, where: str) -> Any:
-    """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with its place where known.
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with line and column if known.
 
     Aliases are refused, because a few lines of them can stand for gigabytes. So is another version in a line `%YAML`,
     which DVC's parser ignores.
     """
     if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
         line = text.count("\n", 0, version.start()) + 1
-        raise UserError(f"{where}, line {line}: expected YAML 1.2, got %YAML {version[1]}; remove the line")
+        raise UserError(f"{source}, line {line}: expected YAML 1.2, got %YAML {version[1]}; remove the line")
     try:
-        if _depth(text) > MAX_DEPTH:
-            raise UserError(f"{where}: expected at most {MAX_DEPTH} levels of nesting, got more; nest less deeply")
+        if _measure_depth(text) > MAX_DEPTH:
+            raise UserError(f"{source}: expected at most {MAX_DEPTH} levels of nesting, got more; nest less deeply")
         if "&" in text and "*" in text:
-            _refuse_aliases(text, where)
+            _refuse_aliases(text, source)
         content = deepcopy(_parse_once(text)[1])
-        _refuse_unusual(content, where)
+        _refuse_unusual_values(content, source)
         return content
     except UserError:
         raise
@@ -58,7 +58,7 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = f"the key {duplicate[1]} is given twice; keep one of them"
     elif "'\\t'" in problem:
         problem = "a tab; indent with blanks"
-    place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
+    place = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
     raise UserError(f"{place}: {' '.join(problem.split())}")
 
 
@@ -70,24 +70,24 @@ def _parse_once(text: str) -> tuple[Any, Any]:
     return node, None if node is None else yaml.constructor.construct_document(node)
 
 
-def _refuse_unusual(value: Any, where: str) -> None:
+def _refuse_unusual_values(value: Any, source: str) -> None:
     """Refuse keys that are neither words nor numbers, and whole numbers of more than 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
         digits = value.bit_length() // 3
-        raise UserError(f"{where}: a whole number of about {digits} digits is too large: give at most 64 bits")
+        raise UserError(f"{source}: a whole number of about {digits} digits is too large: give at most 64 bits")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str | int | float | None):
-                raise UserError(f"{where}: the key {show_value(key)} must be a word or a number")
-            _refuse_unusual(key, where)
+                raise UserError(f"{source}: the key {show_value(key)} must be a word or a number")
+            _refuse_unusual_values(key, source)
         for inner in value.values():
-            _refuse_unusual(inner, where)
+            _refuse_unusual_values(inner, source)
     elif isinstance(value, list):
         for inner in value:
-            _refuse_unusual(inner, where)
+            _refuse_unusual_values(inner, source)
 
 
-def _depth(text: str) -> int:
+def _measure_depth(text: str) -> int:
     """Return the depth of brackets, or of eight or more dashes in a row, in `text`, whether quoted or not."""
     deepest = depth = 0
     for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
@@ -97,19 +97,19 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _refuse_aliases(text: str, where: str) -> None:
+def _refuse_aliases(text: str, source: str) -> None:
     for event in YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, AliasEvent):
             line = event.start_mark.line + 1
-            raise UserError(f"{where}, line {line}: *{event.anchor} repeats another value; write the value out")
+            raise UserError(f"{source}, line {line}: *{event.anchor} repeats another value; write the value out")
 
 
-def compose(text: str, where: str) -> Any:
+def compose_node(text: str, source: str) -> Any:
     """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
-    content = parse_yaml(text, where)
+    content = parse_yaml(text, source)
     tree = _parse_once(text)[0]
     if tree is not None and (not isinstance(content, dict) or tree.flow_style):
-        raise UserError(f"{where}: must be a mapping of sections, a key a line")
+        raise UserError(f"{source}: must be a mapping of sections, a key a line")
     return tree
 
 
@@ -248,16 +248,16 @@ def _describe_allowed(annotation: Any, *metadata: Any) -> str:
     if origin is Literal:
         return " | ".join(str(value) for value in arguments)
     if origin in (tuple, list):
-        return f"a list, each {_describe_allowed(arguments[0])}{_bounds(metadata)}"
+        return f"a list, each {_describe_allowed(arguments[0])}{_describe_bounds(metadata)}"
     if origin is dict or annotation is dict:
         return "a mapping"
     if keys := keys_of(annotation):
         return f"a mapping with the keys {', '.join(keys)}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Any: "a value"}
-    return "null" if annotation is type(None) else words.get(annotation, str(annotation)) + _bounds(metadata)
+    return "null" if annotation is type(None) else words.get(annotation, str(annotation)) + _describe_bounds(metadata)
 
 
-def _bounds(metadata: Iterable[Any]) -> str:
+def _describe_bounds(metadata: Iterable[Any]) -> str:
     words = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "min_length": "not empty"}
     words["pattern"] = "of letters, digits and underscores, a letter first"
     items = [item for entry in metadata for item in getattr(entry, "metadata", None) or [entry]]

@@ -22,7 +22,7 @@ from pipeline.config.views import StageParameters, list_keys
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
-from pipeline.ranges import Each, Few, NonNegative, Positive, Seed, Temperature
+from pipeline.ranges import Distinct, NonNegative, Positive, Seed, SmallCount, Temperature
 from pipeline.section import FromMapping, Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS, SliceBlock
 from pipeline.slices.section_keys import DrawSettings, EvaluateKeys
@@ -91,7 +91,7 @@ class RerankSettings(Section):
     `listener`: the method's own, or the name of one in pretrain.
     """
 
-    samples: Few
+    samples: SmallCount
     temperature: Temperature = 1.0
     score: Literal["margin", "similarity"] = "margin"
     listener: Name = OWN
@@ -105,17 +105,17 @@ class PragmaticSettings(Section):
     """
 
     alpha: NonNegative
-    distractors: Few = 7
+    distractors: SmallCount = 7
     posterior: Literal["speaker", "listener"] = "speaker"
 
 
 class EvaluateSection(EvaluateKeys, EvaluationSettings):
     """The evaluation of every method, on `splits`, with the keys of slices."""
 
-    splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
+    splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Distinct]
 
 
-Seeds = Annotated[tuple[Seed, ...], *Each]
+Seeds = Annotated[tuple[Seed, ...], *Distinct]
 Options = dict[str, Any]
 
 

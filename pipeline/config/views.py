@@ -35,14 +35,14 @@ class StageParameters(Generic[P]):
 
     def plain(self) -> dict[str, Any]:
         """Return everything listed as nested dicts and lists for JSON, without counting it as read (for records)."""
-        return copy.deepcopy(dict(_part(self._tree, self._paths)))
+        return copy.deepcopy(dict(_select_part(self._tree, self._paths)))
 
     def flat(self) -> dict[str, Any]:
         """Return every listed value by its dotted key, without counting it as read (for digests).
 
         An empty mapping has no entry.
         """
-        return _flat(_part(self._tree, self._paths))
+        return _flatten(_select_part(self._tree, self._paths))
 
     def lists(self, keys: Keys) -> bool:
         """Return True if the whole value at `keys` is listed, False if only a part of it is.
@@ -88,20 +88,20 @@ class ListedSettings:
         return value if whole else ListedSettings(self._lists, keys, value)
 
 
-def _part(tree: Any, keys: list[Keys]) -> Any:
+def _select_part(tree: Any, keys: list[Keys]) -> Any:
     """Return the part of `tree` at or below `keys`."""
     if () in keys:
         return tree
     inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}
-    return {name: _part(tree[name], below) for name, below in inner.items() if below}
+    return {name: _select_part(tree[name], below) for name, below in inner.items() if below}
 
 
-def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
     """Return the values of a nested mapping by their dotted keys; an empty mapping has none."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         keys = (*above, name)
-        flat |= _flat(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
+        flat |= _flatten(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
     return flat
 
 

@@ -46,17 +46,17 @@ class ArchiveMember:
 
 
 def unpack(
-    archive: Path, members: str, to: Path, *, files: int, max_bytes: int, source: Mapping[str, str] | None = None
+    archive: Path, members: str, target: Path, *, files: int, max_bytes: int, source: Mapping[str, str] | None = None
 ) -> None:
-    """Unpack the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
+    """Unpack the files of `archive` that `members` names (folder/pattern) into `target`, all of them or none.
 
     All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
-    link or a device, is encrypted, or occurs twice. Raises UserError, too, where the files exceed `max_bytes`, where
+    link or a device, is encrypted, or occurs twice. Also raises UserError where the files exceed `max_bytes`, where
     their number is not `files`, and where the archive is broken. The archive's name determines its format: zip, tar or
     tar.gz. `source` is written into the folder's marker.
     """
-    to = to.resolve()
-    part = to.with_name(f".{to.name}.part")
+    target = target.resolve()
+    part = target.with_name(f".{target.name}.part")
     if part.exists():
         shutil.rmtree(part)  # left by a killed run
     try:
@@ -69,13 +69,13 @@ def unpack(
         marker = {"archive": archive.name, "members": members, **(source or {}), "files": count, "bytes": written}
         write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")
         os.sync()  # the files' bytes must be on disk before the folder gets its name
-        os.replace(part, to)
+        os.replace(part, target)
     except UserError:
         raise
     except UNREADABLE as error:
         raise UserError(f"{archive}: it cannot be read as an archive ({str(error) or type(error).__name__})") from None
     except OSError as error:
-        raise UserError(f"{archive}: cannot be unpacked into {to} ({error.strerror or error})") from None
+        raise UserError(f"{archive}: cannot be unpacked into {target} ({error.strerror or error})") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -89,7 +89,7 @@ def count_files(folder: Path) -> tuple[int, int]:
 def read_marker(folder: Path) -> dict | None:
     """Return the marker that `unpack` wrote into a folder; None where the folder was not unpacked here.
 
-    Raises UserError for a damaged one.
+    Raises UserError for a damaged marker.
     """
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
@@ -102,48 +102,48 @@ def read_marker(folder: Path) -> dict | None:
     return marker
 
 
-def _write(archive: Path, members: str, into: Path, files: int, max_bytes: int) -> tuple[int, int]:
+def _write(archive: Path, members: str, target: Path, files: int, max_bytes: int) -> tuple[int, int]:
     """Check all entries and write the matching ones; return the number of files and bytes written."""
     folder, _, pattern = members.rpartition("/")
     names: set[str] = set()
     count = written = 0
 
     def refuse(problem: str) -> UserError:
-        return UserError(f"{archive}: {problem}; nothing of it is used")
+        return UserError(f"{archive}: {problem}; none of its files is used")
 
-    with _members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
+    with _open_members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
         for number, member in enumerate(entries, 1):
             if number > MAX_MEMBERS:
                 raise refuse(f"it has more than {MAX_MEMBERS:,} members")
             if member.kind not in ("file", "folder"):
                 raise refuse(f"{member.name!r} is {member.kind}")
-            parts = _parts(member.name)
+            parts = _split_path(member.name)
             if parts is None or (member.kind == "file" and not parts):
                 raise refuse(f"{member.name!r} leads outside the folder or is no name for a file")
             if member.kind == "folder":
                 continue
             if (name := unicodedata.normalize("NFC", "/".join(parts)).casefold()) in names:
-                raise refuse(f"{member.name!r} is in it twice")
+                raise refuse(f"{member.name!r} occurs twice")
             names.add(name)
             if "/".join(parts[:-1]) != folder or not fnmatchcase(parts[-1], pattern):
                 continue
             if parts[-1] == MARKER:
                 raise refuse(f"{member.name!r} is a reserved name")
-            begin = written
-            with member.open() as source, open(into / parts[-1], "xb") as file:
+            start = written
+            with member.open() as source, open(target / parts[-1], "xb") as file:
                 while chunk := source.read(CHUNK):
                     written += len(chunk)
                     if written > max_bytes:
                         raise refuse(f"it unpacks to more than {max_bytes:,} bytes")
                     file.write(chunk)
-            if written - begin != member.size:
-                raise refuse(f"{member.name!r} has {written - begin:,} bytes, and its header states {member.size:,}")
+            if written - start != member.size:
+                raise refuse(f"{member.name!r} has {written - start:,} bytes, and its header states {member.size:,}")
             count += 1
             bar.update()
     return count, written
 
 
-def _parts(name: str) -> list[str] | None:
+def _split_path(name: str) -> list[str] | None:
     """Return the parts of a member's path; None if it is not a plain downward path on every system."""
     if not name.isprintable() or "\\" in name or name[1:2] == ":":
         return None
@@ -152,19 +152,19 @@ def _parts(name: str) -> list[str] | None:
 
 
 @contextmanager
-def _members(archive: Path) -> Iterator[Iterator[ArchiveMember]]:
+def _open_members(archive: Path) -> Iterator[Iterator[ArchiveMember]]:
     name = archive.name.lower()
     if name.endswith(".zip"):
-        with zipfile.ZipFile(archive) as opened:
-            yield (_zip_member(opened, info) for info in opened.infolist())
+        with zipfile.ZipFile(archive) as zip_file:
+            yield (_describe_zip_member(zip_file, info) for info in zip_file.infolist())
     elif name.endswith((".tar", ".tar.gz", ".tgz")):
         with open(archive, "rb") if name.endswith(".tar") else gzip.open(archive) as file:
-            yield _tar_members(file)
+            yield _read_tar_members(file)
     else:
         raise UserError(f"{archive}: expected a name that ends in .zip, .tar, .tar.gz or .tgz; rename the archive")
 
 
-def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMember:
+def _describe_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMember:
     mode = stat.S_IFMT(info.external_attr >> 16)
     if stat.S_ISLNK(mode):
         kind = "a link"
@@ -177,7 +177,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMembe
     return ArchiveMember(info.orig_filename, info.file_size, kind, partial(archive.open, info))
 
 
-def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
+def _read_tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
     bounded = _BoundedReader(file)
     with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
         while (info := archive.next()) is not None:
@@ -195,7 +195,7 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
 
 
 class _BoundedReader:
-    """A file that is read only forwards and in small parts, since a tar header may state any length of the next one."""
+    """File that is read forwards only, in parts of at most CHUNK bytes, since a tar header may state any length."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile):
         self.file = file

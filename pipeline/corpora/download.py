@@ -26,91 +26,93 @@ class _TransientError(Exception):
 
 
 def download(
-    url: str, to: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
+    url: str, path: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
 ) -> None:
-    """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
+    """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to `path`.
 
-    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. The pause after n
-    attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. A server that is silent for `wait` seconds
-    fails the attempt. Raises UserError after `attempts` in a row with little progress, and at once for an error that
-    another attempt does not mend. Raises UserError for a wrong digest; a received file is then removed, and a file that
-    was at `to` before is kept.
+    A partial download is kept in `path`.part and resumed by HTTP ranges, in this run and in later ones. The pause after
+    n attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. An attempt fails if the server is silent
+    for `wait` seconds. Raises UserError after `attempts` in a row with little progress, and at once for an error that
+    another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then removed, and an earlier
+    file at `path` is kept.
     """
-    to.parent.mkdir(parents=True, exist_ok=True)
-    part, tag = part_of(to), to.with_name(f"{to.name}.etag")
-    if to.exists():
-        if (actual := sha256(to)) != digest:
-            raise UserError(f"{to}: its SHA-256 is {actual}, and {digest} is expected; move it away and run this again")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part, tag = get_partial_path(path), path.with_name(f"{path.name}.etag")
+    if path.exists():
+        if (actual := sha256(path)) != digest:
+            raise UserError(
+                f"{path}: its SHA-256 is {actual}, and {digest} is expected; move it away and run this again"
+            )
         return
-    if _size(part) > size:
+    if _get_size(part) > size:
         part.unlink()
-    best, failed = _size(part), 0
-    with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
-        while (have := _size(part)) != size:
-            bar.update(have - bar.n)
+    longest, failures = _get_size(part), 0
+    with tqdm(total=size, desc=path.name, unit="B", unit_scale=True, disable=None) as bar:
+        while (received := _get_size(part)) != size:
+            bar.update(received - bar.n)
             try:
                 _receive(url, part, tag, size, wait, bar)
             except _TransientError as fault:
-                reached = _size(part)
-                failed = 0 if reached - best >= MIN_PROGRESS else failed + 1
-                best = max(best, reached)
-                if failed == attempts:
+                size_now = _get_size(part)
+                failures = 0 if size_now - longest >= MIN_PROGRESS else failures + 1
+                longest = max(longest, size_now)
+                if failures == attempts:
                     raise UserError(
-                        f"{url}: {fault}; tried {attempts} times; {reached:,} of {size:,} bytes are kept: run this "
+                        f"{url}: {fault}; tried {attempts} times; {size_now:,} of {size:,} bytes are kept: run this "
                         "again to go on"
                     ) from None
-                seconds = min(pause * 2**failed, 60.0)
-                tqdm.write(one_line(f"{to.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
+                seconds = min(pause * 2**failures, 60.0)
+                tqdm.write(one_line(f"{path.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
                 time.sleep(seconds)
         bar.update(size - bar.n)
     if (actual := sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
         raise UserError(f"{url}: SHA-256 {actual} received, expected {digest}; the received file is removed")
-    rename(part, to)
+    rename(part, path)
     tag.unlink(missing_ok=True)
 
 
-def part_of(to: Path) -> Path:
-    """Return the path of a partial download of `to`."""
-    return to.with_name(f"{to.name}.part")
+def get_partial_path(path: Path) -> Path:
+    """Return the path of the partial download of the file `path`."""
+    return path.with_name(f"{path.name}.part")
 
 
 def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
     """Send one request; append its body to `part`, or replace `part` where the server sends the whole file."""
-    have = _size(part)
+    received = _get_size(part)
     headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
+    if received:
+        headers["Range"] = f"bytes={received}-"
         if tag.exists():
             headers["If-Range"] = tag.read_text(encoding="latin-1")
-    with _open(Request(_require_web_address(url), headers=headers), part, have, wait) as response:
+    with _open(Request(_require_web_address(url), headers=headers), part, received, wait) as response:
         if response.status == 206:
-            _check_range(response, part, have, size)
+            _check_range(response, part, received, size)
         elif response.status == 200:
-            have = 0
+            received = 0
         else:
             raise _TransientError(f"the server answers {response.status}")
         length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and int(length) != size - have:
-            raise _TransientError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
+        if length.isdecimal() and int(length) != size - received:
+            raise _TransientError(f"the server announces {int(length):,} bytes, and {size - received:,} are expected")
         if response.status == 200:  # the length is right, so that a proxy's error page replaces nothing
             part.unlink(missing_ok=True)
             _save_version(response, tag)
-        bar.update(have - bar.n)
+        bar.update(received - bar.n)
         try:
             with open(part, "ab") as file:
-                while have < size and (chunk := _read(response, min(CHUNK, size - have))):
+                while received < size and (chunk := _read(response, min(CHUNK, size - received))):
                     file.write(chunk)
-                    have += len(chunk)
+                    received += len(chunk)
                     bar.update(len(chunk))
         except OSError as error:  # errors of the file; connection errors are _TransientError
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
-    if have < size:
-        raise _TransientError(f"the connection ended after {have:,} bytes")
+    if received < size:
+        raise _TransientError(f"the connection ended after {received:,} bytes")
 
 
-class _WebOnly(HTTPRedirectHandler):
+class _WebRedirectHandler(HTTPRedirectHandler):
     """Redirect handler that follows redirections to http and https only."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
@@ -123,14 +125,14 @@ def _require_web_address(url: str) -> str:
     return url
 
 
-def _open(request: Request, part: Path, have: int, wait: float) -> HTTPResponse:
+def _open(request: Request, part: Path, received: int, wait: float) -> HTTPResponse:
     try:
-        return build_opener(_WebOnly).open(request, timeout=wait)
+        return build_opener(_WebRedirectHandler).open(request, timeout=wait)
     except HTTPError as error:
         error.close()
         if error.code == 416:
             part.unlink(missing_ok=True)
-            raise _TransientError(f"the server has nothing after {have:,} bytes") from None
+            raise _TransientError(f"the server has nothing after {received:,} bytes") from None
         if error.code in TRANSIENT_STATUSES:
             raise _TransientError(f"the server answers {error.code} {error.reason}") from None
         raise UserError(
@@ -150,14 +152,14 @@ def _read(response: HTTPResponse, size: int) -> bytes:
         raise _TransientError(f"the connection broke ({error or type(error).__name__})") from None
 
 
-def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
+def _check_range(response: HTTPResponse, part: Path, received: int, size: int) -> None:
     """Check that a 206 response continues at the end of `part`, in a file of the right size."""
-    stated = response.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", stated.strip())
-    if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
+    header = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", header.strip())
+    if match is None or int(match[1]) != received or match[2] not in ("*", str(size)):
         part.unlink(missing_ok=True)
-        sent = stated or "an unknown range"
-        raise _TransientError(f"expected the file from byte {have:,} of {size:,} on, and the server sends {sent}")
+        sent = header or "an unknown range"
+        raise _TransientError(f"expected the file from byte {received:,} of {size:,} on, and the server sends {sent}")
 
 
 def _save_version(response: HTTPResponse, tag: Path) -> None:
@@ -169,5 +171,5 @@ def _save_version(response: HTTPResponse, tag: Path) -> None:
         tag.unlink(missing_ok=True)
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.corpora.archives import count_files, read_marker, unpack
 from pipeline.corpora.cards import ArchiveSource, CardSource, DataCard, ManualSource
-from pipeline.corpora.download import download, part_of
+from pipeline.corpora.download import download, get_partial_path
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
 
@@ -29,12 +29,12 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     print_line(f"cite: {card.citation}")
     for broken in card.broken:
         print_line(f"known to be broken: {broken.what} → {broken.instead}")
-    absent = [archive for archive in card.archives if not _has_entries(out / archive.to)]
-    to_download = [archive for archive in absent if archive.url]
-    to_unpack = [archive for archive in absent if not archive.url and (downloads / archive.file).exists()]
+    missing_archives = [archive for archive in card.archives if not _has_entries(out / archive.to)]
+    to_download = [archive for archive in missing_archives if archive.url]
+    to_unpack = [archive for archive in missing_archives if not archive.url and (downloads / archive.file).exists()]
     if to_download or to_unpack:
-        with _locked(downloads):
-            _announce(to_download, to_unpack, out, downloads, print_line)
+        with _lock_folder(downloads):
+            _print_plan(to_download, to_unpack, out, downloads, print_line)
             for archive in to_download + to_unpack:
                 path = downloads / archive.file
                 if archive.url:
@@ -45,12 +45,12 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
                     print_line(
                         f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked"
                     )
-                to, files, most = out / archive.to, archive.files, archive.unpacked
-                unpack(path, archive.members, to, files=files, max_bytes=most, source=source)
-    profile = _check(card, out, downloads, print_line)
-    kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
-    if kept:
-        size = sum(path.stat().st_size for path in kept)
+                folder, files, max_bytes = out / archive.to, archive.files, archive.unpacked
+                unpack(path, archive.members, folder, files=files, max_bytes=max_bytes, source=source)
+    profile = _check_files(card, out, downloads, print_line)
+    archive_paths = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
+    if archive_paths:
+        size = sum(path.stat().st_size for path in archive_paths)
         print_line(f"{downloads}: the archives ({_format_size(size)}) are not needed any more and may be removed")
     print_line(f"complete: {out}; now: make repro PROFILE={profile}")
 
@@ -73,22 +73,22 @@ def card_summary(card: DataCard) -> str:
     )
 
 
-def _announce(
+def _print_plan(
     to_download: list[ArchiveSource], to_unpack: list[ArchiveSource], out: Path, downloads: Path, print_line: PrintLine
 ) -> None:
     """Print the downloads and unpackings to come. Raises UserError where a disk is too small."""
     needs: list[tuple[Path, int]] = []  # folder, bytes
     for archive in to_download:
-        path, part = downloads / archive.file, part_of(downloads / archive.file)
-        received = part.stat().st_size if part.exists() else 0
-        have = archive.bytes if path.exists() else received
-        needs.append((downloads, max(archive.bytes - have, 0)))
-        here = f", of which {_format_size(have)} are here" if have else ""
-        print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{here}")
+        path, part = downloads / archive.file, get_partial_path(downloads / archive.file)
+        partial = part.stat().st_size if part.exists() else 0
+        received = archive.bytes if path.exists() else partial
+        needs.append((downloads, max(archive.bytes - received, 0)))
+        share = f", of which {_format_size(received)} are here" if received else ""
+        print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{share}")
     for archive in to_download + to_unpack:
-        to, most = out / archive.to, archive.unpacked
-        needs.append((to, most))
-        print_line(f"unpacking {archive.file} to {to}: {archive.files:,} files, up to {_format_size(most)}")
+        target, max_bytes = out / archive.to, archive.unpacked
+        needs.append((target, max_bytes))
+        print_line(f"unpacking {archive.file} to {target}: {archive.files:,} files, up to {_format_size(max_bytes)}")
     disks = {_nearest_existing(folder).stat().st_dev: _nearest_existing(folder) for folder, _ in needs}
     for device, folder in disks.items():
         size = sum(size for path, size in needs if _nearest_existing(path).stat().st_dev == device)
@@ -101,7 +101,7 @@ def _announce(
             )
 
 
-def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) -> str:
+def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) -> str:
     """Compare the files in `out` with the card; return the profile that reads them.
 
     Prints each missing file and its source. Raises UserError where a required file is missing or a folder has changed.
@@ -112,7 +112,8 @@ def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) ->
         folder = out / archive.to
         if not _has_entries(folder):
             print_line(f"{'optional' if archive.optional else 'missing'}: {folder}")
-            print_line(f"  put {archive.file} at {downloads / archive.file} and run this again, or its files there")
+            path = downloads / archive.file
+            print_line(f"  put {archive.file} at {path}, or its files into {folder}, and run this again")
             print_line(f"  {archive.where}")
             missing.append((archive, folder))
             continue
@@ -122,9 +123,9 @@ def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) ->
                 f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
-        if files < archive.least:
-            there = f"{files:,} files are there, and {archive.least:,} are needed"
-            raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
+        if files < archive.min_files:
+            problem = f"{files:,} files are there, and {archive.min_files:,} are needed"
+            raise UserError(f"{folder}: {problem}; complete it, or move it away and run this again")
         print_line(f"found: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         complete.append(archive)
     for entry in card.by_hand:
@@ -136,14 +137,16 @@ def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) ->
             print_line(f"{'optional' if entry.optional else 'missing'}: {path}")
             print_line(f"  {entry.where}")
             missing.append((entry, path))
-    chosen = {source.choice: source.profile for source in complete if source.choice}
-    absent = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
+    profiles = {source.choice: source.profile for source in complete if source.choice}
+    absent = [(source, path) for source, path in missing if not source.optional and source.choice not in profiles]
     if absent:
-        both = {source.choice for source, _ in absent if source.choice}
-        hint = f" ({' or '.join(str(path) for source, path in absent if source.choice)}: one is enough)" if both else ""
+        choices = {source.choice for source, _ in absent if source.choice}
+        hint = (
+            f" ({' or '.join(str(path) for source, path in absent if source.choice)}: one is enough)" if choices else ""
+        )
         paths = ", ".join(str(path) for _, path in absent)
         raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
-    return next(filter(None, chosen.values()), card.name)
+    return next(filter(None, profiles.values()), card.name)
 
 
 def _has_entries(folder: Path) -> bool:
@@ -158,7 +161,7 @@ def _nearest_existing(path: Path) -> Path:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Lock `folder`, since two runs would write the same partial downloads."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:

@@ -26,9 +26,9 @@ Captions = Literal["one", "all"]
 class Batches:
     """Training batches of the images `rows`, shuffled by (seed, epoch); no batch has an image twice.
 
-    With `captions` "one", an epoch shows each image once, with one of its captions at random. With "all", it shows each
-    image once per caption. The caption, the masking of regions and the mirroring depend on (seed, epoch, image) and on
-    how often the epoch has shown the image. An image is mirrored with probability 1/2 if the store has mirror images.
+    With `captions` "one", an epoch is one pass over the images, each with one of its captions at random. With "all", an
+    epoch has one pass per caption of an image. The caption, the masking of regions and the mirroring depend on (seed,
+    epoch, image) and on the pass. An image is mirrored with probability 1/2 if the store has mirror images.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Batches:
         groups: np.ndarray | None = None,
         look_alikes: LookAlikeGroups | None = None,
     ):
-        """Prepare the batches. Images of a showing that do not fill a batch are dropped.
+        """Prepare the batches. Images of a pass that do not fill a batch are dropped.
 
         With fewer images than `batch`, a batch has all of them.
         `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part` (k,
@@ -63,7 +63,7 @@ class Batches:
         self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part
         self.groups, self.look_alikes = groups, look_alikes
-        self.showings = showings(prepared, self.rows, captions)
+        self.passes = list_passes(prepared, self.rows, captions)
         if self.batch % parts:
             raise UserError(
                 f"a batch of {self.batch} images does not divide into {parts} equal parts, one for each process; "
@@ -73,22 +73,25 @@ class Batches:
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
-        return sum(len(shown) // self.batch for shown in self.showings)
+        return sum(len(pass_rows) // self.batch for pass_rows in self.passes)
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
         """Yield the batches of an epoch from number `start` on; `step` continues across epochs."""
-        shuffle, drop, mirror = (_generator(self.seed, epoch, stream) for stream in (SHUFFLE, NULL_IMAGE, MIRROR))
-        captions, batches = self._captions(epoch), []
-        for shown, caption in zip(self.showings, captions, strict=True):
-            order, masked = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
+        shuffle_rng, mask_rng, mirror_rng = (
+            _make_rng(self.seed, epoch, stream) for stream in (SHUFFLE, NULL_IMAGE, MIRROR)
+        )
+        captions, batches = self._draw_captions(epoch), []
+        for pass_rows, caption in zip(self.passes, captions, strict=True):
+            order = pass_rows[shuffle_rng.permutation(len(pass_rows))]
+            masked = mask_rng.random(len(self.prepared)) < self.image_dropout
             if self.groups is not None:
-                order = order[_group_order(self.groups[order])]
+                order = order[_order_by_group(self.groups[order])]
             if self.look_alikes is not None:
                 order = self.look_alikes.arrange(order)
-            parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
+            parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(pass_rows) // self.batch))
             store_rows = np.arange(len(self.prepared))
             if self.store.mirrored:
-                store_rows += len(store_rows) * (mirror.random(len(store_rows)) < 0.5)
+                store_rows += len(store_rows) * (mirror_rng.random(len(store_rows)) < 0.5)
             batches += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in parts]
 
         def read(number: int) -> Batch:
@@ -98,19 +101,19 @@ class Batches:
             if self.part_size == self.batch:
                 return batch
             rows_per_image = len(batch) // len(rows)  # a dialog batch has a row per round
-            return replace(batch, first=first * rows_per_image, of=self.batch * rows_per_image)
+            return replace(batch, first=first * rows_per_image, whole_size=self.batch * rows_per_image)
 
-        with ThreadPoolExecutor(1, "batches") as reader:
-            waiting: deque[Future[Batch]] = deque()
+        with ThreadPoolExecutor(1, "batches") as executor:
+            futures: deque[Future[Batch]] = deque()
             try:
                 for number in range(start, len(self)):
-                    waiting.append(reader.submit(read, number))
-                    if len(waiting) > PREFETCH:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
+                    futures.append(executor.submit(read, number))
+                    if len(futures) > PREFETCH:
+                        yield futures.popleft().result()
+                while futures:
+                    yield futures.popleft().result()
             finally:  # the consumer stopped, or reading failed
-                reader.shutdown(wait=True, cancel_futures=True)
+                executor.shutdown(wait=True, cancel_futures=True)
 
     def read(
         self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
@@ -123,25 +126,25 @@ class Batches:
         batch.region_mask[torch.from_numpy(masked)] = False
         return batch
 
-    def _captions(self, epoch: int) -> np.ndarray:
-        """Return (S, M): the caption of each image in each of the S showings; arbitrary where a showing lacks it."""
-        draw, first = _generator(self.seed, epoch, CAPTION), self.prepared.first
+    def _draw_captions(self, epoch: int) -> np.ndarray:
+        """Return (S, M): the caption of each image in each of S passes; arbitrary for images that a pass lacks."""
+        rng, first = _make_rng(self.seed, epoch, CAPTION), self.prepared.first
         count = np.diff(first)
-        if len(self.showings) == 1:
-            return (first[:-1] + (draw.random(len(count)) * count).astype(np.int64))[None]
-        places = draw.random((len(count), len(self.showings)))
-        places[np.arange(len(self.showings)) >= count[:, None]] = np.inf  # captions that do not exist sort last
-        return (first[:-1, None] + places.argsort(1)).T
+        if len(self.passes) == 1:
+            return (first[:-1] + (rng.random(len(count)) * count).astype(np.int64))[None]
+        sort_keys = rng.random((len(count), len(self.passes)))
+        sort_keys[np.arange(len(self.passes)) >= count[:, None]] = np.inf  # captions that do not exist sort last
+        return (first[:-1, None] + sort_keys.argsort(1)).T
 
 
-def _group_order(groups: np.ndarray) -> np.ndarray:
+def _order_by_group(groups: np.ndarray) -> np.ndarray:
     """Return the permutation that puts equal groups side by side, in the order of their first members."""
-    _, first, which = np.unique(groups, return_index=True, return_inverse=True)
-    return np.argsort(first[which], kind="stable")
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(first[inverse], kind="stable")
 
 
-def showings(prepared: PreparedData, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
-    """Return the images of `rows` in each showing of an epoch: all, then those with a second caption, and so on."""
+def list_passes(prepared: PreparedData, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
+    """Return the images of `rows` in each pass of an epoch: all, then those with a second caption, and so on."""
     if captions == "one":
         return [rows]
     count = np.diff(prepared.first)[rows]
@@ -152,8 +155,8 @@ def sequential_batches(prepared: PreparedData, store: FeatureStore, rows: np.nda
     """Yield all images of `rows` in order, each with its first caption; the last batch may be smaller."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
-        some = np.asarray(rows[start : start + batch])
-        yield read_batch(prepared, store, some, some, prepared.first[some], 0, number, pinned=False)
+        images = np.asarray(rows[start : start + batch])
+        yield read_batch(prepared, store, images, images, prepared.first[images], 0, number, pinned=False)
 
 
 def read_batch(
@@ -177,7 +180,7 @@ def read_batch(
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 
-def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
+def _make_rng(seed: int, epoch: int, stream: int) -> np.random.Generator:
     # a list with a number of 2**63 or more, such as a sum of two seeds, would be rounded to float64
     key = np.array([seed % 2**64, epoch], np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, stream]))

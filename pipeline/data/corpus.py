@@ -43,10 +43,10 @@ class CorpusImage:
 
 
 class AttachedTexts(Protocol):
-    """Annotations beside the captions, whose words count for the vocabulary, too."""
+    """Further annotated texts, whose words the vocabulary includes."""
 
-    def texts(self, counted: Sequence[bool]) -> Iterator[tuple[str, ...]]:
-        """Yield the texts about the images `counted` (M,), as often as they occur."""
+    def texts(self, mask: Sequence[bool]) -> Iterator[tuple[str, ...]]:
+        """Yield the texts about the images of `mask` (M,) bool, as often as they occur."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +84,37 @@ def check_images(
 ) -> list[str]:
     """Decode every image once, in threads, films to their last frame; return the files to skip.
 
-    Skipped are the files of `corrupt` that cannot be decoded. A share of at most `missing` of all files may also be
+    The files of `corrupt` that cannot be decoded are skipped. A share of at most `missing` of all files may also be
     absent or not decodable, with a warning on stderr. Raises UserError for the first image beyond that share.
     """
     skipped: list[str] = []
-    lost: list[str] = []
+    faults: list[str] = []
     total = len(files)
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         remaining = iter(files)
-        while some := list(itertools.islice(remaining, 512)):
-            problems = pool.map(lambda file: _image_problem(path_inside(images, file)), some)
-            for file, problem in zip(some, problems, strict=True):
+        while part := list(itertools.islice(remaining, 512)):
+            problems = pool.map(lambda file: _find_image_problem(path_inside(images, file)), part)
+            for file, problem in zip(part, problems, strict=True):
                 if problem and file not in corrupt:
-                    lost.append(problem)
-                    if len(lost) / total > missing:
+                    faults.append(problem)
+                    if len(faults) / total > missing:
                         share = f"prepare.max_missing_share, {missing:g}"
-                        more = f"; with it {len(lost)} of {total} are left out, more than the share {share}"
-                        raise UserError(problem + (more if missing else ""))
+                        excess = f"; with it, {len(faults)} of {total} images are left out, more than {share}"
+                        raise UserError(problem + (excess if missing else ""))
                     skipped.append(file)
                 elif problem:
                     tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)
                     skipped.append(file)
-            bar.update(len(some))
-    if lost:
-        warning = f"warning: {len(lost)} of {total} images are missing or cannot be decoded, and left out: {lost[0]}"
-        tqdm.write(warning + (f"; and {len(lost) - 1} more" if len(lost) > 1 else ""), file=sys.stderr)
+            bar.update(len(part))
+    if faults:
+        warning = (
+            f"warning: {len(faults)} of {total} images are missing or cannot be decoded, and left out: {faults[0]}"
+        )
+        tqdm.write(warning + (f"; and {len(faults) - 1} more" if len(faults) > 1 else ""), file=sys.stderr)
     return skipped
 
 
-def _image_problem(path: Path) -> str | None:
+def _find_image_problem(path: Path) -> str | None:
     try:
         if path.stat().st_size == 0:
             return f"{path}: the image file is empty (zero bytes); fetch it again"
@@ -129,8 +131,8 @@ def _image_problem(path: Path) -> str | None:
     except Exception as error:  # decoders of damaged files raise nearly anything
         if _is_heic(path):
             return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"
-        why = reason(error, 1000).replace(str(path), path.name)
-        return f"{path}: the image cannot be decoded ({why}); fetch it again"
+        fault = reason(error, 1000).replace(str(path), path.name)
+        return f"{path}: the image cannot be decoded ({fault}); fetch it again"
     return None
 
 

@@ -80,7 +80,7 @@ class FeatureWriter(AbstractContextManager):
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
             for name, shape in shapes.items():
                 self._file.create_dataset(name, (images, *shape), DTYPES[name])
-            self._closing = stack.pop_all()
+            self._exit_stack = stack.pop_all()
         return self
 
     def write(
@@ -115,7 +115,7 @@ class FeatureWriter(AbstractContextManager):
         self._written[rows] = True
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._closing:  # an error here leaves no file
+        with self._exit_stack:  # an error here leaves no file
             if error is not None:
                 raise error
             if not self._written.all():
@@ -124,14 +124,14 @@ class FeatureWriter(AbstractContextManager):
             self._file["crc_pooled"][:] = self._crc_pooled
             (self.folder / MANIFEST).unlink(missing_ok=True)
         shape = dict(zip("MPRD", self._shape, strict=True))
-        manifest = {**self.manifest, "crc": _crc_of(self._crc), "shape": shape}
+        manifest = {**self.manifest, "crc": _combine_checksums(self._crc), "shape": shape}
         write_atomically(self.folder / MANIFEST, checksummed_json(manifest))
 
 
 class FeatureStore:
     """Features of M images. The file stays open after the first read; forks and threads may share it.
 
-    Each row is compared with its checksum at its first read. Raises UserError for a row that has changed.
+    Each row is compared with its checksum at its first read. Raises UserError for a damaged row.
     """
 
     def __init__(self, folder: Path):
@@ -158,12 +158,12 @@ class FeatureStore:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or self.path}: there are no features; run the features stage") from None
         except (OSError, KeyError, ValueError, RuntimeError) as error:  # RuntimeError: HDF5's own checksums
-            raise UserError(f"{self.path}: not a whole store of features ({error}); run the features stage") from None
-        if self.manifest.get("crc") != _crc_of(self._crc):
-            raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
+            raise UserError(f"{self.path}: not a complete feature store ({error}); run the features stage") from None
+        if self.manifest.get("crc") != _combine_checksums(self._crc):
+            raise UserError(f"{self.path}: the manifest belongs to another store; run the features stage again")
         self._vectors: FeatureStore | None = None
         self._file: io.FileIO | None = None
-        self._known, self._known_pooled = np.zeros(len(self._crc), bool), np.zeros(len(self._crc), bool)
+        self._verified, self._verified_pooled = np.zeros(len(self._crc), bool), np.zeros(len(self._crc), bool)
 
     def take_vectors(self, store: FeatureStore) -> None:
         """Replace this store's vectors by those of `store`, in all later reads.
@@ -203,20 +203,20 @@ class FeatureStore:
         """
         pooled, regions = self._read_stored("pooled", rows), self._read_stored("regions", rows)
         self._check(rows, pooled, regions)
-        wide = _to_float32(pooled) if self._vectors is None else self._vectors.pooled(rows)
-        return wide, _to_float32(regions), self.mask(rows)
+        vectors = _to_float32(pooled) if self._vectors is None else self._vectors.pooled(rows)
+        return vectors, _to_float32(regions), self.mask(rows)
 
     def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), in any order."""
-        own = pooled if self._vectors is None else np.empty((len(rows), self._shape[1]), DTYPES["pooled"])
-        self._fill("pooled", rows, own)
+        stored_pooled = pooled if self._vectors is None else np.empty((len(rows), self._shape[1]), DTYPES["pooled"])
+        self._fill("pooled", rows, stored_pooled)
         self._fill("regions", rows, regions)
-        self._check(rows, own, regions)
+        self._check(rows, stored_pooled, regions)
         if self._vectors is not None:
             pooled[:] = self._vectors.pooled(rows)  # exact: they are stored in half precision
 
     def mask(self, rows: np.ndarray) -> np.ndarray:
-        """Return (B, R) bool: which regions images `rows` (B,) have."""
+        """Return a mask (B, R) bool of the regions that the images `rows` (B,) have."""
         return np.arange(self._shape[2]) < self.region_count[rows][:, None]
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
@@ -227,9 +227,9 @@ class FeatureStore:
         if self._vectors is not None:
             return self._vectors.pooled(rows)
         pooled = self._read_stored("pooled", rows)
-        new = np.flatnonzero(~self._known_pooled[rows])
+        new = np.flatnonzero(~self._verified_pooled[rows])
         if len(new) and self._crc_pooled is not None:
-            self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._known_pooled)
+            self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._verified_pooled)
         return _to_float32(pooled)
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
@@ -239,26 +239,26 @@ class FeatureStore:
         """
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; extract the features with a detector")
-        if not self._known[rows].all():
+        if not self._verified[rows].all():
             self._check(rows, self._read_stored("pooled", rows), self._read_stored("regions", rows))
         return self._read_stored("boxes", rows)
 
     def _check(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Compare the rows that are read for the first time with their checksums."""
-        new = np.flatnonzero(~self._known[rows])
+        new = np.flatnonzero(~self._verified[rows])
         if len(new):
-            some = rows[new]
-            values = [pooled[new], regions[new], self.region_count[some]]
-            values += [self._read_stored("boxes", some)] if self.has_boxes else []
-            self._compare(some, _checksums(*values), self._crc, self._known)
+            new_rows = rows[new]
+            values = [pooled[new], regions[new], self.region_count[new_rows]]
+            values += [self._read_stored("boxes", new_rows)] if self.has_boxes else []
+            self._compare(new_rows, _checksums(*values), self._crc, self._verified)
 
-    def _compare(self, rows: np.ndarray, found: np.ndarray, written: np.ndarray, known: np.ndarray) -> None:
-        if len(bad := np.flatnonzero(found != written[rows])):
+    def _compare(self, rows: np.ndarray, computed: np.ndarray, stored: np.ndarray, verified: np.ndarray) -> None:
+        if len(damaged := np.flatnonzero(computed != stored[rows])):
             raise UserError(
-                f"{self.path}, row {rows[bad[0]]}: the checksum differs, the file is damaged; run the "
+                f"{self.path}, row {rows[damaged[0]]}: the checksum differs, the file is damaged; run the "
                 "features stage again"
             )
-        known[rows] = True
+        verified[rows] = True
 
     def _read_stored(self, name: str, rows: np.ndarray) -> np.ndarray:
         _, pooled, regions, size = self._shape
@@ -273,23 +273,23 @@ class FeatureStore:
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:
             raise IndexError(f"rows {rows.min()} to {rows.max()} of a store of {self._shape[0]} rows")
-        opened = self._file
-        if opened is None:  # two threads may open it at once: each keeps its own
-            opened = self._file = io.FileIO(self.path)
-        file, target = opened.fileno(), values.data.cast("B")
+        file = self._file
+        if file is None:  # if two threads open it at once, each keeps its own
+            file = self._file = io.FileIO(self.path)
+        descriptor, target = file.fileno(), values.data.cast("B")
         size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         ends = np.append(begins, len(rows))[1:]
         offsets = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
         runs = list(zip(offsets, (begins * size).tolist(), (ends * size).tolist(), strict=True))
         if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk serves them together
             for offset, begin, end in runs:
-                os.posix_fadvise(file, offset, end - begin, os.POSIX_FADV_WILLNEED)
+                os.posix_fadvise(descriptor, offset, end - begin, os.POSIX_FADV_WILLNEED)
         for offset, begin, end in runs:
             while begin < end:
-                got = os.preadv(file, [target[begin:end]], offset)
-                if not got:
+                count = os.preadv(descriptor, [target[begin:end]], offset)
+                if not count:
                     raise UserError(f"{self.path}: the file is shorter than it was; run the features stage again")
-                offset, begin = offset + got, begin + got
+                offset, begin = offset + count, begin + count
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None}
@@ -319,5 +319,5 @@ def _checksums(*values: np.ndarray) -> np.ndarray:
     return checksums
 
 
-def _crc_of(checksums: np.ndarray) -> int:
+def _combine_checksums(checksums: np.ndarray) -> int:
     return zlib.crc32(checksums.astype("<u4").tobytes())

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 
 
 def open_features(root: Path, features: str, prepared: PreparedData) -> FeatureStore:
-    """Return the set of features of this name, which must cover all prepared images; else raises UserError."""
+    """Return the set of features `features`. Raises UserError unless it covers all prepared images."""
     store = FeatureStore(root / "features" / features)
     if len(prepared) != len(store):
         raise UserError(

@@ -17,8 +17,8 @@ class LookAlikeGroups:
     def arrange(self, order: np.ndarray) -> np.ndarray:
         """Return the images of `order` (n,) in groups: an image, then its nearest images that are in no group yet.
 
-        The groups begin in the order of `order`, and its images appear once each. Where an image's candidates are in
-        other groups, its group is smaller.
+        The groups begin in the order of `order`, and its images appear once each. Where an image's nearest
+        images are in other groups, its group is smaller.
         """
         free = np.zeros(len(self.nearest), bool)
         free[order] = True
@@ -27,9 +27,9 @@ class LookAlikeGroups:
             if not free[image]:
                 continue
             free[image] = False
-            others = self.nearest[image]
-            others = others[others >= 0]
-            chosen = others[free[others]][: self.size - 1]
+            candidates = self.nearest[image]
+            candidates = candidates[candidates >= 0]
+            chosen = candidates[free[candidates]][: self.size - 1]
             free[chosen] = False
             arranged += [image, *chosen.tolist()]
         return np.array(arranged, np.int64)

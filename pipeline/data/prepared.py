@@ -42,7 +42,7 @@ def write_prepared(
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; return the manifest.
 
     The vocabulary is the corpus's own, or the words that occur more than `min_count` times in the training split. Words
-    are counted as annotated, captions of skipped images included. With `count_words` "all" all splits count, as in
+    are counted as annotated, including captions of skipped images. With `count_words` "all" all splits count, as in
     ImageCaptioning.pytorch. The column `tokens` is clipped at `max_words`, the column `words` is not. `tokenizer` is
     the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest is
     written last: where it exists, the other files are complete. Raises UserError where the vocabulary's size, UNK
@@ -64,26 +64,26 @@ def write_prepared(
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
     encoded = [vocabulary.encode(words) for words in texts]
-    if long := [len(words) for words in encoded if len(words) > max_words]:
+    if lengths := [len(words) for words in encoded if len(words) > max_words]:
         unit = "tokens" if vocabulary.reads_text else "words"
         print(
-            f"note: {len(long)} of {len(captions)} captions are longer than {max_words} {unit} (max_words), the "
-            f"longest has {max(long)}; training uses their first {max_words}",
+            f"note: {len(lengths)} of {len(captions)} captions are longer than {max_words} {unit} (max_words), the "
+            f"longest has {max(lengths)}; training uses their first {max_words}",
             file=sys.stderr,
         )
-    of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
-    image_table = pa.table({"image": np.arange(len(images)), **of_images}, schema=IMAGES)
-    of_captions = {
+    image_columns = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
+    image_table = pa.table({"image": np.arange(len(images)), **image_columns}, schema=IMAGES)
+    caption_columns = {
         "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
         "text": [caption.text for caption in captions],
         "words": [caption.words for caption in captions],
         "tokens": [words[:max_words] for words in encoded],
     }
-    caption_table = pa.table(of_captions, schema=CAPTIONS)
+    caption_table = pa.table(caption_columns, schema=CAPTIONS)
     tokens = column_array(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
     # files of equal names are recorded by their paths
-    counted = Counter(source.name for source in set(corpus.sources))
-    named = {path: path.name if counted[path.name] == 1 else path.as_posix() for path in corpus.sources}
+    name_counts = Counter(source.name for source in set(corpus.sources))
+    source_names = {path: path.name if name_counts[path.name] == 1 else path.as_posix() for path in corpus.sources}
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
@@ -91,9 +91,9 @@ def write_prepared(
         "words": len(vocabulary),
         "unknown": round(float(np.mean(tokens == vocabulary.unk)), 6),
         "settings": {"min_count": min_count, "max_words": max_words},
-        "inputs": {named[source]: sha256(source) for source in corpus.sources},
+        "inputs": {source_names[source]: sha256(source) for source in corpus.sources},
     }
-    # only what differs from the defaults, so that earlier manifests stay equal to the byte
+    # only settings that differ from the defaults, so that earlier manifests stay equal to the byte
     if count_words != "train":
         manifest["settings"]["count_words"] = count_words
     if tokenizer is not None:
@@ -116,7 +116,7 @@ def write_objects(objects: Mapping[str, Sequence[str]], images: Iterable[str], o
 
 @dataclass(frozen=True, eq=False)
 class PreparedData:
-    """M images and their C captions, sorted by image: those of image i are first[i] … first[i+1] − 1."""
+    """M images and their C captions, sorted by image: image i has the captions first[i] … first[i+1] − 1."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -180,24 +180,24 @@ class PreparedData:
 
     def get_whole_captions(self, image: int) -> list[list[int]]:
         """Return the captions of an image as tokens, unclipped, without EOS."""
-        read = [text.split() for text in self.texts(image)] if self.vocabulary.reads_text else self.words(image)
-        return [self.vocabulary.encode(words) for words in read]
+        texts = [text.split() for text in self.texts(image)] if self.vocabulary.reads_text else self.words(image)
+        return [self.vocabulary.encode(words) for words in texts]
 
     def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return (n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
         images = np.asarray(images, np.int64)
         first, last = self.first[images], self.first[images + 1]
         number = np.arange(max((last - first).max(initial=0), 0))
-        where = first[:, None] + number
-        return np.where((where < last[:, None])[..., None], self.tokens[np.minimum(where, len(self.tokens) - 1)], 0)
+        index = first[:, None] + number
+        return np.where((index < last[:, None])[..., None], self.tokens[np.minimum(index, len(self.tokens) - 1)], 0)
 
     def annotated_objects(self, images: np.ndarray) -> list[list[str]]:
         """Return the names of the annotated objects in each of `images`; [] without `prepare.instances`."""
         path = self.folder / OBJECTS
         if not path.is_file():
             return []
-        known = read_checksummed_json(path, "run the prepare stage again")["objects"]
-        return [known[name] for name in self.ids.take(images).to_pylist()]
+        objects = read_checksummed_json(path, "run the prepare stage again")["objects"]
+        return [objects[name] for name in self.ids.take(images).to_pylist()]
 
     @cached_property
     def _texts(self) -> pa.Table:
@@ -216,16 +216,18 @@ def column_array(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def _count_vocabulary(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
-    annotated = (*corpus.images, *corpus.skipped)
-    counted = [image for image in annotated if count_words == "all" or image.split == "train"]
-    captions = (caption.words for image in counted for caption in image.captions)
+    all_images = (*corpus.images, *corpus.skipped)
+    counted_images = [image for image in all_images if count_words == "all" or image.split == "train"]
+    captions = (caption.words for image in counted_images for caption in image.captions)
     attached: Iterable[tuple[str, ...]] = ()
     if corpus.attached is not None:
         attached = corpus.attached.texts([count_words == "all" or image.split == "train" for image in corpus.images])
     vocabulary = Vocabulary.count(chain(captions, attached), min_count)
     if len(vocabulary) == 1:
-        where = "all splits" if count_words == "all" else "the training split"
-        raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")
+        searched = "all splits" if count_words == "all" else "the training split"
+        raise UserError(
+            f"{corpus.sources[0]}: no word occurs more than {min_count} times in {searched}; lower min_count"
+        )
     return vocabulary
 
 

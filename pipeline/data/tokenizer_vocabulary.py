@@ -40,23 +40,30 @@ class TokenizerVocabulary(Vocabulary):
         """Load the tokenizer `name` from the hub or a folder, and write its files into the folder `out`.
 
         At most `max_tokens` − 1 tokens and UNK are kept. If the tokenizer has more tokens, only those that occur in the
-        texts `captions` are kept. Raises UserError if these are too many, or for a tokenizer that the library
-        tokenizers does not implement.
+        texts `captions` are kept. Raises UserError if these are too many, or if the library tokenizers does not
+        implement the tokenizer.
         """
         from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
 
-        loaded = load_pretrained("AutoTokenizer", name)
-        if not hasattr(loaded, "backend_tokenizer"):
+        hub_tokenizer = load_pretrained("AutoTokenizer", name)
+        if not hasattr(hub_tokenizer, "backend_tokenizer"):
             raise UserError(
                 f"{name}: expected a tokenizer of the library tokenizers ({TOKENIZER}), found another kind; choose "
                 "another model"
             )
         out.mkdir(parents=True, exist_ok=True)
-        loaded.save_pretrained(out)
-        tokenizer, special = _read_tokenizer(out / TOKENIZER), set(loaded.all_special_ids)
-        special |= {number for number, token in loaded.added_tokens_decoder.items() if token.special}  # as <image>
-        ends = {loaded.eos_token_id, loaded.bos_token_id, loaded.pad_token_id, loaded.sep_token_id, loaded.cls_token_id}
-        unknown = loaded.unk_token_id if loaded.unk_token_id not in ends else None
+        hub_tokenizer.save_pretrained(out)
+        tokenizer, special = _read_tokenizer(out / TOKENIZER), set(hub_tokenizer.all_special_ids)
+        # special tokens that are in no other list, such as <image>
+        special |= {number for number, token in hub_tokenizer.added_tokens_decoder.items() if token.special}
+        boundary_ids = {
+            hub_tokenizer.eos_token_id,
+            hub_tokenizer.bos_token_id,
+            hub_tokenizer.pad_token_id,
+            hub_tokenizer.sep_token_id,
+            hub_tokenizer.cls_token_id,
+        }
+        unknown = hub_tokenizer.unk_token_id if hub_tokenizer.unk_token_id not in boundary_ids else None
         numbers = [number for number in sorted(tokenizer.get_vocab().values()) if number not in special]
         if len(numbers) + 1 > max_tokens:
             texts = tokenizer.encode_batch(list(captions), add_special_tokens=False)
@@ -72,13 +79,13 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def read(cls, folder: Path) -> TokenizerVocabulary:
         """Read the files of `fetch` and `dump` in `folder`. Raises UserError where they do not fit together."""
-        stored, tokenizer = _read_vocabulary(folder), _read_tokenizer(folder / TOKENIZER)
-        if stored.numbers is None or len(stored.numbers) != len(stored.words):
+        content, tokenizer = _read_vocabulary(folder), _read_tokenizer(folder / TOKENIZER)
+        if content.numbers is None or len(content.numbers) != len(content.words):
             raise UserError(f"{folder / WORDS}: must have as many numbers as words; {RERUN}")
-        for word, number in zip(stored.words, stored.numbers, strict=True):
+        for word, number in zip(content.words, content.numbers, strict=True):
             if tokenizer.id_to_token(number) != word:
                 raise UserError(f"{folder / WORDS}: {word[:80]} is not the token {number} of {TOKENIZER}; {RERUN}")
-        return cls(tuple(stored.words), tuple(stored.numbers), stored.has_unknown, tokenizer)
+        return cls(tuple(content.words), tuple(content.numbers), content.has_unknown, tokenizer)
 
     def dump(self) -> str:
         content = {"words": self.words, "numbers": self.numbers, "has_unknown": self.has_unknown}
@@ -94,9 +101,9 @@ class TokenizerVocabulary(Vocabulary):
         return {number: i + 1 for i, number in enumerate(self.numbers)}
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """Return ids of the tokens of a text, given as its `words`.
+        """Return the token ids of the text that `words` form.
 
-        Other tokens become UNK, or are left out without UNK.
+        Tokens outside the vocabulary become UNK; without UNK they are left out.
         """
         numbers = self.tokenizer.encode(" ".join(words), add_special_tokens=False).ids
         ids = (self._ids.get(number, self.unk) for number in numbers)
@@ -123,8 +130,8 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
     if not (folder / WORDS).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / WORDS))
-    stored = _read_vocabulary(folder)
-    return Vocabulary(tuple(stored.words)) if stored.numbers is None else TokenizerVocabulary.read(folder)
+    content = _read_vocabulary(folder)
+    return Vocabulary(tuple(content.words)) if content.numbers is None else TokenizerVocabulary.read(folder)
 
 
 def _read_vocabulary(folder: Path) -> VocabularyFile:
@@ -132,7 +139,7 @@ def _read_vocabulary(folder: Path) -> VocabularyFile:
 
 
 def _read_tokenizer(path: Path) -> Any:
-    """Read the tokenizer of a file, without truncation and padding. Raises UserError for one that cannot be read."""
+    """Read the tokenizer of a file, without truncation and padding. Raises UserError for an unreadable file."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -167,11 +174,11 @@ def _check_parts(value: Any, path: Path) -> None:
             continue
         pattern, content = part.get("pattern"), part.get("content")
         regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-        longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > MAX_REPLACEMENT
-        if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > MAX_REPLACEMENT):
+        too_long = part.get("type") == "Replace" and isinstance(content, str) and len(content) > MAX_REPLACEMENT
+        if too_long or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > MAX_REPLACEMENT):
             raise UserError(f"{path}: inserts more than {MAX_REPLACEMENT} characters at once; {RERUN}")
         if regex is not None and (not isinstance(regex, str) or len(regex) > MAX_PATTERN):
-            raise UserError(f"{path}: a pattern of it is longer than {MAX_PATTERN} characters; {RERUN}")
+            raise UserError(f"{path}: has a pattern of more than {MAX_PATTERN} characters; {RERUN}")
         for key, inner in part.items():
             if key not in ("vocab", "merges"):
                 _check_parts(inner, path)

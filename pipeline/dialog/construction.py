@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.section import Section
 
-AT_ONCE = 16  # dialogs per evaluation batch
+DIALOGS_PER_BATCH = 16  # in evaluation
 
 
 class DialogTraining(SliceTraining):
@@ -45,10 +45,10 @@ class DialogTraining(SliceTraining):
     def build_pretraining(self, settings: Section, prepared: PreparedData, store: FeatureStore) -> Method:
         """Build the method that pretrains a generator by likelihood, or a discriminator on candidates."""
         if isinstance(settings, GeneratorSettings):
-            return teacher_forcing({"speaker": _generator(settings, prepared, store)})
+            return teacher_forcing({"speaker": _build_generator(settings, prepared, store)})
         assert isinstance(settings, DiscriminatorSettings)
         discriminator = Discriminator(
-            _encoder(settings, store),
+            _build_encoder(settings, store),
             len(prepared.vocabulary),
             answer=settings.answer,
             dropout=settings.dropout,
@@ -66,8 +66,8 @@ class DialogTraining(SliceTraining):
 
     def build_adaptation(self, speaker: nn.Module, listener: nn.Module) -> Method:
         """Build the method that trains a discriminator to rank human answers above the speaker's."""
-        pair = self.pair_agents(speaker, listener)
-        return listener_adaptation(pair.speaker, pair.listener, PairwiseScore(pair.listener, reverse=True))
+        agents = self.pair_agents(speaker, listener)
+        return listener_adaptation(agents.speaker, agents.listener, PairwiseScore(agents.listener, reverse=True))
 
     def build_batches(
         self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any
@@ -81,14 +81,14 @@ class DialogTraining(SliceTraining):
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
 
         def validation_batches() -> Iterable[Batch]:
-            return iterate_rounds(prepared, dialogs, store, rows, AT_ONCE)
+            return iterate_rounds(prepared, dialogs, store, rows, DIALOGS_PER_BATCH)
 
         return RankingValidation(method.speaker, method.agents.get("listener"), validation_batches, device)
 
 
-def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:
+def _build_encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:
     regions, size = store.regions_shape
-    order = {"order": settings.round_positions} if settings.round_positions is not None else {}
+    order_option = {"order": settings.round_positions} if settings.round_positions is not None else {}
     return ENCODERS[settings.encoder](
         words=settings.word_dim,
         region_size=size,
@@ -98,13 +98,13 @@ def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEnco
         image=settings.image,
         places=regions if settings.region_positions else 0,
         layer_norm=settings.layer_norm,
-        **order,
+        **order_option,
     )
 
 
-def _generator(settings: GeneratorSettings, prepared: PreparedData, store: FeatureStore) -> DialogDecoder:
+def _build_generator(settings: GeneratorSettings, prepared: PreparedData, store: FeatureStore) -> DialogDecoder:
     max_words, words = PreparedDialogs.load(prepared.folder).answers.shape[1], len(prepared.vocabulary)
-    encoder, size = _encoder(settings, store), settings.hidden_dim
+    encoder, size = _build_encoder(settings, store), settings.hidden_dim
     if settings.decoder == "lstm":
         return DialogDecoder(encoder, DialogLstm(words, size, settings.word_dim, settings.dropout, max_words))
     assert settings.layers is not None

@@ -43,13 +43,13 @@ class DialogSlice(Slice):
     ) -> DialogEvaluation:
         if rerank is not None:
             raise UserError("rerank: dialogs have no reranking of answers; remove rerank from the method's block")
-        discriminators = {name: self._discriminator(folder) for name, folder in judges.items()}
+        discriminators = {name: self._load_discriminator(folder) for name, folder in judges.items()}
         names = settings.candidate_rankers.get(method, ()) if isinstance(settings, CandidateRankers) else ()
-        rankers = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
+        rankers = {name: name if name in PRIORS else self._load_discriminator(pretrained / name) for name in names}
         return DialogEvaluation(prepared, store, discriminators, settings.beam, device, rankers)
 
-    def _discriminator(self, folder: Path) -> Discriminator:
-        known = KINDS | {kind.__name__: kind for kind in self.agents}
-        discriminator = load_agent(folder / "weights.safetensors", "listener", known=known)
+    def _load_discriminator(self, folder: Path) -> Discriminator:
+        classes = KINDS | {kind.__name__: kind for kind in self.agents}
+        discriminator = load_agent(folder / "weights.safetensors", "listener", known=classes)
         assert isinstance(discriminator, Discriminator)
         return discriminator

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag
 
 from pipeline.extension import AgentSections, NameReference
-from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Seed, Size
+from pipeline.ranges import Distinct, DropoutRate, Natural, NonNegative, Seed, Size, SmallCount
 from pipeline.section import FromMapping, Name, Section
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.selectable_metrics import selects
 
 MRR = "MRR"  # validation metric of generators and discriminators
-PRIORS = CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"  # rankers of candidates without a model
+PRIORS = CHANCE, PRIOR, QUESTION_PRIOR = "chance", "prior", "question_prior"  # rankers of candidates without a model
 
 
 class DialogSettings(Section):
@@ -23,11 +23,11 @@ class DialogSettings(Section):
     All dialogs must have equal numbers; null: those of the first dialog.
     """
 
-    caption: Few = 24
-    question: Few = 16
-    answer: Few = 8
-    rounds: Few | None = 10
-    options: Few | None = 100
+    caption: SmallCount = 24
+    question: SmallCount = 16
+    answer: SmallCount = 8
+    rounds: SmallCount | None = 10
+    options: SmallCount | None = 100
 
     @property
     def expected(self) -> dict[str, int | None]:
@@ -58,7 +58,7 @@ class DialogEncoderSettings(Section):
     encoder: Literal["hciae", "lf", "hre"]
     word_dim: Size
     hidden_dim: Size
-    dropout: Dropped
+    dropout: DropoutRate
     history: bool = True
     image: bool = True
     layer_norm: bool = True
@@ -78,8 +78,8 @@ class GeneratorSettings(DialogEncoderSettings):
     """
 
     decoder: Literal["lstm", "transformer"]
-    layers: Few | None = None
-    heads: Few | None = None
+    layers: SmallCount | None = None
+    heads: SmallCount | None = None
 
     def _check(self) -> None:
         super()._check()
@@ -102,7 +102,7 @@ class DiscriminatorSettings(DialogEncoderSettings):
 
     answer: Literal["last", "attention"]
     encode_eos: bool = False
-    sampled_options: Few | None = None
+    sampled_options: SmallCount | None = None
     batch_negatives: Natural = 0
     norm_penalty: NonNegative = 0.0
     seed: Seed = 0
@@ -121,7 +121,7 @@ class CandidateRankers(Section):
     method. A ranker is chance, prior, question_prior, or the name of a discriminator in `pretrain`.
     """
 
-    candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
+    candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Distinct]] = Field(default_factory=dict)
 
     def references(self, methods: Collection[str], agents: Mapping[str, type[Section]]) -> Iterator[NameReference]:
         """Yield the names in these keys that must exist; `agents`: the schema of each block of `pretrain`."""

@@ -1,4 +1,4 @@
-"""A learned baseline: a critic's expected score before each token, and the critic's loss."""
+"""A learned baseline: a critic's predicted score before each token, and the critic's loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.types import Report, Words
 
 @dataclass(frozen=True)
 class CriticBaseline:
-    """The score that `critic` expects before each token of captions through `channel`, (N, T).
+    """The score that `critic` predicts before each token of captions through `channel`, (N, T).
 
     The critic's input excludes the token, so the gradient stays unbiased. Another term trains the critic
     (`CriticLoss`).
@@ -52,8 +52,8 @@ class CriticLoss:
         with torch.no_grad():
             value = score(message, rollouts.batch)
             credit = expand_per_token(self.credit(value, score, self.channel, rollouts))
-        counted = message.token_mask(self.words)
-        count = ranks.all_sum(counted.sum()).clamp(min=1)
+        token_mask = message.token_mask(self.words)
+        count = ranks.all_sum(token_mask.sum()).clamp(min=1)
         expected = self.critic(message.states())
-        loss = ((expected - credit).square() * counted).sum() / count
-        return loss, {"expected": (expected.detach() * counted).sum() * ranks.size() / count}
+        loss = ((expected - credit).square() * token_mask).sum() / count
+        return loss, {"expected": (expected.detach() * token_mask).sum() * ranks.size() / count}

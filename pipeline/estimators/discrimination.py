@@ -26,6 +26,6 @@ class BinaryDiscrimination:
             for channel in (TeacherForcing(requires_grad=False), self.channel)
         )
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2
-        right = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
+        accuracy = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
         human_share, other_share = (odds.detach().sigmoid().mean() for odds in (human, other))
-        return loss / ranks.size(), {"accuracy": right, "people": human_share, "others": other_share}
+        return loss / ranks.size(), {"accuracy": accuracy, "people": human_share, "others": other_share}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline.channels.straight_through import arrivals
+from pipeline.channels.straight_through import sample_arrival_times
 from pipeline.estimators.surrogate import ScoreFunction, surrogate
 from pipeline.models.critic import ControlVariate
 from pipeline.protocols import Channel, Rollouts, Score
@@ -53,22 +53,28 @@ class RelaxEstimator:
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
         control_part = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
         # the whole gradient with respect to the logits; the control minimises its mean square
-        rest = (advantages - expected).unsqueeze(1)
+        residual = (advantages - expected).unsqueeze(1)
         shares = logits.probabilities.detach().softmax(1)
-        logit_gradient = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
+        logit_gradient = (
+            slope.scatter_add(1, index.unsqueeze(1), residual) - (slope.sum(1, keepdim=True) + residual) * shares
+        )
         noise = (logit_gradient.square().sum(1) * valid).sum() / count
         report |= {"control": (expected.detach() * valid).sum() * ranks.size() / count}
         report |= {"noise": noise.detach() * ranks.size()}
         return loss - (control_part * valid).sum() / count + noise, report
 
     def _perturb(
-        self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts
+        self, logits: Tensor, positions: Tensor, index: Tensor, message: Message, rollouts: Rollouts
     ) -> tuple[Tensor, Tensor]:
         """Return z (M, V+1), log p plus Gumbel noise, largest at the token `index` (M,), and exp(−z) (M, V+1)."""
-        numbers = rollouts.random(f"noise of {self.channel.rng_key}")
+        batch_random = rollouts.random(f"noise of {self.channel.rng_key}")
         step = logits.new_empty(len(message), logits.shape[1])
-        uniform = torch.cat([numbers.rand_like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)
-        times = arrivals(uniform.view(-1, logits.shape[1])[at], logits.softmax(-1), index.unsqueeze(1))
+        uniform = torch.cat(
+            [batch_random.rand_like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1
+        )
+        times = sample_arrival_times(
+            uniform.view(-1, logits.shape[1])[positions], logits.softmax(-1), index.unsqueeze(1)
+        )
         return times.log().neg_(), times
 
     def _evaluate_control(

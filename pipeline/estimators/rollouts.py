@@ -53,7 +53,7 @@ class StepRollouts:
 
     @property
     def speaker(self) -> Decoder:
-        """Return the speaker, which all captions need except human ones that are only read or corrupted."""
+        """Return the speaker; without one, only human captions without log-probabilities are available."""
         assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 
@@ -71,7 +71,7 @@ class StepRollouts:
 
     def random(self, name: str) -> BatchRandom:
         """Return the random numbers of the batch from the stream `name`."""
-        return BatchRandom(self.batch, self._rng(name))
+        return BatchRandom(self.batch, self._make_rng(name))
 
     def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """Return the tensor of `key`, computed by `make` once per step."""
@@ -83,56 +83,58 @@ class StepRollouts:
         if isinstance(channel, TeacherForcing) and not channel.requires_grad:
             return human_message(self.batch)
         if isinstance(channel, CorruptedCaptions):
-            return human_message(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.rng_key))))
+            return human_message(
+                replace(self.batch, captions=channel.captions(self.batch, self._make_rng(channel.rng_key)))
+            )
         captions = (
             self.get_message(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
         )
         # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
-        with self._decoding(channel):
+        with self._set_decoding_mode(channel):
             if channel == TeacherForcing() or isinstance(channel, SearchTrajectory):
                 # all tokens are known, so all steps are computed at once
                 batch = replace(self.batch, captions=captions)
-                return teacher_force(self.speaker, batch, self._rng(channel.rng_key), self._encode_images())
+                return teacher_force(self.speaker, batch, self._make_rng(channel.rng_key), self._encode_images())
             speaker = self.speaker
             if not (channel.requires_grad or speaker.training):
                 speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
-            message = generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
+            message = generate(speaker, self.batch, channel, self._make_rng(channel.rng_key), self._encode_images())
         if not isinstance(channel, TeacherForcing):
             discarded = len(self.batch) * (channel.width - channel.samples)  # beams
             self.captions_drawn += message.token_mask("drawn").any(1).sum() + discarded
         return message
 
     def _continue(self, channel: Channel, each: int) -> Message:
-        drawn, batch, longest = self.get_message(channel), self.batch, self.speaker.max_words
-        steps = max(2, ranks.all_max(drawn.tokens.shape[1], batch.device))  # at least one prefix
-        tokens = pad(drawn.tokens, (0, steps - drawn.tokens.shape[1]))
+        message, batch, max_words = self.get_message(channel), self.batch, self.speaker.max_words
+        steps = max(2, ranks.all_max(message.tokens.shape[1], batch.device))  # at least one prefix
+        tokens = pad(message.tokens, (0, steps - message.tokens.shape[1]))
         prefixes = PrefixRollouts(each, steps - 1)
         captions_per_call, parts = max(1, MAX_CONTINUATIONS // prefixes.width), []
-        with self._decoding(prefixes):
-            for first in range(0, len(drawn), captions_per_call):
-                images = drawn.images[first : first + captions_per_call]
-                captions = replace(  # each caption counts as one image
+        with self._set_decoding_mode(prefixes):
+            for first in range(0, len(message), captions_per_call):
+                images = message.images[first : first + captions_per_call]
+                part = replace(  # each caption counts as one image
                     batch,
                     images=batch.images[images],
                     pooled=batch.pooled[images],
                     regions=batch.regions[images],
                     region_mask=batch.region_mask[images],
                     captions=tokens[first : first + captions_per_call],
-                    first=batch.first * drawn.samples + first,
-                    of=batch.total * drawn.samples,
+                    first=batch.first * message.samples + first,
+                    whole_size=batch.total * message.samples,
                 )
-                rng = self._rng(f"{prefixes.rng_key} of {channel.rng_key}")
-                tokens_after = generate(self.speaker, captions, prefixes, rng, self._encode_images()[images]).tokens
-                parts.append(pad(tokens_after, (0, longest - tokens_after.shape[1])))
-        whole = pad(tokens, (0, longest - steps)).repeat_interleave(prefixes.width, 0)
-        ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
-        continued = torch.where(ended, whole, torch.cat(parts))
-        self.captions_drawn += (~ended).sum()
-        images = drawn.images.repeat_interleave(prefixes.width)
-        return Message(continued, caption_mask(continued), images, drawn.samples * prefixes.width)
+                rng = self._make_rng(f"{prefixes.rng_key} of {channel.rng_key}")
+                tokens_after = generate(self.speaker, part, prefixes, rng, self._encode_images()[images]).tokens
+                parts.append(pad(tokens_after, (0, max_words - tokens_after.shape[1])))
+        padded = pad(tokens, (0, max_words - steps)).repeat_interleave(prefixes.width, 0)
+        prefix_ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
+        continued = torch.where(prefix_ended, padded, torch.cat(parts))
+        self.captions_drawn += (~prefix_ended).sum()
+        images = message.images.repeat_interleave(prefixes.width)
+        return Message(continued, caption_mask(continued), images, message.samples * prefixes.width)
 
     @contextmanager
-    def _decoding(self, channel: Channel) -> Iterator[None]:
+    def _set_decoding_mode(self, channel: Channel) -> Iterator[None]:
         training = self.speaker.training
         self.speaker.train(training and channel.dropout)
         try:
@@ -147,10 +149,10 @@ class StepRollouts:
                 self._encoded = self.speaker.encode_image(self.batch)
         return self._encoded
 
-    def _rng(self, name: str) -> torch.Generator:
+    def _make_rng(self, name: str) -> torch.Generator:
         stream = zlib.crc32(name.encode())
 
-        def seed_at(step: int) -> int:
+        def compute_seed(step: int) -> int:
             return (stream << 32) | zlib.crc32(f"{self.seed} {step} {stream}".encode())
 
-        return seeded_generator(self.batch.device, seed_at, self.batch.step)
+        return seeded_generator(self.batch.device, compute_seed, self.batch.step)

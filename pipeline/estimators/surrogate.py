@@ -114,8 +114,8 @@ class CaptionCredit:
 class ScoreFunction:
     """Estimator through the log-probability of the tokens, with baseline and scaling (Williams 1992; PSST §4.1).
 
-    Raises UserError where the channel draws fewer samples than the baseline or scaling needs. The same holds for a
-    scaling together with a baseline or credit per token.
+    Raises UserError where the channel draws fewer samples than the baseline or scaling needs. Also raises UserError
+    for a scaling combined with a baseline or credit per token.
     """
 
     channel: Channel

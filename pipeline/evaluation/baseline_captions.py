@@ -1,4 +1,4 @@
-"""Baselines: captions that need no trained speaker of their own, evaluated beside a method's.
+"""Baselines: captions that need no trained speaker, evaluated beside a method's captions.
 
 `BASELINES` lists the kinds that `evaluate.baselines` of params.yaml may name.
 """
@@ -12,17 +12,17 @@ import numpy as np
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
-from pipeline.metrics.retrieval import random_distractors
+from pipeline.metrics.retrieval import draw_distractors
 
 BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
 """Function of images (M,), rows of the prepared data, and the speaker's captions; returns one caption per image."""
 
-SEED = 0  # the seed of the choice of other images
+SEED = 0  # seed for drawing the other images
 
 
 @dataclass(frozen=True)
 class BaselineKind:
-    """Kind of baseline: its word in `evaluate.baselines`, and its constructor.
+    """Kind of baseline: its name in `evaluate.baselines`, and its constructor.
 
     `needs_facts`: the baseline exists for drawn scenes only.
     """
@@ -36,8 +36,8 @@ def random_captions(prepared: PreparedData, store: FeatureStore | None = None) -
     """Build a captioner that gives each image the first human caption of another, randomly drawn image."""
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
-        others = random_distractors(len(rows), 1, SEED)[:, 0].numpy()
-        return [" ".join(prepared.words(row)[0]) for row in rows[others]]
+        other_images = draw_distractors(len(rows), 1, SEED)[:, 0].numpy()
+        return [" ".join(prepared.words(row)[0]) for row in rows[other_images]]
 
     return captions
 

@@ -36,7 +36,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 
 BATCH = 128
-KEPT = ("caption", HARD_GALLERY)  # prefixes of the columns kept of a baseline
+BASELINE_COLUMNS = ("caption", HARD_GALLERY)  # prefixes of the columns of a baseline that captions.parquet keeps
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Evaluation:
     Captions are decoded greedily, by beam search or pragmatically, or are reranked samples.
 
     `judges` are ordered from the most similar to the speaker's listener to the most independent. The report selects λ
-    by the first.
+    by the first judge.
     """
 
     prepared: PreparedData
@@ -77,7 +77,7 @@ class Evaluation:
 
     summarise = staticmethod(summary_metrics)
 
-    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    def evaluate_split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.
 
         Raises UserError if the split holds fewer than two images.
@@ -94,8 +94,8 @@ class Evaluation:
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
-            bound = self.pragmatic.bind(speaker, rows, self._read_batch, vocabulary)
-            generated = generate_captions(bound, batches(), beam, self.device, vocabulary.unk)
+            pragmatic_speaker = self.pragmatic.bind(speaker, rows, self._read_batch, vocabulary)
+            generated = generate_captions(pragmatic_speaker, batches(), beam, self.device, vocabulary.unk)
         elif self.rerank is None:
             generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
         else:
@@ -104,7 +104,7 @@ class Evaluation:
         texts = [vocabulary.decode(row) for row in tokens.tolist()]
         split_data = self._load_split(rows, generated.pooled)
         results, columns = self._evaluate(JudgedCaptions(tokens, texts), split_data)
-        for name, human_recalls in self._human_recalls(split_data).items():
+        for name, human_recalls in self._measure_human_recalls(split_data).items():
             results["judges"][name]["human"] = human_recalls
         results["diversity"]["human_log_likelihood"] = human_log_likelihood(
             speaker, batches(), self.prepared, self.device
@@ -119,10 +119,10 @@ class Evaluation:
         if self.multi_sample:
             sets = self.multi_sample.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
             results["multi_sample"] = {
-                name: self._measure_sets(each, split_data.references) for name, each in sets.items()
+                name: self._measure_sets(captions, split_data.references) for name, captions in sets.items()
             }
-            best = self.language.score([each[0] for each in sets["beams"]], split_data.references)
-            results["multi_sample"]["beams"]["best"] = best.scores
+            best_scores = self.language.score([captions[0] for captions in sets["beams"]], split_data.references)
+            results["multi_sample"]["beams"]["best"] = best_scores.scores
             columns |= sets
         if self.truth:
             repeated = rows.repeat([len(captions) for captions in split_data.references])
@@ -131,13 +131,13 @@ class Evaluation:
         for name, baseline in self.baselines.items():
             other = select_judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
             measured, scores = self._evaluate(other, split_data)
-            own = {key: value for key, value in measured.items() if not key.startswith("human_")}
-            results.setdefault("baselines", {})[name] = own
-            columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
+            metrics = {key: value for key, value in measured.items() if not key.startswith("human_")}
+            results.setdefault("baselines", {})[name] = metrics
+            columns |= {f"{name}_{key}": values for key, values in scores.items() if key.startswith(BASELINE_COLUMNS)}
         return results, columns
 
     def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
-        """Return one line of everything that two results must share to be comparable."""
+        """Return the protocol signature, a line with all conditions that comparable results share."""
         return protocol_signature(
             self.prepared,
             self.beam,
@@ -170,15 +170,15 @@ class Evaluation:
         self.not_computed |= language.not_computed
         results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
         columns: dict[str, list[Any]] = {"caption": texts}
-        gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
+        gallery, indices = torch.from_numpy(rows), torch.arange(len(rows))
         for name, judge in self.judges.items():
-            retrieval = judge_retrieval(judge, captions, places, gallery, split_data.distractors)
+            retrieval = judge_retrieval(judge, captions, indices, gallery, split_data.distractors)
             results["judges"][name] = {**retrieval.recalls(), "galleries": retrieval.galleries}
             columns[f"rank_{name}"] = retrieval.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[retrieval.retrieved].tolist()
             if HARD_GALLERY in retrieval.among:
                 columns[f"{HARD_GALLERY}_{name}"] = retrieval.among[HARD_GALLERY].tolist()
-        columns |= {name: each.tolist() for name, each in language.per_caption.items() if name in MEANS}
+        columns |= {name: values.tolist() for name, values in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
         results |= human_reference(texts, captions.tokens, self.prepared, rows)
@@ -190,20 +190,22 @@ class Evaluation:
         return results, columns
 
     def _measure_sets(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
-        measures, lacking = measure_sets(sets, references, self.language)
-        self.not_computed |= lacking
+        measures, reasons = measure_sets(sets, references, self.language)
+        self.not_computed |= reasons
         return measures
 
-    def _human_recalls(self, split_data: EvaluationSplit) -> dict[str, dict[str, Any]]:
+    def _measure_human_recalls(self, split_data: EvaluationSplit) -> dict[str, dict[str, Any]]:
         """Return the recalls of all human captions of the images, by judge."""
         references = self.prepared.references(split_data.rows)
-        given = references.any(-1)
+        present = references.any(-1)
         texts = list(chain.from_iterable(split_data.references))
-        captions = JudgedCaptions(torch.from_numpy(references[given]).long(), texts)
-        owners = torch.from_numpy(np.nonzero(given)[0])
+        captions = JudgedCaptions(torch.from_numpy(references[present]).long(), texts)
+        owners = torch.from_numpy(np.nonzero(present)[0])
         gallery = torch.from_numpy(split_data.rows)
         retrievals = {
             name: judge_retrieval(judge, captions, owners, gallery, split_data.hard_gallery)
             for name, judge in self.judges.items()
         }
-        return {name: {**each.recalls(), "galleries": each.galleries} for name, each in retrievals.items()}
+        return {
+            name: {**retrieval.recalls(), "galleries": retrieval.galleries} for name, retrieval in retrievals.items()
+        }

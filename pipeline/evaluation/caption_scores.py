@@ -1,4 +1,4 @@
-"""Choice of one of several captions of an image by a listener."""
+"""Settings of reranking: the listener and the score that choose one of an image's sampled captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truth of captions by facts of the images, which a slice of drawn data brings."""
+"""Interfaces that check captions against facts of the images; slices of drawn data implement them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.data.prepared import PreparedData
 
 
 class CaptionTruth(Protocol):
-    """Verdicts on N captions."""
+    """Truth of N captions by the facts of their images."""
 
     def summary(self) -> dict[str, Any]:
         """Return the shares over all captions, as metrics.json holds them."""

@@ -20,8 +20,8 @@ def cross_play(
     """
     matrix: dict[str, dict[str, float]] = {name: {} for name in captions}
     for listener, judge in judges.items():
-        for speaker, judged in captions.items():
-            texts, images = judge.embed(judged, gallery)
+        for speaker, speaker_captions in captions.items():
+            texts, images = judge.embed(speaker_captions, gallery)
             rows = torch.arange(len(gallery), device=images.device)
             matrix[speaker][listener] = recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
     return matrix

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.registry import MetricName
-from pipeline.ranges import Each, Few
+from pipeline.ranges import Distinct, SmallCount
 from pipeline.section import FromMapping, Name, Section
 
 
@@ -43,10 +43,10 @@ class EvaluationSettings(Section):
     captions that are evaluated with its own.
     """
 
-    beam: Few
-    no_repeat_ngram_size: Few | None = None
-    metrics: Annotated[tuple[MetricName, ...], *Each]
+    beam: SmallCount
+    no_repeat_ngram_size: SmallCount | None = None
+    metrics: Annotated[tuple[MetricName, ...], *Distinct]
     judges: dict[Name, Name]
     hard_gallery: GallerySettings | None = None
-    baselines: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
+    baselines: dict[Name, Annotated[tuple[Name, ...], *Distinct]] = Field(default_factory=dict)
     multi_sample: Annotated[SetSizes, FromMapping] | None = None

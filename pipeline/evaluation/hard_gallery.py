@@ -8,20 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.metrics.retrieval import similar_distractors
+from pipeline.metrics.retrieval import find_similar_distractors
 
 HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns indices (M, K) of similar images, padded with −1."""
 
 
 def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
-    """Return galleries of the nearest images by the vectors (M, D) of `embed`; each holds at most `images` images.
+    """Return the hard gallery of each image's nearest images by the vectors (M, D) of `embed`.
 
-    The distance is that of `similar_distractors`.
+    A gallery holds at most `images` images, including the image itself. The distance is that of
+    `find_similar_distractors`.
     """
 
     def find_similar(rows: np.ndarray) -> Tensor:
-        return similar_distractors(embed(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
+        return find_similar_distractors(embed(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
 
     return find_similar
 
@@ -31,10 +32,10 @@ def galleries_by_key(keys: Sequence[Hashable]) -> Tensor:
     members: dict[Hashable, list[int]] = {}
     for index, key in enumerate(keys):
         members.setdefault(key, []).append(index)
-    most = max(map(len, members.values()), default=1)
-    galleries = torch.full((len(keys), most - 1), -1)
+    largest = max(map(len, members.values()), default=1)
+    galleries = torch.full((len(keys), largest - 1), -1)
     for indices in members.values():
         for index in indices:
-            others = [other for other in indices if other != index]
-            galleries[index, : len(others)] = torch.tensor(others, dtype=torch.int64)
+            other_indices = [other for other in indices if other != index]
+            galleries[index, : len(other_indices)] = torch.tensor(other_indices, dtype=torch.int64)
     return galleries

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_scores import OWN
-from pipeline.metrics.retrieval import random_distractors, rank_gallery, recall, recall_among, similar_distractors
+from pipeline.metrics.retrieval import draw_distractors, find_similar_distractors, rank_gallery, recall, recall_among
 from pipeline.models.agent_files import load_agent
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
@@ -63,10 +63,10 @@ def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
     images = len(pooled)
     galleries = {}
     if images > 1000:
-        galleries["1000"] = random_distractors(images, 999, DISTRACTORS_SEED)
+        galleries["1000"] = draw_distractors(images, 999, DISTRACTORS_SEED)
     if images > 100:
-        galleries["random100"] = random_distractors(images, 99, DISTRACTORS_SEED)
-        galleries["similar100"] = similar_distractors(pooled, 99)
+        galleries["random100"] = draw_distractors(images, 99, DISTRACTORS_SEED)
+        galleries["similar100"] = find_similar_distractors(pooled, 99)
     return galleries
 
 
@@ -121,9 +121,9 @@ class ListenerJudge:
         the last digit. The captions would then not tie.
         """
         listener = self.listener.to(self.device).eval()
-        distinct, which = torch.unique(captions.tokens, dim=0, return_inverse=True)
-        embeddings = [_encode(listener, part.to(self.device)) for part in distinct.split(ENCODED_AT_ONCE)]
-        return torch.cat(embeddings)[which.to(self.device)]
+        distinct, inverse = torch.unique(captions.tokens, dim=0, return_inverse=True)
+        embeddings = [_encode_tokens(listener, part.to(self.device)) for part in distinct.split(ENCODED_AT_ONCE)]
+        return torch.cat(embeddings)[inverse.to(self.device)]
 
     @torch.no_grad()
     def encode_image(self, rows: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def rank_embeddings(
     among = {name: rows.to(texts.device) for name, rows in (distractors or {}).items()}
     ranking = rank_gallery(texts, image_vectors, images.to(texts.device), among=among, shown=TOP_IMAGES)
     sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
-    ranks = {name: each.cpu() for name, each in ranking.among.items()}
+    ranks = {name: gallery_ranks.cpu() for name, gallery_ranks in ranking.among.items()}
     return RetrievalResult(
         ranking.by_caption.cpu(),
         ranking.by_image.cpu(),
@@ -202,18 +202,18 @@ def rank_embeddings(
         recall(ranking.by_caption),
         recall(ranking.by_image),
         {name: recall_among(ranks[name], sizes[name]) for name in ranks},
-        {name: each.where(sizes[name] > 1, 0) for name, each in ranks.items()},
+        {name: gallery_ranks.where(sizes[name] > 1, 0) for name, gallery_ranks in ranks.items()},
     )
 
 
-def _encode(listener: Listener, tokens: Tensor) -> Tensor:
+def _encode_tokens(listener: Listener, tokens: Tensor) -> Tensor:
     no_image = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
     return listener.encode_text(Message(tokens, caption_mask(tokens), no_image, samples=1))
 
 
 @dataclass(frozen=True)
 class JudgeSources:
-    """Inputs that a judge is built from.
+    """Inputs for building a judge.
 
     `model` is the folder of the evaluated speaker's model; `root` holds the pretrained models and the features.
     """
@@ -226,7 +226,7 @@ class JudgeSources:
 
 @dataclass(frozen=True)
 class JudgeKind:
-    """Kind of judge: its word in `evaluate.judges`, and its constructor.
+    """Kind of judge: its name in `evaluate.judges`, and its constructor.
 
     `needs_facts`: the judge exists for drawn data sets only.
     """
@@ -270,10 +270,10 @@ ADAPTED = "adapted"
 JUDGES = (JudgeKind(OWN, own_judge), JudgeKind(ADAPTED, adapted_judge))
 
 
-def build_judges(chosen: Mapping[str, str], kinds: Sequence[JudgeKind], sources: JudgeSources) -> dict[str, Judge]:
-    """Build the judges of `evaluate.judges` by name; a word that is no name in `kinds` is a pretrained role."""
+def build_judges(judges: Mapping[str, str], kinds: Sequence[JudgeKind], sources: JudgeSources) -> dict[str, Judge]:
+    """Build the judges of `evaluate.judges` by name; a value that is no name in `kinds` is a pretrained role."""
     builders = {kind.name: kind.build for kind in kinds}
     return {
-        name: builders[which](sources) if which in builders else pretrained_judge(which, sources)
-        for name, which in chosen.items()
+        name: builders[kind_or_role](sources) if kind_or_role in builders else pretrained_judge(kind_or_role, sources)
+        for name, kind_or_role in judges.items()
     }

@@ -1,4 +1,4 @@
-"""Quality and diversity of several captions per image, sampled at random or taken from a beam."""
+"""Quality and diversity of caption sets: each image's random samples, and the best captions of a beam."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class MultiSample(SetSizes):
         }
         sets: dict[str, Sets] = {}
         for name, channel in channels.items():
-            decoded = without_repeated_ngrams(channel, no_repeat)
-            tokens = generate_captions(speaker, batches(), decoded, device, vocabulary.unk).tokens
+            decoding = without_repeated_ngrams(channel, no_repeat)
+            tokens = generate_captions(speaker, batches(), decoding, device, vocabulary.unk).tokens
             sets[name] = [[vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         return sets
 

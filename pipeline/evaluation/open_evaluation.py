@@ -73,22 +73,22 @@ def open_evaluation(
             language,
             settings.beam,
             sources.device,
-            None if gallery is None else _hard_gallery(gallery, parts, sources, store),
+            None if gallery is None else _build_hard_gallery(gallery, parts, sources, store),
             None if sizes is None else MultiSample(sizes.samples, sizes.beams),
             None if parts.truth is None else parts.truth(prepared),
             {name: builders[name](prepared, store) for name in settings.baselines.get(method, ())},
             no_repeat=settings.no_repeat_ngram_size,
             hard_gallery_name=None if gallery is None else gallery.title,
-            rerank=None if rerank is None else Reranker(rerank, _listener(rerank.listener, sources)),
+            rerank=None if rerank is None else Reranker(rerank, _load_listener(rerank.listener, sources)),
             pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, own_judge(sources)),
         )
 
 
-def _listener(name: str, sources: JudgeSources) -> Judge:
+def _load_listener(name: str, sources: JudgeSources) -> Judge:
     return own_judge(sources) if name == OWN else pretrained_judge(name, sources)
 
 
-def _hard_gallery(
+def _build_hard_gallery(
     settings: GallerySettings, parts: EvaluationParts, sources: JudgeSources, store: FeatureStore
 ) -> HardGallery:
     if parts.galleries and settings.similarity in parts.galleries:

@@ -34,32 +34,32 @@ class PragmaticCaptions:
     judge: ListenerJudge | TextJudge
 
     def bind(
-        self, speaker: Decoder, rows: np.ndarray, read: Callable[[np.ndarray], Batch], vocabulary: Vocabulary
+        self, speaker: Decoder, rows: np.ndarray, read_batch: Callable[[np.ndarray], Batch], vocabulary: Vocabulary
     ) -> TokenAwareDecoder:
-        """Return the pragmatic speaker for the images `rows` (M,), whose features `read` gives."""
+        """Return the pragmatic speaker for the images `rows` (M,), whose features `read_batch` gives."""
         device = self.judge.device
         vectors = self.judge.encode_image(torch.from_numpy(rows))
-        nearest = nearest_images(vectors, self.distractors)
+        nearest = find_nearest_images(vectors, self.distractors)
         index_of = {int(row): index for index, row in enumerate(rows)}
         inner = optimize_for_decoding(speaker.to(device).eval())
 
-        def indices(batch: Batch) -> Tensor:
+        def get_indices(batch: Batch) -> Tensor:
             return torch.tensor([index_of[row] for row in batch.images.tolist()])
 
-        def find(batch: Batch) -> DistractorBatches:
-            others = nearest[indices(batch)]  # (B, K)
-            batches = [read(rows[column.clamp_min(0).numpy()]).to(device) for column in others.T]
-            return DistractorBatches(batches, others >= 0)
+        def read_distractors(batch: Batch) -> DistractorBatches:
+            distractors = nearest[get_indices(batch)]  # (B, K)
+            batches = [read_batch(rows[column.clamp_min(0).numpy()]).to(device) for column in distractors.T]
+            return DistractorBatches(batches, distractors >= 0)
 
         def embed(batch: Batch) -> Tensor:
-            return stack_distractors(vectors, vectors[indices(batch)], nearest[indices(batch)])
+            return stack_distractors(vectors, vectors[get_indices(batch)], nearest[get_indices(batch)])
 
         def encode_text(tokens: Tensor) -> Tensor:
             return self.judge.encode_text(JudgedCaptions(tokens, [vocabulary.decode(row) for row in tokens.tolist()]))
 
         if self.posterior == LISTENER:
             return RetrievalPragmaticDecoder(inner, self.alpha, embed, encode_text)
-        return PragmaticDecoder(inner, self.alpha, find)
+        return PragmaticDecoder(inner, self.alpha, read_distractors)
 
 
 def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tens
     return torch.cat([vectors.unsqueeze(1), torch.cat([gallery, missing])[nearest.to(gallery.device)]], 1)
 
 
-def nearest_images(vectors: Tensor, number: int) -> Tensor:
+def find_nearest_images(vectors: Tensor, number: int) -> Tensor:
     """Return the `number` nearest other images (M, number) of each of M images, as `nearest_among` does."""
     rows = torch.arange(len(vectors))
     parts = rows.split(max(1, MAX_SCORES // max(1, len(vectors))))

@@ -41,12 +41,12 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
     transposed = others.double().T
     rows = max(1, MAX_SCORES // max(1, candidates.shape[1] * len(others)))
     for part in torch.arange(len(candidates), device=candidates.device).split(rows):
-        own = candidates[part].double()
-        right = (own * images[part].double().unsqueeze(1)).sum(2).float()
-        scores = (own @ transposed).float().masked_fill(same[part].unsqueeze(1), -torch.inf)
-        best = scores.amax(2) if len(others) else torch.full_like(right, -torch.inf)
-        margins[part] = right - best
-        ranks[part] = 1 + (scores >= right.unsqueeze(2)).sum(2)
+        embeddings = candidates[part].double()
+        own_scores = (embeddings * images[part].double().unsqueeze(1)).sum(2).float()
+        scores = (embeddings @ transposed).float().masked_fill(same[part].unsqueeze(1), -torch.inf)
+        best = scores.amax(2) if len(others) else torch.full_like(own_scores, -torch.inf)
+        margins[part] = own_scores - best
+        ranks[part] = 1 + (scores >= own_scores.unsqueeze(2)).sum(2)
     return RerankedCandidates(first_argmax(margins), margins, ranks)
 
 
@@ -81,9 +81,9 @@ class Reranker:
     ) -> GeneratedCaptions:
         """Return one caption of each image of `batches`, in the format of `generate_captions`."""
         samples, temperature, score, _ = self.choice
-        drawn = Multinomial(samples, requires_grad=False)
-        tempered = drawn if temperature == 1 else TemperatureScaling(drawn, temperature)
-        channel = without_repeated_ngrams(tempered, no_repeat)
+        sampling = Multinomial(samples, requires_grad=False)
+        scaled = sampling if temperature == 1 else TemperatureScaling(sampling, temperature)
+        channel = without_repeated_ngrams(scaled, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = generated.tokens.flatten(0, 1)
         candidates, images = self.judge.embed(

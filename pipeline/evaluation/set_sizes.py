@@ -7,12 +7,12 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-Some = Annotated[int, Ge(2), Le(1_000)]
+SetSize = Annotated[int, Ge(2), Le(1_000)]
 
 
 @dataclass(frozen=True)
 class SetSizes:
     """Captions per image: `samples` drawn at random, and the best `beams` of a beam of width `beams`."""
 
-    samples: Some
-    beams: Some
+    samples: SetSize
+    beams: SetSize

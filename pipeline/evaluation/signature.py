@@ -1,4 +1,4 @@
-"""The protocol signature: what two results must share to be compared."""
+"""The protocol signature: all conditions that comparable results share."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def protocol_signature(
         "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
         **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
-        **({"rerank": _rerank(rerank)} if rerank else {}),
-        **({"pragmatic": _pragmatic(*pragmatic)} if pragmatic else {}),
+        **({"rerank": _format_rerank(rerank)} if rerank else {}),
+        **({"pragmatic": _format_pragmatic(*pragmatic)} if pragmatic else {}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",
@@ -63,12 +63,12 @@ def protocol_signature(
     return "|".join(f"{name}={value}" for name, value in parts.items())
 
 
-def _rerank(chosen: Reranking) -> str:
-    parts = [f"samples:{chosen.samples}", "among:split" if chosen.score == MARGIN else f"by:{chosen.score}"]
-    parts += [] if chosen.temperature == 1 else [f"temperature:{chosen.temperature:g}"]
-    parts += [] if chosen.listener == OWN else [f"listener:{chosen.listener}"]
+def _format_rerank(reranking: Reranking) -> str:
+    parts = [f"samples:{reranking.samples}", "among:split" if reranking.score == MARGIN else f"by:{reranking.score}"]
+    parts += [] if reranking.temperature == 1 else [f"temperature:{reranking.temperature:g}"]
+    parts += [] if reranking.listener == OWN else [f"listener:{reranking.listener}"]
     return ",".join(parts)
 
 
-def _pragmatic(alpha: float, distractors: int, posterior: str) -> str:
+def _format_pragmatic(alpha: float, distractors: int, posterior: str) -> str:
     return f"alpha:{alpha:g},distractors:{distractors},posterior:{posterior},among:split"

@@ -14,9 +14,9 @@ def summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:
     `results` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one
     table.
     """
-    numbers = {"CIDEr": results["language"].get("CIDEr")}
+    metrics = {"CIDEr": results["language"].get("CIDEr")}
     for name, judge in results["judges"].items():
-        numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]
+        metrics[f"R@10 {name}"] = judge["text_to_image"]["R@10"]
     for name, judge in results["judges"].items():
-        numbers[f"R@1 (hard) {name}"] = judge["galleries"].get(HARD_GALLERY, {}).get("R@1")
-    return {name: value for name, value in numbers.items() if value is not None}
+        metrics[f"R@1 (hard) {name}"] = judge["galleries"].get(HARD_GALLERY, {}).get("R@1")
+    return {name: value for name, value in metrics.items() if value is not None}

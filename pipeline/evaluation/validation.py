@@ -32,12 +32,12 @@ EQUAL = 1e-4  # largest coordinate difference of unit vectors that count as equa
 
 @dataclass(frozen=True)
 class Validation:
-    """Validation of greedy captions of `batches()`, a whole split in order, or of human captions without a speaker.
+    """Validation by greedy captions of `batches()`, a whole split in order; without a speaker, by human captions.
 
-    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, in percent. A
-    `hard_gallery` (M, K) holds K other images for each image of the split, padded with −1. It adds the listener's
-    hard_recall@1 among them. With a speaker, each retriever of `validation_judge` adds NAME_recall@1, @5 and @10. A
-    listener alone adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
+    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, in percent. With
+    `hard_gallery` (M, K), K other images for each image of the split, padded with −1, it adds the listener's
+    hard_recall@1. With a speaker, each retriever of `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone
+    adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None
@@ -52,9 +52,9 @@ class Validation:
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
-            parts_of = [(batch.captions, batch.pooled) for batch in self.batches()]
-            human, pooled = (torch.cat(parts) for parts in zip(*parts_of, strict=True))
-            return self._recall(human, pooled, both_ways=True)
+            pairs = [(batch.captions, batch.pooled) for batch in self.batches()]
+            human, pooled = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+            return self._compute_recall(human, pooled, both_ways=True)
         generated = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = generated.tokens.flatten(0, 1)
@@ -62,21 +62,23 @@ class Validation:
         cider = self.cider(tokens.to(self.device), generated.images.to(self.device))
         metrics = {"cider": float(cider.mean())}
         for prefix, retriever in self.validation_judge.items():
-            shares = self._retriever_recall(retriever, tokens, generated.images)
-            metrics |= {f"{prefix}_{name}": share for name, share in shares.items()}
+            recalls = self._compute_retriever_recall(retriever, tokens, generated.images)
+            metrics |= {f"{prefix}_{name}": value for name, value in recalls.items()}
         if self.listener is None:
             return metrics
-        return metrics | self._recall(tokens, generated.pooled, both_ways=False)
+        return metrics | self._compute_recall(tokens, generated.pooled, both_ways=False)
 
-    def _retriever_recall(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
+    def _compute_retriever_recall(
+        self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor
+    ) -> dict[str, float]:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
-        images_of = retriever.vectors[rows.to(self.device)]
-        ranking = rank_gallery(retriever.encode_text(message), images_of, images.to(self.device))
+        vectors = retriever.vectors[rows.to(self.device)]
+        ranking = rank_gallery(retriever.encode_text(message), vectors, images.to(self.device))
         recalls = recall(ranking.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
-    def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
+    def _compute_recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
@@ -84,8 +86,8 @@ class Validation:
         retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images, galleries)
         _warn_of_constant_listener(judge, tokens)
         forward = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
-        among = retrieval.galleries.get(HARD_GALLERY, {})
-        hard = {"hard_recall@1": among["R@1"]} if "R@1" in among else {}
+        hard_recalls = retrieval.galleries.get(HARD_GALLERY, {})
+        hard = {"hard_recall@1": hard_recalls["R@1"]} if "R@1" in hard_recalls else {}
         if not both_ways:
             return forward | hard
         back = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
@@ -142,12 +144,12 @@ def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> No
     At most ENCODED_AT_ONCE of each are compared, which bounds the work.
     """
     different = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
-    for vectors, what in (
+    for vectors, inputs in (
         (judge.encode_text(JudgedCaptions(different, ())), "captions"),
         (judge.encode_image(torch.arange(len(tokens))[:ENCODED_AT_ONCE]), "images"),
     ):
         if len(vectors) >= MIN_COUNT and bool((vectors - vectors[0]).abs().amax() < EQUAL):
-            _warn(f"the listener gives all {what} of the validation split the same embedding: it has collapsed")
+            _warn(f"the listener gives all {inputs} of the validation split the same embedding: it has collapsed")
 
 
 def _warn(line: str) -> None:

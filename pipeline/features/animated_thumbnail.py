@@ -1,4 +1,4 @@
-"""Pictures for pages: animated thumbnails of films, whatever the film's format, and data URIs."""
+"""Pictures for pages: animated thumbnails of films of any format, and data URIs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipeline.runtime.film_decoding import is_moving, read_timeline
 if TYPE_CHECKING:
     from PIL import Image
 
-FRAMES = 12  # at most, in a thumbnail
+FRAMES = 12  # largest number of frames of a thumbnail
 QUALITY = 60  # quality of WebP, in 0 … 100
 
 
-def animated_thumbnail(path: Path, longest: int) -> str:
-    """Return a film as the data URI of an animated WebP of at most `longest` pixels a side; "" for a still image.
+def make_animated_thumbnail(path: Path, longest: int) -> str:
+    """Return a film as the data URI of an animated WebP of at most `longest` pixels per side; "" for a still image.
 
     The animation lasts as long as the film, but at least 20 ms per frame. An image that cannot be opened counts as a
     still image. For a film, raises as `open_film` does.
@@ -36,8 +36,8 @@ def animated_thumbnail(path: Path, longest: int) -> str:
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
 
 
-def first_frame(path: Path) -> Image.Image:
-    """Return the first frame of the thumbnail, or the still image, as RGB.
+def open_first_frame(path: Path) -> Image.Image:
+    """Return the first frame of a film's thumbnail, or the still image, as RGB.
 
     Raises as `open_film` or `open_image` does.
     """
@@ -48,9 +48,9 @@ def first_frame(path: Path) -> Image.Image:
 
 def data_uri(image: Image.Image, quality: int) -> str:
     """Return the image as a data URI in JPEG of this quality."""
-    out = io.BytesIO()
-    image.save(out, format="JPEG", quality=quality)
-    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    content = io.BytesIO()
+    image.save(content, format="JPEG", quality=quality)
+    return "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode("ascii")
 
 
 def _make_thumbnail(frame: Image.Image, longest: int) -> Image.Image:

@@ -13,20 +13,20 @@ from torch import Tensor
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local
+from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local
 from pipeline.runtime.hub_loading import locate_repository
 from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
-REFUSED = (  # open_clip's errors for options that a network does not take, and for a text tower that it cannot fetch
+BUILD_ERRORS = (  # open_clip's errors for unknown options, and for a text tower that it cannot fetch
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError),
     *(OSError, RuntimeError, TypeError, ValueError),
 )
 
 
 def fetches_text(network: str) -> bool:
-    """Return True if open_clip builds the network's text tower from a config that it fetches from a hub."""
+    """Return whether open_clip builds the network's text tower from a config that it fetches from a hub."""
     declare_operators()
     import open_clip
 
@@ -35,15 +35,15 @@ def fetches_text(network: str) -> bool:
 
 
 def open_tokenizer(architecture: str, context_length: int) -> Any:
-    """Open the tokenizer of a network of open_clip; that of some, as of SigLIP, is a repository of its own.
+    """Open the tokenizer of a network of open_clip; some networks, such as SigLIP, have it in a repository of its own.
 
-    Raises UserError where it is neither on this machine nor can be fetched.
+    Raises UserError where the tokenizer is neither on this machine nor can be fetched.
     """
     declare_operators()
     import open_clip
 
-    text = (open_clip.get_model_config(architecture) or {}).get("text_cfg", {})
-    if (repository := text.get("hf_tokenizer_name")) is None:
+    text_config = (open_clip.get_model_config(architecture) or {}).get("text_cfg", {})
+    if (repository := text_config.get("hf_tokenizer_name")) is None:
         return open_clip.get_tokenizer(architecture, context_length=context_length)
     try:
         commit, cached = locate_repository(repository)
@@ -58,7 +58,7 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
         ) from None
 
 
-def _building_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
+def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
     """Return the error for a network that cannot be built with its options."""
     if options:
         return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
@@ -66,20 +66,21 @@ def _building_error(name: str, options: Mapping[str, Any], error: Exception) -> 
 
 
 class ClipNetwork(GridNetwork):
-    """CLIP as an `Extractor`: the vector is the image's embedding, the regions are the patches' tokens.
+    """CLIP as an `Extractor`: the vector is the image embedding, and the regions are the patch tokens.
 
     The embedding lies in the space shared with captions and is not normalised. Tokens come from the last block, after
-    the final norm and before the projection, without the class token. A ResNet's regions are the cells of its last map.
-    Images are resized and cropped as in open_clip; options {force_preprocess_cfg: {resize_mode: squash}} avoid
-    cropping.
+    the final norm and before the projection, without the class token. A ResNet's regions are the cells of its last
+    feature map. Images are resized and cropped as in open_clip; options {force_preprocess_cfg: {resize_mode: squash}}
+    avoid cropping.
     """
 
     memory_format = torch.preserve_format
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """Build the network named by open_clip's names of network and weights: open_clip/ViT-B-32.laion2b_s34b_b79k.
+        """Build a network from open_clip's names of network and weights, such as open_clip/ViT-B-32.laion2b_s34b_b79k.
 
-        Its weights are `hub`, which needs the second name, or a safetensors file. Raises UserError as TimmNetwork does.
+        `settings.weights` is `hub`, which needs the second name, or a safetensors file. Raises UserError as TimmNetwork
+        does.
         """
         declare_operators()
         import open_clip
@@ -93,14 +94,14 @@ class ClipNetwork(GridNetwork):
         tags = open_clip.list_pretrained_tags_by_model(architecture)
         if (tag or weights == HUB) and tag not in tags:
             raise UserError(
-                f"features.network: {architecture} has no weights {tag!r}; name one as in {OPEN_CLIP}{architecture}."
+                f"features.network: {architecture} has no weights {tag!r}; name them as in {OPEN_CLIP}{architecture}."
                 f"{tags[0] if tags else 'TAG'}, of {', '.join(tags) or 'none'}"
             )
         entry = open_clip.get_pretrained_cfg(architecture, tag) if tag else {}
-        given = {**options, "force_image_size": settings.image_size}
+        arguments = {**options, "force_image_size": settings.image_size}
         if entry.get("quick_gelu"):
-            given.setdefault("force_quick_gelu", True)
-        given["force_preprocess_cfg"] = {
+            arguments.setdefault("force_quick_gelu", True)
+        arguments["force_preprocess_cfg"] = {
             **entry,
             **settings.normalisation,
             **(options.get("force_preprocess_cfg") or {}),
@@ -108,18 +109,18 @@ class ClipNetwork(GridNetwork):
         logging.disable(logging.WARNING)  # open_clip warns of weights that are not loaded yet
         try:
             check_fit(
-                lambda: open_clip.create_model(architecture, device="meta", pretrained_text=False, **given),
+                lambda: open_clip.create_model(architecture, device="meta", pretrained_text=False, **arguments),
                 weights,
                 name,
             )
-            model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
-            own = model.visual.preprocess_cfg
-            transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
+            model: Any = open_clip.create_model(architecture, pretrained_text=False, **arguments)
+            image_config = model.visual.preprocess_cfg
+            transform = image_transform_v2(PreprocessCfg(**image_config), is_train=False)
             transform(Image.new("RGB", (16, 8)))
         except (UserError, torch.OutOfMemoryError):
             raise
-        except REFUSED as error:
-            raise _building_error(name, options, error) from None
+        except BUILD_ERRORS as error:
+            raise _explain_build_error(name, options, error) from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:
@@ -128,15 +129,15 @@ class ClipNetwork(GridNetwork):
                 raise UserError(
                     f"features.weights: hub has no safetensors file of {name}; give a safetensors file instead"
                 )
-            path, source = hugging_face_file(repository, file or "open_clip_model.safetensors", name)
+            path, source = fetch_hub_file(repository, file or "open_clip_model.safetensors", name)
             try:
                 open_clip.load_checkpoint(model, str(path))
             except RuntimeError as error:  # its message lists the tensors from the second line on
                 problem = RuntimeError(" ".join(str(error).split()))
-                raise _building_error(name, options, problem) from None
+                raise _explain_build_error(name, options, problem) from None
         else:
             source = load_local(model, weights, name)
-        preprocessing = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
+        preprocessing = {key: image_config[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
         try:
             super().__init__(model, transform, settings, settings.describe(source, preprocessing), device)
         except torch.OutOfMemoryError:
@@ -146,11 +147,11 @@ class ClipNetwork(GridNetwork):
                 f"features.image_size: {name} does not take {settings.image_size} pixels ({reason(error)})"
             ) from None
         self.architecture = architecture
-        self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
+        self.options = {key: value for key, value in arguments.items() if key != "force_preprocess_cfg"}
 
     @cached_property
     def tokenizer(self) -> Any:
-        """Return the captions' tokenizer, which some networks must fetch; images need none."""
+        """Return the tokenizer of captions, which some networks must fetch; images need no tokenizer."""
         return open_tokenizer(self.architecture, self.model.context_length)
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,10 +161,10 @@ class ClipNetwork(GridNetwork):
         return outputs["image_features"], outputs["image_intermediates"][-1]
 
     @torch.inference_mode()
-    def text(self, captions: Sequence[str]) -> Tensor:
-        """Return embeddings (N, P) of N captions, not normalised; open_clip's tokeniser truncates long captions."""
+    def encode_text(self, captions: Sequence[str]) -> Tensor:
+        """Return embeddings (N, P) of N captions, not normalised; the tokenizer truncates long captions."""
         return self.model.encode_text(self.tokenizer(list(captions)).to(self.device))
 
     def tokenise(self, captions: Sequence[str], length: int) -> Tensor:
-        """Return tokens (N, length) of N captions, whatever length the model reads."""
+        """Return tokens (N, length) of N captions, also for a `length` above the model's context length."""
         return self.tokenizer(list(captions), context_length=length)

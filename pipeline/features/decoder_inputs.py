@@ -1,4 +1,4 @@
-"""Features of captioners that take a prompt with the image: the inputs of the text decoder, from the frozen layers.
+"""Features of captioners that take a prompt with the image: the inputs of the text decoder, from frozen layers.
 
 The text decoder itself is a speaker (pipeline/models/hub_captioner.py).
 """
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.hub_tower import PREFIX, weights_digest
+from pipeline.features.hub_tower import PREFIX, compute_weights_digest
 from pipeline.features.network_weights import HUB
 from pipeline.runtime.hub_loading import load_captioner
 from pipeline.runtime.hub_prompts import PromptedProcessor
 
 
 class _ReachedDecoder(Exception):  # noqa: N818
-    """The inputs of a text decoder, raised in place of its forward pass."""
+    """Exception with the inputs of a text decoder, raised in place of its forward pass."""
 
     def __init__(self, inputs: dict[str, Any]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class DecoderInputsNetwork(GridNetwork):
 
     Regions are the encoder's states that the decoder attends to (Florence-2, BLIP-2 with T5). In other models they are
     the embeddings of image and prompt before the caption, except the last token, which begins the caption. The vector
-    is their mean.
+    is the mean of the regions.
     """
 
     memory_format = torch.preserve_format
@@ -43,21 +43,21 @@ class DecoderInputsNetwork(GridNetwork):
         Raises UserError for settings that the model's own processor determines.
         """
         name = settings.network.removeprefix(PREFIX)
-        given = settings.options, settings.normalisation, settings.grid_size
-        if settings.weights != HUB or any(given):
+        unsupported = settings.options, settings.normalisation, settings.grid_size
+        if settings.weights != HUB or any(unsupported):
             raise UserError(
                 f"features: network {settings.network} takes weights: hub, options: {{}}, mean, std and grid_size: null"
             )
-        whole = load_captioner(name)
-        self._prompted = PromptedProcessor(name, whole.config)
+        captioner = load_captioner(name)
+        self._prompted = PromptedProcessor(name, captioner.config)
         if settings.image_size not in (0, self._prompted.size):
             raise UserError(f"features.image_size: {name} takes {self._prompted.size} pixels; set it to null")
-        text = whole.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
-        digest = weights_digest(whole, pooler=whole.has_pooler)
-        text.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
-        described = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})
+        decoder = captioner.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
+        digest = compute_weights_digest(captioner, pooler=captioner.has_pooler)
+        decoder.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
+        description = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})
         super().__init__(
-            whole, self._prompted.prepare, replace(settings, image_size=self._prompted.size), described, device
+            captioner, self._prompted.prepare, replace(settings, image_size=self._prompted.size), description, device
         )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ class DecoderInputsNetwork(GridNetwork):
         except torch.OutOfMemoryError:
             raise  # a RuntimeError that says nothing of the processor
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"features.network: its processor is not that of the model ({reason(error)})") from None
+            raise UserError(f"features.network: the processor does not fit the model ({reason(error)})") from None
         return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.features.extractor import ImageFeatures, NetworkSettings
 from pipeline.features.network_weights import check_fit, load_torchvision
-from pipeline.features.networks import torchvision_model
+from pipeline.features.networks import build_torchvision_model
 from pipeline.runtime.torchvision_cpu import declare_operators, nms_by_class
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ MAX_SIDE_RATIO = 1333 / 800  # the longer side's limit as a multiple of image_si
 class FasterRCNN:
     """Faster R-CNN of torchvision as an `Extractor`: regions by score and NMS in each class, with their boxes.
 
-    A region is a proposal of the region proposal network. Its vector is the output of the box head, the 1,024 numbers
-    from which classes are scored and boxes refined. Its box is the proposal's, from which the vector was pooled, not a
-    refined one. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights are
-    trained on COCO's 80 classes; those of bottom-up attention on 1,600 classes of Visual Genome.
+    A region is a proposal of the region proposal network. Its vector is the output of the box head: 1,024 numbers
+    from which classes are scored and boxes refined. Its box is the proposal, from which the vector was pooled, not the
+    refined box. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights are
+    trained on COCO's 80 classes, and the weights of bottom-up attention on 1,600 classes of Visual Genome.
     """
 
     has_boxes = True
@@ -36,23 +36,23 @@ class FasterRCNN:
         """Build the detector. Images are resized to a shorter side of `image_size` pixels.
 
         An image whose longer side would exceed 1333/800 of `image_size` is resized to that limit instead. `options` go
-        to torchvision. `boxes` is {fixed: n}, or {min_boxes, max_boxes, threshold}: the regions that score at least
-        `threshold`, between `min_boxes` and `max_boxes` of them. Without `boxes`, 36 regions are selected. Raises
-        UserError as TimmNetwork does.
+        to torchvision. `boxes` is {fixed: n}, or {min_boxes, max_boxes, threshold}. The latter selects the regions that
+        score at least `threshold`, but at least `min_boxes` and at most `max_boxes`. Without `boxes`, 36 regions are
+        selected. Raises UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights
 
-        chosen = {key: value for key, value in (settings.boxes or {"fixed": 36}).items() if value is not None}
-        fixed = chosen.get("fixed")
-        self.min_regions, self.max_regions = fixed or chosen["min_boxes"], fixed or chosen["max_boxes"]
-        self.threshold = chosen.get("threshold", 0.0)
+        limits = {key: value for key, value in (settings.boxes or {"fixed": 36}).items() if value is not None}
+        fixed = limits.get("fixed")
+        self.min_regions, self.max_regions = fixed or limits["min_boxes"], fixed or limits["max_boxes"]
+        self.threshold = limits.get("threshold", 0.0)
         name, size = settings.network, settings.image_size
         sizes = {"min_size": size, "max_size": round(size * MAX_SIDE_RATIO)}
-        changed = {f"image_{key}": value for key, value in settings.normalisation.items()}
-        options = {**sizes, **changed, **settings.options}
-        check_fit(lambda: torchvision_model(name, dict(options)), settings.weights, name)
-        model: Any = torchvision_model(name, options)
+        normalisation = {f"image_{key}": value for key, value in settings.normalisation.items()}
+        options = {**sizes, **normalisation, **settings.options}
+        check_fit(lambda: build_torchvision_model(name, dict(options)), settings.weights, name)
+        model: Any = build_torchvision_model(name, options)
         source = load_torchvision(model, settings.weights, get_model_weights(name).DEFAULT, name)
         self.model = model.eval().to(device)
         self.device = torch.device(device)
@@ -66,7 +66,7 @@ class FasterRCNN:
             "mean": tuple(transform.image_mean),
             "std": tuple(transform.image_std),
         }
-        self.description = settings.describe(source, preprocessing, boxes=chosen)
+        self.description = settings.describe(source, preprocessing, boxes=limits)
 
     @torch.inference_mode()
     def prepare(self, image: Image.Image) -> Tensor:
@@ -81,13 +81,13 @@ class FasterRCNN:
         regions, boxes = torch.zeros(shape), torch.zeros(*shape[:2], 4)
         pooled, count = torch.zeros(len(images), self.pooled_size), torch.zeros(len(images), dtype=torch.int64)
         for i, pixels in enumerate(images):  # one by one: padding to the largest image of a batch would change the maps
-            vectors, where = self._regions(pixels.to(self.device))
+            vectors, vector_boxes = self._select_regions(pixels.to(self.device))
             count[i] = len(vectors)
-            regions[i, : len(vectors)], boxes[i, : len(vectors)] = vectors.cpu(), where.cpu()
+            regions[i, : len(vectors)], boxes[i, : len(vectors)] = vectors.cpu(), vector_boxes.cpu()
             pooled[i] = vectors.mean(0).cpu()
         return ImageFeatures(pooled, regions, count, boxes)
 
-    def _regions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _select_regions(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the selected regions of an image (3, H, W): vectors (n, D), boxes (n, 4) as shares of its sides."""
         from torchvision.models.detection.image_list import ImageList
 
@@ -102,16 +102,16 @@ class FasterRCNN:
             pooled = model.roi_heads.box_roi_pool(maps, proposals, [size])
         vectors = model.roi_heads.box_head(pooled)
         scores = model.roi_heads.box_predictor(vectors)[0].softmax(-1)[:, 1:]  # without the background
-        kept = choose_regions(proposals[0], scores, self.min_regions, self.max_regions, self.threshold)
-        return vectors[kept], proposals[0][kept] / sides
+        selected = choose_regions(proposals[0], scores, self.min_regions, self.max_regions, self.threshold)
+        return vectors[selected], proposals[0][selected] / sides
 
 
 def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
-    """Select boxes (n, 4) by their scores of C classes (n, C): indices (m,), highest score first, least ≤ m ≤ most.
+    """Return the indices (m,) of boxes (n, 4) selected by class scores (n, C), highest first; least ≤ m ≤ most.
 
     A box's score is its highest among the classes in which NMS keeps it. Boxes with a score of at least `threshold` are
-    selected. m is less than `least` only where n is.
+    selected. m is less than `least` only where n is less.
     """
     best = (scores * nms_by_class(boxes, scores, NMS_IOU)).amax(1)
-    wanted = int((best >= threshold).sum())
-    return best.argsort(descending=True, stable=True)[: min(max(wanted, least), most)]
+    count_above = int((best >= threshold).sum())
+    return best.argsort(descending=True, stable=True)[: min(max(count_above, least), most)]

@@ -1,4 +1,4 @@
-"""Training of a small detector on the user's own images with one-cycle AdamW, for any `DetectionTask`."""
+"""Training of a small detector on the user's images with one-cycle AdamW, for any `DetectionTask`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Network = TypeVar("Network", bound=nn.Module)
 class DetectionTask(Protocol[Network]):
     """A training task on images: its network and its loss."""
 
-    def network(self, width: int) -> Network:
+    def build_network(self, width: int) -> Network:
         """Build an untrained detector."""
         ...
 
-    def begin(self, detector: Network, rows: np.ndarray) -> None:
+    def initialise(self, detector: Network, rows: np.ndarray) -> None:
         """Initialise the detector from known properties of the training images `rows`."""
         ...
 
     def loss(self, detector: Network, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
-        """Return the loss summed over B images `pixels` (B, 3, S, S), of rows `images` (B,).
+        """Return the loss summed over B images: their pixels (B, 3, S, S) and rows `images` (B,).
 
-        `mirrored` (B,) bool marks the images whose pixels are mirrored.
+        `mirrored` (B,) bool is True for images whose pixels are mirrored.
         """
         ...
 
@@ -69,11 +69,11 @@ def train_detector(
 ) -> Network:
     """Train a detector on `task` with the images `rows` of `pixels` (M, 3, S, S) uint8.
 
-    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. Each epoch leaves out the
+    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. Each epoch skips the
     images that do not fill a batch. With `horizontal_flip` each image is mirrored with probability ½. `on_epoch`
     receives each epoch's number, from 0, and mean loss. The seed determines the weights bit for bit on the CPU.
     Training uses one thread: batches are too small for more, and two threads on a busy machine took ten times as long.
-    Raises UserError for fewer than two images, which have no statistics of a batch.
+    Raises UserError for fewer than two images, since batch normalisation needs two.
     """
     if len(rows) < 2:
         raise UserError(f"detector: expected two training images or more, found {len(rows)}; add training images")
@@ -81,8 +81,8 @@ def train_detector(
     steps = len(rows) // batch
     with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream, which is restored
         torch.manual_seed(seed)
-        detector = task.network(width)
-    task.begin(detector, rows)
+        detector = task.build_network(width)
+    task.initialise(detector, rows)
     detector.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     if epochs == 0:
         return detector.eval()
@@ -107,12 +107,12 @@ def train_detector(
 def one_cycle_rate(step: int, steps: int, highest: float) -> float:
     """Return the learning rate of `step` (from 0) of torch's OneCycleLR, which rises in the first fifth of `steps`.
 
-    It begins at a tenth of `highest`, and ends at a ten-thousandth of its beginning.
+    The first rate is `highest` / 10, and the last is `highest` / 100,000.
     """
-    lowest, peak = highest / 10, float(0.2 * steps) - 1
-    if step <= peak and peak:
-        return _cosine(lowest, highest, step / peak)
-    return _cosine(highest, lowest / 1e4, (step - peak) / (steps - 1 - peak))
+    lowest, peak_step = highest / 10, float(0.2 * steps) - 1
+    if step <= peak_step and peak_step:
+        return _cosine(lowest, highest, step / peak_step)
+    return _cosine(highest, lowest / 1e4, (step - peak_step) / (steps - 1 - peak_step))
 
 
 def _cosine(start: float, end: float, share: float) -> float:

@@ -1,7 +1,7 @@
 """Feature extraction of all images into the store; memory does not grow with the number of images.
 
-Features are first written batch by batch into a work folder, by one process or by several with a shard of the images
-each. After a kill, the next run continues from there. The store is then written from the batches.
+Features are first written batch by batch into a work folder, by one process, or by one process per shard of the
+images. After a kill, the next run continues from the batches there. The store is then written from the batches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pipeline.vocabulary import Vocabulary
 PREFETCH = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
 TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # most images of each split that determine the training texture
-WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # trained in this project
+WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # networks trained here
 FALLBACK = (
     "Until then a word detector is trained on these images instead (features.{0}.detector), on far less data: expect "
     "captions that fit many images. With a network connection, run `dvc repro -f features@{0}` and then `dvc repro`"
@@ -72,7 +72,7 @@ class CaptionedImages(CaptionReferences, Protocol):
     def file(self, image: int) -> str: ...
 
 
-Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # an image's row, and the function that prepares the image
+Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # from an image's row and the function that prepares it
 
 
 def extract(
@@ -94,20 +94,20 @@ def extract(
 ) -> None:
     """Write the features `name` of all images, whose files lie below `root`, into the folder `out`.
 
-    `word_detector` and `object_detector` are first trained on the training split. They use captions or `objects`, the
+    `word_detector` and `object_detector` are first trained on the training split, from captions or from `objects`, the
     annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip and
     seed. `open_network` builds any other network. Where its weights cannot be fetched and
-    `detector` is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are
+    `detector` is given, a `word_detector` replaces it, with a warning on stderr. With `settings.frames` the images are
     films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
-    a film's one after another. `pca_dim` reduces the regions by a PCA fitted on the training split; a vector of mean
-    and maximum or of times is standardised there. With `horizontal_flip` the mirror images are extracted too. The
+    film by film. `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or
+    `times` are standardised by the training split. With `horizontal_flip` the mirror images are extracted too. The
     weights of the detector, the projection, the scale and the training split's texture are written into `out`, too.
 
     The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
     depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
     that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
-    a shard of a detector that is trained first.
+    `shard` with a detector that is trained first.
     """
     work.mkdir(parents=True, exist_ok=True)
 
@@ -157,16 +157,16 @@ def extract(
         *([FeatureParts(parts_folder / "mirrored", batch)] if horizontal_flip else []),
     ]
     number, shards = shard or (1, 1)
-    batches = _parts(np.arange(len(images)), batch)
+    batches = _split_rows(np.arange(len(images)), batch)
     own_batches = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
     for rows, mirrored in zip(views, (False, True), strict=False):
-        _compute(images, rows, network, load, own_batches, mirrored)
+        _compute_features(images, rows, network, load, own_batches, mirrored)
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
     if settings.network in TRAINED_HERE:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
-    training, held_out = (_textures(images, split, load, network.prepare, batch) for split in TEXTURE_IMAGES)
+    training, held_out = (_compute_textures(images, split, load, network.prepare, batch) for split in TEXTURE_IMAGES)
     if texture := TrainingTexture.fit(training, held_out):
         network.description["texture"] = _save(out / "texture.safetensors", vars(texture))
     network.description |= {"cells": settings.grid_size, "project": pca_dim, "vector": settings.vector}
@@ -175,9 +175,9 @@ def extract(
 
 
 def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
-    """Build the network of a name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm.
+    """Build the network by its name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm.
 
-    With `settings.frames` it takes films.
+    With `settings.frames` the network takes films.
     """
     kinds: dict[str, Callable[..., Extractor]]
     kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, FROM_HUB: open_hub_tower}
@@ -197,10 +197,10 @@ def _load_or_train_detector(
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
-    """Train the detector, or load the one of a killed extraction; frame f of film i is image i · `frames` + f."""
+    """Train the detector, or load that of a killed extraction; frame f of film i is image i · `frames` + f."""
     path = work / "detector"
     if path.exists():
-        trained = task.network(detector["width"])
+        trained = task.build_network(detector["width"])
         try:
             trained.load_state_dict(safetensors.torch.load(read_checked(path)))
             return trained
@@ -217,7 +217,7 @@ def _load_or_train_detector(
         shape = (len(images) * frames, 3, image_size, image_size)
         allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk fails here, and not while the file is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
-        with closing(_load_batches(load, resize, _parts(images.rows("train"), batch))) as loaded:
+        with closing(_load_batches(load, resize, _split_rows(images.rows("train"), batch))) as loaded:
             for rows, tensors in loaded:
                 for row, tensor in zip(rows, tensors, strict=True):
                     training.append(row * frames + np.arange(len(tensor)))
@@ -228,7 +228,7 @@ def _load_or_train_detector(
     return trained
 
 
-def _compute(
+def _compute_features(
     images: CaptionedImages,
     rows: FeatureParts,
     network: Extractor,
@@ -236,7 +236,7 @@ def _compute(
     batches: Iterable[np.ndarray],
     mirrored: bool,
 ) -> None:
-    """Write the features of those `batches` that are not in `rows` yet.
+    """Write the features of the `batches` that `rows` does not hold yet.
 
     Raises UserError for an image whose features are not finite in half precision.
     """
@@ -267,12 +267,13 @@ def _write_store(
     most, size = network.regions_shape
     description, projection, scale = network.description, None, None
     if scaled:
-        scale = Standardisation.fit(_to_float32(rows["pooled"]) for rows in _training_features(views[0], images))
+        scale = Standardisation.fit(_to_float32(rows["pooled"]) for rows in _read_training_features(views[0], images))
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
     if pca_dim is not None:
         projection = Projection.fit(
-            (_regions(rows, most)[:, : size - unreduced] for rows in _training_features(views[0], images)), pca_dim
+            (_stack_regions(rows, most)[:, : size - unreduced] for rows in _read_training_features(views[0], images)),
+            pca_dim,
         )
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
@@ -281,7 +282,7 @@ def _write_store(
     with FeatureWriter(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
         for side, rows in enumerate(views):
-            for part in _parts(np.arange(len(images)), CHUNK):
+            for part in _split_rows(np.arange(len(images)), CHUNK):
                 features = rows.read(part)
                 if projection is not None or scale is not None:
                     count = torch.from_numpy(features["region_count"])
@@ -290,49 +291,57 @@ def _write_store(
                 store.write(part + side * len(images), **features)
 
 
-def _textures(images: CaptionedImages, split: str, load: Load, prepare: Callable[[Any], Tensor], batch: int) -> Tensor:
+def _compute_textures(
+    images: CaptionedImages, split: str, load: Load, prepare: Callable[[Any], Tensor], batch: int
+) -> Tensor:
     """Return the texture statistics (N, SIZE) of images spread evenly over a split."""
     rows = images.rows(split)
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURE_IMAGES[split])).astype(int)]
-    with closing(_load_batches(load, lambda image: texture_statistics(prepare(image)), _parts(rows, batch))) as loaded:
-        return torch.stack([found for _, part in loaded for found in part]) if len(rows) else torch.zeros(0, SIZE)
+    with closing(
+        _load_batches(load, lambda image: texture_statistics(prepare(image)), _split_rows(rows, batch))
+    ) as loaded:
+        return (
+            torch.stack([statistics for _, part in loaded for statistics in part])
+            if len(rows)
+            else torch.zeros(0, SIZE)
+        )
 
 
-def _training_features(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
-    return (rows.read(part) for part in _parts(images.rows("train"), CHUNK))
+def _read_training_features(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
+    return (rows.read(part) for part in _split_rows(images.rows("train"), CHUNK))
 
 
-def _regions(features: Mapping[str, np.ndarray], most: int) -> Tensor:
+def _stack_regions(features: Mapping[str, np.ndarray], most: int) -> Tensor:
     return _to_float32(features["regions"][np.arange(most) < features["region_count"][:, None]])
 
 
 def _load_batches(
     load: Load, prepare: Callable[[Any], Tensor], parts: Sequence[np.ndarray]
 ) -> Generator[tuple[np.ndarray, list[Tensor]], None, None]:
-    """Yield the images of the rows `parts` in batches, loaded in threads while the consumer processes earlier ones."""
+    """Yield batches of rows with their prepared images, which threads load while the consumer processes others."""
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
         tqdm(total=sum(map(len, parts)), desc="images", unit="", disable=None) as bar,
     ):
-        waiting: deque[list[Future[Tensor]]] = deque()
+        pending: deque[list[Future[Tensor]]] = deque()
         try:
             for number in range(len(parts) + PREFETCH):
                 if number < len(parts):
-                    waiting.append([pool.submit(load, int(row), prepare) for row in parts[number]])
+                    pending.append([pool.submit(load, int(row), prepare) for row in parts[number]])
                 if number >= PREFETCH:
-                    done = parts[number - PREFETCH]
-                    yield done, [future.result() for future in waiting.popleft()]
-                    bar.update(len(done))
+                    rows = parts[number - PREFETCH]
+                    yield rows, [future.result() for future in pending.popleft()]
+                    bar.update(len(rows))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
+def _split_rows(rows: np.ndarray, size: int) -> list[np.ndarray]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def _to_float32(half: np.ndarray) -> Tensor:
-    """Convert float16 to float32."""
+    """Convert a float16 array to a float32 tensor."""
     return torch.from_numpy(np.ascontiguousarray(half)).float()
 
 

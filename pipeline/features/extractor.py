@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 class NetworkSettings:
     """The network that extracts features, its weights, and its preprocessing.
 
-    `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
-    averaged to `grid_size` × `grid_size` cells; `boxes` limits the regions of a detector. With `vector: mean_and_max`
-    an image's vector is the mean and the maximum over its map, not the network's own. `frames` is the largest number
-    of frames of a film. The frames are `frames_per_second` apart, or spread evenly. With `vector: times` their vectors
-    are concatenated.
+    `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A feature map
+    is averaged to `grid_size` × `grid_size` cells; `boxes` limits the regions of a detector. With
+    `vector: mean_and_max` an image's vector is the mean and the maximum over its map, not the network's own. `frames`
+    is the largest number of frames of a film. They are taken at `frames_per_second`, or else spread evenly. With
+    `vector: times` their vectors are concatenated.
     """
 
     network: str
-    image_size: int = 0  # pixels; 0 with hub/…: the size that its processor names
+    image_size: int = 0  # pixels; 0 with hub/…: the size of the model's processor
     weights: str = HUB  # or a safetensors file
     options: Mapping[str, Any] = field(default_factory=dict)
     mean: Sequence[float] | None = None
@@ -42,9 +42,9 @@ class NetworkSettings:
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
-        """Return `mean` and `std` where they are set."""
-        given = {"mean": self.mean, "std": self.std}
-        return {key: tuple(value) for key, value in given.items() if value is not None}
+        """Return those of `mean` and `std` that are set."""
+        settings = {"mean": self.mean, "std": self.std}
+        return {key: tuple(value) for key, value in settings.items() if value is not None}
 
     def describe(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """Return the network's entries in the manifest; `weights` is the source of its weights."""
@@ -70,7 +70,7 @@ class Extractor(Protocol):
     description: dict[str, Any]  # for the manifest: network, digest of its weights, preprocessing
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """Return an RGB image as the network's input (3, H, W); called in threads."""
+        """Return an RGB image as the network's input (3, H, W); several threads may call this."""
         ...
 
     def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
@@ -79,7 +79,7 @@ class Extractor(Protocol):
 
 
 class GridNetwork(ABC):
-    """A network that ends in a feature map, whose cells are the regions; an `Extractor`."""
+    """A network as an `Extractor`, whose regions are the cells of its last feature map."""
 
     has_boxes = False
     memory_format = torch.channels_last

@@ -21,7 +21,7 @@ from torch import Tensor
 from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
 from pipeline.features.images import to_upright_rgb
 from pipeline.features.word_detector import CaptionReferences
-from pipeline.runtime.film_decoding import DEFAULT_DURATION, decode_frames, frames_to_take, read_timeline
+from pipeline.runtime.film_decoding import DEFAULT_DURATION, choose_frame_indices, decode_frames, read_timeline
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,16 +30,16 @@ COLUMNS = 8
 
 
 def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Image.Image]:
-    """Yield the frames of a film that `frames_to_take` selects, as RGB, with one in memory at a time.
+    """Yield the frames of a film that `choose_frame_indices` selects, as RGB, with one in memory at a time.
 
     An animated image is a film, and a still image is a film of equal frames. Raises FileNotFoundError where there is no
-    file, and UserError where it cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
+    file, and UserError where the file cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
     """
     times = read_timeline(path)
-    numbers = frames_to_take(times.durations, frames, rate, times.ticks_per_second)
-    chosen = [(number, len(list(same))) for number, same in groupby(numbers)]
-    decoded = decode_frames(path, [number for number, _ in chosen], times)
-    for (_, count), image in zip(chosen, decoded, strict=True):
+    frame_numbers = choose_frame_indices(times.durations, frames, rate, times.ticks_per_second)
+    repeats = [(number, len(list(same))) for number, same in groupby(frame_numbers)]
+    decoded = decode_frames(path, [number for number, _ in repeats], times)
+    for (_, count), image in zip(repeats, decoded, strict=True):
         yield from repeat(to_upright_rgb(image), count)
 
 
@@ -52,8 +52,8 @@ def time_features(frames: int) -> Tensor:
 class FilmExtractor:
     """An `Extractor` of films that applies a network for images to each frame.
 
-    Its regions are those of all frames, in the order of time. The vector is the mean of the frames' vectors; with the
-    setting `vector: times` it is their concatenation, which preserves their order.
+    Its regions are the regions of all frames, in the order of time. The vector is the mean of the frames' vectors. With
+    the setting `vector: times` it is their concatenation, which preserves their order.
     """
 
     def __init__(self, network: Extractor, settings: NetworkSettings):
@@ -63,7 +63,7 @@ class FilmExtractor:
         """
         assert settings.frames is not None
         self.network, self.frames, self.concatenates = network, settings.frames, settings.vector == "times"
-        self.still_frames = len(frames_to_take([DEFAULT_DURATION], self.frames, settings.frames_per_second))
+        self.still_frames = len(choose_frame_indices([DEFAULT_DURATION], self.frames, settings.frames_per_second))
         most, size = network.regions_shape
         self.pooled_size = network.pooled_size * (self.frames if self.concatenates else 1)
         self.regions_shape = (most * self.frames, size + COLUMNS)
@@ -90,15 +90,15 @@ class FilmExtractor:
     def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
         """Return the features of films; the network processes all their frames in one batch."""
         features = self.network([frame for film in images for frame in film])
-        exist = torch.arange(features.regions.shape[1]) < features.region_count.cpu().unsqueeze(1)
+        mask = torch.arange(features.regions.shape[1]) < features.region_count.cpu().unsqueeze(1)
         regions = features.regions.new_zeros(len(images), *self.regions_shape)
         boxes = None if features.boxes is None else features.boxes.new_zeros(*regions.shape[:2], 4)
         count, pooled, start = torch.zeros(len(images), dtype=torch.int64), [], 0
         for i, film in enumerate(images):
             part = slice(start, start := start + len(film))
-            existing = exist[part].to(regions.device)
-            moments = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, existing.shape[1], -1)
-            timed = torch.cat([features.regions[part], moments], 2)[existing]
+            existing = mask[part].to(regions.device)
+            times = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, existing.shape[1], -1)
+            timed = torch.cat([features.regions[part], times], 2)[existing]
             count[i] = len(timed)
             regions[i, : len(timed)] = timed
             if boxes is not None and features.boxes is not None:
@@ -114,11 +114,11 @@ def wrap_for_films(network: Extractor, settings: NetworkSettings) -> Extractor:
 
 @dataclass(frozen=True, eq=False)
 class FrameCaptions:
-    """The captions of films by frame: frame f of film i is image i · `frames` + f."""
+    """Captions of films, by frame: frame f of film i is image i · `frames` + f."""
 
     films: CaptionReferences
     frames: int
 
     def references(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, K, T): up to K captions of T tokens of the films of n frames, padded with 0."""
+        """Return captions (n, K, T) of the films of n frames: up to K of T tokens each, padded with 0."""
         return self.films.references(images // self.frames)

@@ -1,4 +1,4 @@
-"""The vision tower of a transformers captioner; its text side is a speaker (pipeline/models/hub_captioner.py)."""
+"""The vision tower of a transformers captioner; the text side is a speaker (pipeline/models/hub_captioner.py)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class HubNetwork(GridNetwork):
     """A captioner's vision tower as an `Extractor`: its regions are the last hidden states.
 
     A class token is one of the regions. The vector is the tower's pooled output, or the mean of the regions where there
-    is none. Images are squashed to the square that the model's processor names, with its mean and deviation, unless
-    others are set.
+    is none. Images are squashed to a square. Its side, the mean and the deviation are the processor's, unless the
+    settings have others.
     """
 
     memory_format = torch.preserve_format
@@ -35,7 +35,7 @@ class HubNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for another kind of model, a tower with random outputs, or settings that it does not take.
+        Raises UserError for another kind of model, a tower with random outputs, or settings that do not apply.
         """
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.grid_size is not None:
@@ -49,18 +49,22 @@ class HubNetwork(GridNetwork):
                 f"features.network: {name} has a ViT-MAE encoder, which drops random patches of each image; name a "
                 "captioner with another encoder"
             )
-        own = read_processor(name)
-        size = settings.image_size or own.side
-        given = {"mean": tuple(own.image_mean), "std": tuple(own.image_std), **settings.normalisation}
-        preprocessing = {"input_size": (3, size, size), "interpolation": own.resample, **given}
-        mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
+        processor = read_processor(name)
+        size = settings.image_size or processor.side
+        normalisation = {
+            "mean": tuple(processor.image_mean),
+            "std": tuple(processor.image_std),
+            **settings.normalisation,
+        }
+        preprocessing = {"input_size": (3, size, size), "interpolation": processor.resample, **normalisation}
+        mean, std = (torch.tensor(normalisation[key]).view(3, 1, 1) for key in ("mean", "std"))
 
         def transform(image: Image.Image) -> Tensor:
-            squashed = np.asarray(image.resize((size, size), own.resample))
+            squashed = np.asarray(image.resize((size, size), processor.resample))
             return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
 
         self._has_pooler = captioner.has_pooler
-        source = {"source": name, "sha256": weights_digest(tower, pooler=captioner.has_pooler)}
+        source = {"source": name, "sha256": compute_weights_digest(tower, pooler=captioner.has_pooler)}
         settings = replace(settings, image_size=size)
         try:
             super().__init__(tower, transform, settings, settings.describe(source, preprocessing), device)
@@ -77,10 +81,10 @@ class HubNetwork(GridNetwork):
         return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
 
 
-def weights_digest(tower: torch.nn.Module, pooler: bool = True) -> str:
+def compute_weights_digest(tower: torch.nn.Module, pooler: bool = True) -> str:
     """Return the SHA-256 of all weights, in the order of their names.
 
-    Without `pooler` the pooler's weights do not count: those of an untrained pooler are random.
+    Without `pooler` the pooler's weights are left out: the weights of an untrained pooler are random.
     """
     digest = hashlib.sha256()
     for name, value in sorted(tower.state_dict().items()):

@@ -19,7 +19,7 @@ from pipeline.runtime.memory import return_freed
 
 MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
 MEMORY = 800_000_000  # bytes for decoding, shared by all threads
-LARGE = 100_000_000  # bytes; after larger decodings, freed memory is returned to the system
+LARGE = 100_000_000  # bytes; after a larger decoding, freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
 FLAT = ("1", "L", "P")  # modes of one byte per pixel; other modes count as four
 DECODERS = {  # bytes per pixel that a decoder keeps in addition to the decoded image, by format
@@ -59,22 +59,22 @@ def decode_within(
     """Decode an image file as `open_image` does; the block may use `used` further bytes per pixel of the result.
 
     Threads that would together use more than `MEMORY` bytes wait for each other. `formats` are the names of allowed
-    formats; `largest` is a limit in megapixels. Raises UserError for an image with more megapixels, and for an image
+    formats; `largest` is the limit in megapixels. Raises UserError for an image with more megapixels, and for an image
     whose decoding needs more than `MEMORY` bytes.
     """
-    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace it
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace this warning
     with Image.open(file, formats=formats) as image:
         size = image.width * image.height
         if largest is not None and size > 1_000_000 * largest:
             raise UserError(f"the photo has {size / 1e6:.1f} megapixels, and the limit is {largest:g}; make it smaller")
         if image.format in JPEG:
             decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
-            if (factor := _factor(image)) > 1:
+            if (factor := _reduction_factor(image)) > 1:
                 image.draft(None, (image.width // factor, image.height // factor))  # type: ignore[arg-type]
         else:
             decoder = DECODERS.get(image.format or "", UNKNOWN_DECODER) * size
         source = (1 if image.mode in FLAT else 4) * image.width * image.height
-        result = image.width * image.height // _factor(image) ** 2
+        result = image.width * image.height // _reduction_factor(image) ** 2
         if (needed := max(decoder + source + 4 * result, (4 + used) * result)) > MEMORY:
             raise UserError(
                 f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
@@ -84,7 +84,7 @@ def decode_within(
             image.load()
             pixels = to_upright_rgb(image)
             image.close()  # frees the decoded pixels
-            if needed > LARGE:  # else freed memory would stay in the process beside the next image's
+            if needed > LARGE:  # else the process would keep the freed memory while it decodes the next image
                 return_freed()
             yield pixels
 
@@ -101,7 +101,7 @@ def open_image(path: Path) -> Image.Image:
 
 @contextmanager
 def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
-    """Open an image file as `open_image` does, for a block that uses `used` further bytes per pixel.
+    """Open an image file as `open_image` does, for a block that uses `used` further bytes per pixel of the result.
 
     Raises FileNotFoundError where there is no file. Raises UserError where the file is empty, truncated, a film, or
     larger than Pillow's limit (179 megapixels). Raises UserError where decoding needs more than `MEMORY` bytes, and for
@@ -130,36 +130,36 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels, and for
     integers outside 0 … 65,535.
     """
-    factor, (width, height) = _factor(image), image.size
+    factor, (width, height) = _reduction_factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     for top in range(0, height, rows):  # strips save memory: a whole transparent image would need five copies
-        strip = _rgb(image.crop((0, top, width, min(top + rows, height))))
+        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     _apply_orientation(result, image)
     return result
 
 
-def _factor(image: Image.Image) -> int:
-    """Return the divisor of an image's sides at which it has at most `MAX_PIXELS` pixels."""
+def _reduction_factor(image: Image.Image) -> int:
+    """Return the smallest divisor of an image's sides that leaves at most `MAX_PIXELS` pixels."""
     return math.ceil(math.sqrt(image.width * image.height / MAX_PIXELS))
 
 
 def _apply_orientation(pixels: Image.Image, image: Image.Image) -> None:
-    """Turn `pixels` by the EXIF orientation of `image`."""
+    """Rotate or mirror `pixels` by the EXIF orientation of `image`."""
     with suppress(Exception):  # a damaged EXIF block has no orientation; the pixels are undamaged
         pixels.getexif()[ExifTags.Base.Orientation] = image.getexif()[ExifTags.Base.Orientation]
         ImageOps.exif_transpose(pixels, in_place=True)
     pixels.getexif().clear()
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # convert() would clip at 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65_535:
             raise ValueError("integers outside 0 … 65,535 have no known range; convert the image to 8 or 16 bits")
         grey = np.rint(values.astype(np.float32) / 257).astype(np.uint8)  # 65,535 is 255 · 257
-        grey[values == image.info.get("transparency", -1)] = 255  # the one transparent value of a PNG, drawn on white
+        grey[values == image.info.get("transparency", -1)] = 255  # a PNG has one transparent value; it is drawn white
         return Image.fromarray(grey).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

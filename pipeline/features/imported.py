@@ -35,12 +35,12 @@ BATCH = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
-PARSING = threading.Lock()  # for NumPy's headers: Python's parser may raise SystemError in threads before 3.12
+PARSING = threading.Lock()  # for NumPy's headers: before Python 3.12 its parser may raise SystemError in threads
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
 class ImportedRow(NamedTuple):
-    """The features of the image in row `row` of the data set, as a file contains them."""
+    """Features of the image in row `row` of the data set, as a file contains them."""
 
     row: int
     file: str
@@ -53,8 +53,8 @@ class ImportedRow(NamedTuple):
 class FeatureFormat:
     """Format of imported features: its name in `imported.format`, the paths that it takes, and its reader.
 
-    `read` yields the features of the images `ids`, and adds the SHA-256 of each file that it read. `fits` tells whether
-    `regions` are such paths.
+    `read` yields the features of the images `ids`, and adds the SHA-256 of each file that it reads. `fits` returns
+    whether `regions` are such paths.
     """
 
     name: str
@@ -74,12 +74,12 @@ def import_features(
 ) -> None:
     """Write the features of the images `ids` into the folder `out`.
 
-    An image with more than `max_regions` regions keeps the most confident ones where the file has confidences
-    (`ID_cls_prob`), else the first ones. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an
-    image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not
+    An image with more than `max_regions` regions keeps the most confident regions where the file has confidences
+    (`ID_cls_prob`), else the first regions. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of
+    an image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not
     state the images' sizes. Raises UserError, with image and file, for features that are missing, damaged or of another
-    size than those of the first image. Raises UserError, too, for features that are not finite in half precision, and
-    for a grid of more than `max_regions` cells.
+    size than the features of the first image. Raises UserError, too, for features that are not finite in half
+    precision, and for a grid of more than `max_regions` cells.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
@@ -88,69 +88,72 @@ def import_features(
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
-            vectors = _Folder(Path(pooled), sources["pooled"])
+            vectors = _NumpyFolder(Path(pooled), sources["pooled"])
         pairs = (_check_row(image, ids[image.row], vectors, max_regions) for image in entries)
         first, vector = next(pairs)
         size, length = first.regions.shape[1], len(vector)
-        images, cut, which = chain([(first, vector)], pairs), 0, FIRST
+        images, truncated, which = chain([(first, vector)], pairs), 0, FIRST
         with (
             FeatureWriter(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
             tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
         ):
-            while some := sorted(islice(images, BATCH), key=lambda pair: pair[0].row):
-                kept = np.zeros((len(some), max_regions, size), np.float32)
-                boxes = None if first.boxes is None else np.zeros((len(some), max_regions, 4), np.float32)
-                for i, (image, vector) in enumerate(some):
+            while batch := sorted(islice(images, BATCH), key=lambda pair: pair[0].row):
+                kept = np.zeros((len(batch), max_regions, size), np.float32)
+                boxes = None if first.boxes is None else np.zeros((len(batch), max_regions, 4), np.float32)
+                for i, (image, vector) in enumerate(batch):
                     if image.regions.shape[1] != size or len(vector) != length:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
                             f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
                         )
-                    chosen = np.arange(min(len(image.regions), max_regions))
+                    indices = np.arange(min(len(image.regions), max_regions))
                     if len(image.regions) > max_regions:
-                        cut += 1
+                        truncated += 1
                         if image.confidence is not None:
                             which = CONFIDENT
-                            chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:max_regions])
+                            indices = np.sort(np.argsort(-image.confidence, kind="stable")[:max_regions])
                     with np.errstate(over="ignore"):  # overflow is reported here
-                        kept[i, : len(chosen)] = image.regions[chosen]
-                        finite = all(np.isfinite(each.astype(np.float16)).all() for each in (kept[i], vector))
+                        kept[i, : len(indices)] = image.regions[indices]
+                        finite = all(np.isfinite(values.astype(np.float16)).all() for values in (kept[i], vector))
                     if not finite:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has a feature or vector that is infinite or NaN in "
                             "half precision (beyond ±65,504); extract its features again"
                         )
                     if boxes is not None and image.boxes is not None:
-                        boxes[i, : len(chosen)] = image.boxes[chosen]
+                        boxes[i, : len(indices)] = image.boxes[indices]
                 store.write(
-                    np.array([image.row for image, _ in some]),
-                    np.stack([vector for _, vector in some]),
+                    np.array([image.row for image, _ in batch]),
+                    np.stack([vector for _, vector in batch]),
                     kept,
-                    np.array([min(len(image.regions), max_regions) for image, _ in some]),
+                    np.array([min(len(image.regions), max_regions) for image, _ in batch]),
                     boxes,
                 )
-                bar.update(len(some))
+                bar.update(len(batch))
             store.manifest.update(
                 network="imported",
                 form=form.name,
                 sources={part: _describe_sources(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
-                regions_kept={"most": max_regions, "which": which, "images_with_more": cut},
+                regions_kept={"most": max_regions, "which": which, "images_with_more": truncated},
             )
 
 
-def _check_row(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -> tuple[ImportedRow, np.ndarray]:
+def _check_row(
+    image: ImportedRow, id_: str, vectors: _NumpyFolder | None, max_regions: int
+) -> tuple[ImportedRow, np.ndarray]:
     """Return the image with regions (n, D), and its vector (P,).
 
-    Raises UserError for a grid of more than `kept` cells, which is not cut: its first cells are the upper edge. Raises
-    UserError, too, for arrays of another form.
+    Raises UserError for a grid of more than `max_regions` cells: its first cells would be the upper edge only. Raises
+    UserError, too, for arrays of another shape or type.
     """
     regions = image.regions
     if regions.ndim == 3 and regions.size:
         cells = regions.shape[0] * regions.shape[1]
-        if cells > kept:
+        if cells > max_regions:
             raise UserError(
-                f"{image.file}: a grid of {regions.shape[0]}×{regions.shape[1]} cells; set max_regions to {cells}"
+                f"{image.file}: expected at most {max_regions} regions, found a grid of {regions.shape[0]}×"
+                f"{regions.shape[1]} cells; set max_regions to {cells}"
             )
         regions = regions.reshape(cells, -1)
     _require_numbers(regions, 2, f"{image.file}: image {id_} has features", "(n, D)")
@@ -161,13 +164,13 @@ def _check_row(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int)
     return image._replace(regions=regions), vector
 
 
-def _require_numbers(values: np.ndarray, dimensions: int, where: str, wanted: str) -> None:
+def _require_numbers(values: np.ndarray, dimensions: int, where: str, expected: str) -> None:
     if values.ndim != dimensions or 0 in values.shape or values.dtype.kind != "f":
-        raise UserError(f"{where} {values.shape} {values.dtype}, but {wanted} floating-point numbers are needed")
+        raise UserError(f"{where} {values.shape} {values.dtype}, but {expected} floating-point numbers are needed")
 
 
 def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
-    folder = _Folder(folders[0], digests)
+    folder = _NumpyFolder(folders[0], digests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(ids), BATCH):
             for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + BATCH]), start):
@@ -175,9 +178,10 @@ def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests)
 
 
 def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
-    """Yield the first undamaged line of each image: in the published files some have two, one of them damaged.
+    """Yield the features of each image from its first undamaged line.
 
-    Raises UserError for an image without one.
+    In the published files, some images have two lines, one of them damaged. Raises UserError for an image without an
+    undamaged line.
     """
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
     read = np.zeros(len(ids), bool)
@@ -211,7 +215,7 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
 
 
 def _parse_line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return the regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides; ValueError if damaged."""
+    """Return regions (n, D) and boxes (n, 4), as shares of the image's sides; raises ValueError for a damaged line."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")
@@ -231,19 +235,19 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
 
     file = files[0]
     try:
-        opened = h5py.File(require_plain_file(file), "r")
+        archive = h5py.File(require_plain_file(file), "r")
     except OSError as error:
         why = "there is none" if isinstance(error, FileNotFoundError) else reason(error)
         raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
-    with opened:
+    with archive:
         for row, id_ in enumerate(ids):
             try:
-                features = read_dataset(opened, f"{id_}_features")[()]
-                # the first class is the background; a region's confidence is the score of its best other class
+                features = read_dataset(archive, f"{id_}_features")[()]
+                # the first class is the background; confidence is the highest probability of another class
                 name = f"{id_}_cls_prob"
                 confidence = None
-                if name in opened:
-                    probabilities = read_dataset(opened, name)[()]
+                if name in archive:
+                    probabilities = read_dataset(archive, name)[()]
                     _require_numbers(probabilities, 2, f"{file}: image {id_} has {name}", "(n, classes)")
                     confidence = probabilities[:, 1:].max(axis=1)
             except UserError:
@@ -260,8 +264,8 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
     digests[str(file)] = sha256(file)
 
 
-class _Folder:
-    """A folder of ID.npz, key `feat`, or ID.npy; `digests` collects the digests of the files read, by name."""
+class _NumpyFolder:
+    """A folder of ID.npz, key `feat`, or ID.npy; `digests` collects the SHA-256 of each file that is read, by name."""
 
     def __init__(self, folder: Path, digests: Digests):
         self.folder, self.digests = folder, digests
@@ -276,7 +280,7 @@ class _Folder:
                 if suffix == "npz":
                     with zipfile.ZipFile(io.BytesIO(content)) as archive:
                         if archive.getinfo("feat.npy").file_size > MAX_ARRAY_BYTES:
-                            raise ValueError(f"feat.npy claims to have more than {MAX_ARRAY_BYTES:,} bytes")
+                            raise ValueError(f"feat.npy states more than {MAX_ARRAY_BYTES:,} bytes")
                         content = archive.read("feat.npy")
                 with PARSING:
                     return read_npy(content), file
@@ -295,12 +299,12 @@ FORMATS = (
 
 
 def _describe_sources(digests: Digests) -> dict[str, object]:
-    """Return a single file's name and digest, or the number of files and one digest.
+    """Return a single file's name and digest, or the number of files and a common digest.
 
-    That digest is computed from their names and digests in the order of names.
+    The common digest is computed from the names and digests, in the order of names.
     """
     if len(digests) == 1:
         [(name, digest)] = digests.items()
         return {"file": name, "sha256": digest}
-    listed = json.dumps(digests, sort_keys=True)
-    return {"files": len(digests), "sha256": hashlib.sha256(listed.encode()).hexdigest()}
+    names_and_digests = json.dumps(digests, sort_keys=True)
+    return {"files": len(digests), "sha256": hashlib.sha256(names_and_digests.encode()).hexdigest()}

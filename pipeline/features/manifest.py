@@ -37,20 +37,20 @@ class BoxLimits(Record):
     """The limits of a detector's number of regions."""
 
     fixed: Regions | None = None
-    min_boxes: Regions | None = Field(None, validation_alias=AliasChoices("min_boxes", "least"))  # its former name
+    min_boxes: Regions | None = Field(None, validation_alias=AliasChoices("min_boxes", "least"))  # the former name
     max_boxes: Regions | None = Field(None, validation_alias=AliasChoices("max_boxes", "most"))
     threshold: Share | None = None
 
     @model_validator(mode="after")
-    def _fixed_or_all_others(self) -> Self:
-        given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
-        if given not in ([True, False, False, False], [False, True, True, True]):
+    def _check_limits(self) -> Self:
+        is_set = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
+        if is_set not in ([True, False, False, False], [False, True, True, True]):
             raise ValueError("must have fixed, or min_boxes, max_boxes and threshold")
         return self
 
 
 class Preprocessing(Record):
-    """The preprocessing of images; at least one of three entries gives the size."""
+    """The preprocessing of images; at least one of input_size, size and shortest is required."""
 
     input_size: Annotated[list[Pixels], Field(min_length=3, max_length=3)] | None = None
     size: Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None = None
@@ -63,20 +63,20 @@ class Preprocessing(Record):
 
     @property
     def side(self) -> int:
-        """Return the side of the network's square input, or the shorter side of its input; in pixels."""
+        """Return the side of the network's square input, or the shorter side of its input, in pixels."""
         size = self.input_size or self.size or self.shortest
         assert size is not None
         return size[-1] if isinstance(size, list) else size
 
     @model_validator(mode="after")
-    def _has_a_size(self) -> Self:
+    def _check_size(self) -> Self:
         if self.input_size is None and self.size is None and self.shortest is None:
             raise ValueError("must have input_size, size or shortest")
         return self
 
 
 class Shape(Record):
-    """The shape of the store: rows (mirror images included), vector size, most regions per image, region size."""
+    """The shape of the store: M rows with mirror images, vector size P, at most R regions per image, region size D."""
 
     M: Annotated[int, Ge(0)]
     P: Count
@@ -85,7 +85,7 @@ class Shape(Record):
 
 
 class Manifest(Record):
-    """A network with its preprocessing and fitted transforms. Imported features have a manifest of other entries."""
+    """A network with its preprocessing and fitted transforms. Manifests of imported features have other entries."""
 
     network: Line
     preprocessing: Preprocessing

@@ -1,6 +1,6 @@
 """Weights of networks: from their hubs by name, checked against the hub's digest, or from a file.
 
-Files are safetensors. Those that torchvision publishes are pickles, of which only tensors are read (`weights_only`).
+Files are safetensors. Torchvision publishes pickles, from which only tensors are read (`weights_only`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import locate_repository
-from pipeline.runtime.tensors import read_tensors, shapes_of
+from pipeline.runtime.tensors import read_shapes, read_tensors
 
 HUB = "hub"
 REMEDY = "get the file again"
@@ -34,8 +34,8 @@ def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
     that does not fit.
     """
     path = _require_file(weights, name)
-    _, given = read_tensors(path, REMEDY)
-    _load_strictly(model, given, path, name)
+    _, tensors = read_tensors(path, REMEDY)
+    _load_strictly(model, tensors, path, name)
     return {"source": path.name, "sha256": sha256(path)}
 
 
@@ -49,16 +49,16 @@ def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
         return
     path = _require_file(weights, name)
     with torch.device("meta"):
-        expected = _shapes(build().state_dict())
-    _compare(expected, shapes_of(path, REMEDY), path, name)
+        expected = _list_shapes(build().state_dict())
+    _compare(expected, read_shapes(path, REMEDY), path, name)
 
 
-def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
-    """Return a safetensors file of the Hugging Face hub, fetched or from its cache, and its entry in the manifest.
+def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
+    """Fetch a safetensors file from the Hugging Face hub or its cache; return its path and its entry in the manifest.
 
     The cache names a large file by the SHA-256 that the hub states. Raises UserError where the content has another
-    digest, where the file is neither cached nor can be fetched, and where it is in another format. A small file, which
-    the cache names by another digest, is not compared.
+    digest, where the file is neither cached nor can be fetched, and where it is in another format. The cache names a
+    small file by another digest, so its SHA-256 is not compared.
     """
     from huggingface_hub import hf_hub_download
 
@@ -86,7 +86,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
     """Load the weights of a network of torchvision, strictly; return their entry in the manifest.
 
     `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
-    from PyTorch's cache. The file's name ends in the first digits of its SHA-256, which are compared each time. Raises
+    from PyTorch's cache. The first digits of the SHA-256 are in the file's name, and are compared each time. Raises
     UserError where the file cannot be fetched (it may be put there by hand) or has another digest. Raises UserError
     for other objects than tensors, and for the first tensor that does not fit.
     """
@@ -94,17 +94,17 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         return load_local(model, weights, name)
     url = entry.url
     path = Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2])
-    digits = re.search(r"-([0-9a-f]{8,})\.", path.name)
-    prefix = digits[1] if digits else None
+    match = re.search(r"-([0-9a-f]{8,})\.", path.name)
+    prefix = match[1] if match else None
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             torch.hub.download_url_to_file(url, str(path), prefix, progress=False)
-        except Exception as error:  # any error of the network, or of the digest
-            known = f", its SHA-256 begins with {prefix}," if prefix else ""
+        except Exception as error:  # an error of the network or of the digest
+            digest_note = f", its SHA-256 begins with {prefix}," if prefix else ""
             raise UnreachableWeightsError(
                 f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
-                f"{path.name}{known} on a machine with internet access and put it into {path.parent}, or "
+                f"{path.name}{digest_note} on a machine with internet access and put it into {path.parent}, or "
                 "give the path of a safetensors file as features.weights"
             ) from None
     digest = sha256(path)
@@ -129,13 +129,13 @@ def _require_file(weights: str, name: str) -> Path:
     return path
 
 
-def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name: str) -> None:
+def _load_strictly(model: nn.Module, tensors: dict[str, Tensor], path: Path, name: str) -> None:
     expected = model.state_dict()
-    _compare(_shapes(expected), _shapes(given), path, name)
-    model.load_state_dict({key: value.to(expected[key].dtype) for key, value in given.items()})
+    _compare(_list_shapes(expected), _list_shapes(tensors), path, name)
+    model.load_state_dict({key: value.to(expected[key].dtype) for key, value in tensors.items()})
 
 
-def _shapes(state: Mapping[str, Tensor]) -> Shapes:
+def _list_shapes(state: Mapping[str, Tensor]) -> Shapes:
     return {key: tuple(value.shape) for key, value in state.items()}
 
 

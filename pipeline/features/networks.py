@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
-from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local, load_torchvision
+from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local, load_torchvision
 from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from PIL import Image
 
 TORCHVISION = "torchvision/"
-REFUSED = (TypeError, ValueError, AssertionError, RuntimeError, IndexError)  # the libraries' errors for bad arguments
+BUILD_ERRORS = (TypeError, ValueError, AssertionError, RuntimeError, IndexError)  # the libraries' errors for arguments
 
 
 class TimmNetwork(GridNetwork):
-    """A network of timm that ends in a square feature map or its tokens."""
+    """A network of timm whose output is a square feature map, or the tokens of a square grid."""
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the network.
@@ -38,23 +38,23 @@ class TimmNetwork(GridNetwork):
         declare_operators()
         from timm.data import resolve_data_config
 
-        model, source = _timm_model(settings.network, settings.weights, dict(settings.options))
-        given = {**settings.normalisation, "input_size": (3, settings.image_size, settings.image_size)}
-        config = resolve_data_config(given, model=model)
+        model, source = _build_timm_model(settings.network, settings.weights, dict(settings.options))
+        arguments = {**settings.normalisation, "input_size": (3, settings.image_size, settings.image_size)}
+        config = resolve_data_config(arguments, model=model)
         preprocessing = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
         self._name = settings.network
-        with _name_size(settings):
+        with _explain_size_errors(settings):
             super().__init__(
-                model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+                model, _make_squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
             )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        last = _timm_map(self.model, pixels, self._name)
-        return last.mean((2, 3)), last
+        feature_map = _compute_timm_map(self.model, pixels, self._name)
+        return feature_map.mean((2, 3)), feature_map
 
 
 class TorchvisionNetwork(GridNetwork):
-    """A classifier of torchvision that averages a feature map, such as a ResNet, with that map.
+    """A classifier of torchvision that averages its last feature map, such as a ResNet.
 
     `torchvision/resnet101` has torchvision's default weights, `torchvision/resnet101.IMAGENET1K_V1` the named ones.
     """
@@ -67,13 +67,13 @@ class TorchvisionNetwork(GridNetwork):
         name, _, tag = settings.network.removeprefix(TORCHVISION).partition(".")
         if name not in models.list_models(module=models):
             raise UserError(f"features.network: torchvision has no network {name!r}; see its list_models()")
-        known = models.get_model_weights(name)
-        if tag and tag not in known.__members__:
-            raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
-        entry = known[tag] if tag else known.DEFAULT
+        weights = models.get_model_weights(name)
+        if tag and tag not in weights.__members__:
+            raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(weights.__members__)}")
+        entry = weights[tag] if tag else weights.DEFAULT
         options = check_options("torchvision", name, dict(settings.options))  # before any file is read
-        check_fit(lambda: torchvision_model(name, options), settings.weights, settings.network)
-        model = torchvision_model(name, options)
+        check_fit(lambda: build_torchvision_model(name, options), settings.weights, settings.network)
+        model = build_torchvision_model(name, options)
         layers = dict(model.named_children())
         if "avgpool" not in layers or hasattr(model, "aux_logits"):
             raise UserError(
@@ -81,32 +81,32 @@ class TorchvisionNetwork(GridNetwork):
             )
         source = load_torchvision(model, settings.weights, entry, settings.network)
         self._trunk = nn.Sequential(*list(layers.values())[: list(layers).index("avgpool")])
-        own = entry.transforms()
+        transforms = entry.transforms()
         preprocessing = {
             "input_size": (3, settings.image_size, settings.image_size),
-            "interpolation": own.interpolation.value,
-            "mean": tuple(own.mean),
-            "std": tuple(own.std),
+            "interpolation": transforms.interpolation.value,
+            "mean": tuple(transforms.mean),
+            "std": tuple(transforms.std),
             **settings.normalisation,
         }
-        with _name_size(settings):
+        with _explain_size_errors(settings):
             super().__init__(
-                model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+                model, _make_squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
             )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        last = self._trunk(pixels)
-        return last.mean((2, 3)), last
+        feature_map = self._trunk(pixels)
+        return feature_map.mean((2, 3)), feature_map
 
 
 @contextmanager
-def _name_size(settings: NetworkSettings) -> Iterator[None]:
+def _explain_size_errors(settings: NetworkSettings) -> Iterator[None]:
     """Raise a UserError that names the network and the image size where the block cannot process an image."""
     try:
         yield
-    except UserError:
+    except (UserError, torch.OutOfMemoryError):
         raise
-    except REFUSED as error:
+    except BUILD_ERRORS as error:
         size = settings.image_size
         raise UserError(
             f"features.image_size: the network {settings.network} cannot process an image of {size}×{size} pixels "
@@ -114,32 +114,32 @@ def _name_size(settings: NetworkSettings) -> Iterator[None]:
         ) from None
 
 
-def _squash_transform(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tensor]:
+def _make_squash_transform(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tensor]:
     from timm.data import create_transform
 
     return create_transform(**preprocessing, crop_pct=1.0, crop_mode="squash")
 
 
-def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
+def build_torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     """Build a network of torchvision without its weights; raises UserError for options that it does not take."""
     from torchvision import models
 
     options = check_options("torchvision", name, options)
-    parts = {"weights_backbone": None} if name.startswith("fasterrcnn_") else {}
+    backbone = {"weights_backbone": None} if name.startswith("fasterrcnn_") else {}
     try:
-        return models.get_model(name, weights=None, **parts, **options)
-    except REFUSED as error:
-        raise _building_error(name, options, error) from None
+        return models.get_model(name, weights=None, **backbone, **options)
+    except BUILD_ERRORS as error:
+        raise _explain_build_error(name, options, error) from None
 
 
-def _building_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
+def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
     if options:
         return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
     return UserError(f"features.network: {name} cannot be built ({reason(error)}); name another network")
 
 
-def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
-    """Build the network with its weights, and return it with their source for the manifest."""
+def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
+    """Build the network and load its weights; return it with the source of the weights for the manifest."""
     import timm
 
     if name.split(".")[0] not in timm.list_models():
@@ -154,22 +154,22 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     if weights == HUB:
         if entry is None or not entry.hf_hub_id:
             raise UserError(f"features.weights: hub has no weights for {name}; give a safetensors file")
-        path, source = hugging_face_file(entry.hf_hub_id, entry.hf_hub_filename or "model.safetensors", name)
+        path, source = fetch_hub_file(entry.hf_hub_id, entry.hf_hub_filename or "model.safetensors", name)
         overlay = {"file": str(path), "custom_load": False}
     try:
         check_fit(lambda: timm.create_model(name, **options), weights, name)
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
-    except UserError:
+    except (UserError, torch.OutOfMemoryError):
         raise
-    except REFUSED as error:
-        raise _building_error(name, options, error) from None
+    except BUILD_ERRORS as error:
+        raise _explain_build_error(name, options, error) from None
     return model, source or load_local(model, weights, name)
 
 
-def _timm_map(model: Any, pixels: Tensor, name: str) -> Tensor:
-    """Return the last map as (B, D, H, W), from that form, from (B, H, W, D), or from tokens (B, prefix + H·H, D).
+def _compute_timm_map(model: Any, pixels: Tensor, name: str) -> Tensor:
+    """Return the last feature map (B, D, H, W); timm gives that, (B, H, W, D), or tokens (B, prefix + H·H, D).
 
-    Raises UserError for any other form.
+    Raises UserError for outputs of any other shape.
     """
     features = model.forward_features(pixels)
     if not isinstance(features, Tensor) or features.dim() not in (3, 4):

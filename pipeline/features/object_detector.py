@@ -1,7 +1,7 @@
-"""A small ResNet trained on boxes of objects with names and attributes, where data have such annotations.
+"""A small ResNet trained on boxes of objects with names and attributes, for data with such annotations.
 
 Anderson et al., Bottom-up and top-down attention (CVPR 2018), train the feature extractors of captioners on objects and
-attributes (Visual Genome's). Here each cell of the last map predicts the labels of the objects that cover it. The whole
+attributes of Visual Genome. Here each cell of the last map predicts the labels of the objects that cover it. The whole
 image predicts the labels of the scene.
 """
 
@@ -34,7 +34,7 @@ class AnnotatedImage(NamedTuple):
 
 
 class ObjectDetector(nn.Module):
-    """A network from images (B, 3, S, S) in 0 … 255 to logits of object `labels` per cell and of `scene` labels."""
+    """A network from images (B, 3, S, S), 0 … 255, to logits of object `labels` per cell and of `scene` labels."""
 
     def __init__(self, labels: int, scene: int, width: int):
         super().__init__()
@@ -57,57 +57,54 @@ class ObjectDetector(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class ObjectDetection:
-    """The task of an `ObjectDetector`, by binary cross-entropy: the labels of images by row."""
+    """Training task of an `ObjectDetector`: binary cross-entropy of the labels of `images`, by row."""
 
     images: Sequence[AnnotatedImage]
 
     @cached_property
     def labels(self) -> Mapping[str, int]:
         """Return the labels of objects, numbered in alphabetical order."""
-        return _number(label for image in self.images for _, labels in image.objects for label in labels)
+        return _index_labels(label for image in self.images for _, labels in image.objects for label in labels)
 
     @cached_property
     def scene(self) -> Mapping[str, int]:
         """Return the labels of scenes, numbered in alphabetical order."""
-        return _number(label for image in self.images for label in image.scene)
+        return _index_labels(label for image in self.images for label in image.scene)
 
-    def network(self, width: int) -> ObjectDetector:
+    def build_network(self, width: int) -> ObjectDetector:
         """Build an untrained detector."""
         return ObjectDetector(len(self.labels), len(self.scene), width)
 
-    def begin(self, detector: ObjectDetector, rows: np.ndarray) -> None:
-        """Do nothing: a `WordPrediction` initialises its biases here.
-
-        Up to half of all labels may hold, which suits the default initialisation.
-        """
+    def initialise(self, detector: ObjectDetector, rows: np.ndarray) -> None:
+        """Do nothing: up to half of all labels may hold, which suits the default initialisation."""
 
     def loss(self, detector: ObjectDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
         """Return the loss summed over cells, labels and images."""
         objects, scene = detector(pixels)
-        known = [self.images[row] for row in images.tolist()]
-        cells = np.stack([self.cells(each, *objects.shape[2:]) for each in known])
+        annotations = [self.images[row] for row in images.tolist()]
+        cells = np.stack([self.cells(each, *objects.shape[2:]) for each in annotations])
         cells[mirrored] = cells[mirrored, ..., ::-1]
         whole = np.zeros(scene.shape, np.float32)
-        for row, each in enumerate(known):
+        for row, each in enumerate(annotations):
             whole[row, [self.scene[label] for label in each.scene]] = 1
         pairs = ((objects, torch.from_numpy(cells)), (scene, torch.from_numpy(whole)))
         losses = [F.binary_cross_entropy_with_logits(a, b.to(a.device), reduction="sum") for a, b in pairs]
         return losses[0] + losses[1]
 
     def cells(self, image: AnnotatedImage, height: int, width: int) -> np.ndarray:
-        """Return (labels, height, width) float: 1 where an object with the label covers enough of the cell."""
+        """Return targets (labels, height, width): 1 where an object with the label covers enough of the cell."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
-            covered = np.outer(_overlap(top, bottom, height), _overlap(left, right, width)) >= MIN_COVERAGE
+            covered = np.outer(_cell_shares(top, bottom, height), _cell_shares(left, right, width)) >= MIN_COVERAGE
             targets[[self.labels[label] for label in labels]] += covered
         return np.minimum(targets, 1)
 
 
-def _number(labels: Iterable[str]) -> dict[str, int]:
+def _index_labels(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(set(labels)))}
 
 
-def _overlap(start: float, end: float, cells: int) -> np.ndarray:
+def _cell_shares(start: float, end: float, cells: int) -> np.ndarray:
     """Return the share of each of `cells` equal cells of [0, 1] that lies between `start` and `end`."""
     edges = np.arange(cells + 1) / cells
     return np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None) * cells

@@ -21,10 +21,10 @@ class Projection:
 
     @classmethod
     def fit(cls, parts: Iterable[Tensor], size: int) -> Projection:
-        """Fit the `size` principal components of vectors that come in parts (n, D).
+        """Fit the `size` first principal components of vectors, which come in parts (n, D).
 
         Products of vectors are summed in float32 within a part, and in float64 over parts. The sign of a component
-        makes its entry of largest absolute value positive. Raises UserError where `size` is more than D.
+        makes its entry of largest absolute value positive. Raises UserError where `size` exceeds D.
         """
         count, origin, total, products = 0, torch.zeros(0), torch.zeros(0), torch.zeros(0)
         for part in parts:
@@ -45,7 +45,7 @@ class Projection:
         components = vectors.T.flip(0)[:size]
         largest = components.gather(1, components.abs().argmax(1, keepdim=True))
         variance = float(values.sum())
-        # the variance of equal vectors is 0, or a rounding error of either sign
+        # for equal vectors the variance is 0, or a rounding error of either sign
         explained = min(float(values.flip(0)[:size].sum()) / variance, 1.0) if variance > 0 else 1.0
         return cls((mean + origin).float(), (components * largest.sign()).float().contiguous(), explained)
 

@@ -1,8 +1,8 @@
-"""Texture statistics of images, and the test whether an image resembles a training split.
+"""Texture statistics of images, and a test of whether an image resembles a training split.
 
-High-level features do not distinguish drawn scenes from photos. A detector of drawn objects gives a third of photos
-vectors like those of scenes. The texture of a training split of drawn scenes distinguishes the two. By it, 0.4 % of 800
-drawn test images and 99.8 % of 500 photos of Flickr8k are beyond the limit.
+High-level features do not distinguish drawn scenes from photos: a detector of drawn objects gives a third of photos
+vectors like those of scenes. Texture does. With a training split of drawn scenes, 0.4 % of 800 drawn test images and
+99.8 % of 500 photos of Flickr8k are beyond the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 SIDE, SCALES = 96, 3  # pixels of the largest scale; each further scale has half the side
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 SIZE = SCALES * 3 * len(QUANTILES)
-FALSE_ALARMS = 1 / 200  # share of images from the distribution of the held-out ones
+FALSE_ALARMS = 1 / 200  # share of images from the held-out distribution that exceed the limit
 SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 
 
@@ -43,7 +43,7 @@ def texture_statistics(prepared: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TrainingTexture:
-    """The distribution of a training split's texture statistics, and the largest distance of an image that is like it.
+    """The distribution of a training split's texture statistics, and the largest distance of a similar image.
 
     Distances are Mahalanobis distances from the mean.
     """
@@ -54,11 +54,11 @@ class TrainingTexture:
 
     @classmethod
     def fit(cls, training: Tensor, held_out: Tensor) -> TrainingTexture | None:
-        """Fit to statistics (N, SIZE) of training images, with the limit from those (M, SIZE) of held-out images.
+        """Fit to statistics (N, SIZE) of training images; statistics (M, SIZE) of held-out images give the limit.
 
-        The limit is the smallest held-out distance that an image of their distribution exceeds with a probability of at
-        most FALSE_ALARMS. Returns None where M is too small for a limit, where N is below 2, and where all training
-        images have equal statistics.
+        The limit is the smallest held-out distance that an image of the held-out distribution exceeds with a
+        probability of at most FALSE_ALARMS. Returns None where M is too small for a limit, where N is below 2, and
+        where all training images have equal statistics.
         """
         rank = math.ceil((len(held_out) + 1) * (1 - FALSE_ALARMS))
         if rank > len(held_out) or len(training) < 2:
@@ -78,5 +78,5 @@ class TrainingTexture:
         return ((statistics - self.mean) @ self.whitening.T).norm(dim=1)
 
     def is_unlike(self, prepared: Tensor) -> bool:
-        """Return whether a network's input is farther from the training images than the limit."""
+        """Return whether the distance of a network's input from the training images exceeds the limit."""
         return bool(self.distances(texture_statistics(prepared).unsqueeze(0))[0] > self.limit)

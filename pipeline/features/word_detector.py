@@ -1,4 +1,4 @@
-"""A small ResNet trained to predict the captions' words, where no pretrained weights are available.
+"""A small ResNet trained to predict the words of captions, where no pretrained weights are available.
 
 Fang et al., From captions to visual concepts and back (CVPR 2015), predict words as labels of images. Here the target
 of a word is the share of an image's captions that contain it.
@@ -21,10 +21,10 @@ from pipeline.vocabulary import EOS
 
 
 class CaptionReferences(Protocol):
-    """The captions of images, as tokens."""
+    """Captions of images, as tokens."""
 
     def references(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, K, T): up to K captions of T tokens of n images, padded with 0."""
+        """Return captions (n, K, T) of n images: up to K of T tokens each, padded with 0."""
         ...
 
 
@@ -48,9 +48,9 @@ class WordDetector(nn.Module):
         return self.stages(self.stem(pixels / 127.5 - 1))
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """Return (B, 8·width): mean and maximum over the cells, each standardised.
+        """Return vectors (B, 8·width): mean and maximum over the cells, each standardised.
 
-        In training the batch gives mean and deviation, else their running averages over training batches.
+        Mean and deviation are those of the batch in training, else their running averages over training batches.
         """
         return self.standardised(torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1))
 
@@ -63,7 +63,7 @@ class _Residual(nn.Module):
 
     def __init__(self, size: int, out: int, stride: int):
         super().__init__()
-        self.body = nn.Sequential(_convolution(size, out, stride), nn.ReLU(), _convolution(out, out, 1))
+        self.body = nn.Sequential(_make_convolution(size, out, stride), nn.ReLU(), _make_convolution(out, out, 1))
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or size != out:
             # half of an odd size is rounded up, as in the strided convolution
@@ -75,40 +75,40 @@ class _Residual(nn.Module):
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-def _convolution(size: int, out: int, stride: int) -> nn.Sequential:
+def _make_convolution(size: int, out: int, stride: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(size, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
 
 
 def word_shares(references: np.ndarray, words: int) -> Tensor:
-    """Return (n, words) float: the share of each image's captions (n, K, T) that contain each word 1 … `words`."""
+    """Return shares (n, words) of each image's captions (n, K, T) that contain each word 1 … `words`."""
     tokens = torch.from_numpy(references.astype(np.int64))
     captions = (tokens != EOS).any(-1).sum(-1, keepdim=True)
-    held = torch.zeros(*tokens.shape[:2], int(max(words, references.max(initial=0))) + 1)
-    return held.scatter_(2, tokens, 1.0)[..., 1 : words + 1].sum(1) / captions
+    contained = torch.zeros(*tokens.shape[:2], int(max(words, references.max(initial=0))) + 1)
+    return contained.scatter_(2, tokens, 1.0)[..., 1 : words + 1].sum(1) / captions
 
 
 @dataclass(frozen=True, eq=False)
 class WordPrediction:
-    """The task of a `WordDetector`: the share of captions with each word 1 … `words`, by binary cross-entropy.
+    """Training task of a `WordDetector`: binary cross-entropy of the share of captions with each word 1 … `words`.
 
-    Training on mirrored images makes words such as "left" false.
+    In mirrored images, words such as "left" are wrong.
     """
 
     captions: CaptionReferences
     words: int
 
-    def network(self, width: int) -> WordDetector:
+    def build_network(self, width: int) -> WordDetector:
         """Build an untrained detector."""
         return WordDetector(self.words, width)
 
-    def begin(self, detector: WordDetector, rows: np.ndarray) -> None:
+    def initialise(self, detector: WordDetector, rows: np.ndarray) -> None:
         """Initialise the biases with each word's frequency in at most 2,000 images, which saves epochs."""
         share = word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))
 
     def loss(self, detector: WordDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
-        """Return the loss summed over words and the images `images` (B,), whose pixels are `pixels` (B, 3, S, S)."""
+        """Return the loss summed over words and B images: their pixels (B, 3, S, S) and rows `images` (B,)."""
         targets = word_shares(self.captions.references(images), self.words).to(pixels.device)
         return F.binary_cross_entropy_with_logits(detector(pixels), targets, reduction="sum")
 

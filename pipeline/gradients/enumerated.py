@@ -5,7 +5,7 @@ A channel has two random variables: the sampled tokens, and the captions or toke
 probability of the distributions that pass is a polynomial in ρ, so one enumeration serves all ρ. The mean of K
 independent captions per image has the mean of one caption and a K-th of its variance.
 
-Continuous noise (Gumbel) and baselines that depend on other samples are not enumerated but sampled (measure.py).
+Estimators with continuous noise (Gumbel), or with baselines that depend on other samples, are sampled (measure.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from pipeline.types import Batch, Message, TokenChoice, caption_mask
 
 
 class FixedTokens:
-    """Copy of the channel `inner` with fixed tokens (N, T); `full` (N, T) marks those that pass as distributions."""
+    """Copy of the channel `inner` with fixed tokens `words` (N, T).
+
+    `full` (N, T) bool is True for the tokens that pass as distributions.
+    """
 
     def __init__(self, inner: Channel, words: Tensor, full: Tensor) -> None:
         self.inner, self.words, self.full = inner, words, full
@@ -43,15 +46,15 @@ class FixedTokens:
         return getattr(self.inner, name)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        draw, alive = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
-        through: Any = getattr(self.inner, "inner", self.inner)
+        draw, mask = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
+        channel: Any = getattr(self.inner, "inner", self.inner)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             choice, index = draw(t, logits, rows), self.words[rows, t]
             log_probs = logits.log_softmax(-1).gather(1, index.unsqueeze(1)).squeeze(1)
-            self.log_prob = self.log_prob + log_probs[alive[rows, t]].sum()
+            self.log_prob = self.log_prob + log_probs[mask[rows, t]].sum()
             if choice.straight_through is not None:
-                choice = replace(choice, straight_through=through.straight_through(index))
+                choice = replace(choice, straight_through=channel.straight_through(index))
             if choice.full is not None:
                 choice = replace(choice, full=self.full[rows, t])
             return replace(choice, index=index)
@@ -81,9 +84,9 @@ class Outcomes:
 
     def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
         """Return the mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
-        share = self.probability * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
-        mean = share @ self.gradients
-        return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
+        weights = self.probability * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
+        mean = weights @ self.gradients
+        return mean, (weights @ self.gradients.square().sum(1) - mean.square().sum()) / samples
 
 
 class Enumeration:
@@ -94,8 +97,8 @@ class Enumeration:
         self._outcomes: dict[Estimator, Outcomes] = {}
 
     def moments(self, estimator: Estimator) -> tuple[Tensor, Tensor]:
-        """Return the exact mean (P,) and trace of the covariance () of an estimator that is `enumerable`."""
-        assert enumerable(estimator), estimator
+        """Return the exact mean (P,) and trace of the covariance () of an estimator that is `is_enumerable`."""
+        assert is_enumerable(estimator), estimator
         channel = estimator.channel
         rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
         single = replace(estimator, channel=_make_single_channel(channel))
@@ -107,37 +110,37 @@ class Enumeration:
         channel = estimator.channel
         mix = channel.mix if isinstance(channel, PartialSampling) else None
         gradients, probabilities, counts = [], [], []
-        for joint in itertools.product(
-            list(mixture_patterns(self.world.captions(), mix)), repeat=len(self.world.batch)
+        for outcome in itertools.product(
+            list(enumerate_mixtures(self.world.captions(), mix)), repeat=len(self.world.batch)
         ):
-            words, full, parts = (torch.stack(each) for each in zip(*joint, strict=True))
+            words, full, parts = (torch.stack(each) for each in zip(*outcome, strict=True))
             rollouts = FixedTokenRollouts(self.world, channel, words, full)
             gradients.append(estimate_gradient(self.world, estimator, self.score, rollouts))
             probabilities.append(rollouts.fixed.log_prob.exp())
             counts.append(parts.sum(0))
-        passing, all_ = torch.stack(counts).T
-        return Outcomes(torch.stack(gradients), torch.stack(probabilities), passing, all_)
+        full_counts, part_counts = torch.stack(counts).T
+        return Outcomes(torch.stack(gradients), torch.stack(probabilities), full_counts, part_counts)
 
 
-def independent(estimator: Estimator) -> bool:
+def is_independent(estimator: Estimator) -> bool:
     """Return whether the estimator's gradient is a mean over independent samples of each image.
 
     All samples share the caption of a `SelfCritical` baseline, so that caption must not be random.
     """
     if isinstance(estimator, RelaxEstimator):
-        return independent(estimator.inner)
+        return is_independent(estimator.inner)
     if isinstance(estimator, ScoreFunction):
-        plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # all other options have defaults
+        is_plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # all other options have defaults
         baseline = estimator.baseline
         if type(baseline) is SelfCritical:
-            return plain and baseline.channel in (Greedy(), TeacherForcing(requires_grad=False))
-        return plain and type(baseline) is NoBaseline
+            return is_plain and baseline.channel in (Greedy(), TeacherForcing(requires_grad=False))
+        return is_plain and type(baseline) is NoBaseline
     return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
 
 
-def enumerable(estimator: Estimator) -> TypeGuard[Pathwise | ScoreFunction]:
-    """Return whether the estimator is `independent` and only its tokens and passing distributions are random."""
-    if not isinstance(estimator, Pathwise | ScoreFunction) or not independent(estimator):
+def is_enumerable(estimator: Estimator) -> TypeGuard[Pathwise | ScoreFunction]:
+    """Return whether the estimator is `is_independent` and only its tokens and passing distributions are random."""
+    if not isinstance(estimator, Pathwise | ScoreFunction) or not is_independent(estimator):
         return False
     channel = estimator.channel.inner if isinstance(estimator.channel, PartialSampling) else estimator.channel
     if isinstance(channel, StraightThrough):
@@ -145,24 +148,24 @@ def enumerable(estimator: Estimator) -> TypeGuard[Pathwise | ScoreFunction]:
     return type(channel) is Multinomial
 
 
-def mixture_patterns(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield each caption (T,), its mask (T,) of passing tokens, and its numbers of passing and of all parts (2,).
+def enumerate_mixtures(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield each caption (T,), its mask (T,) of passing tokens, and its numbers (2,) of passing parts and of all parts.
 
     A passing token is a distribution in the channel's output.
 
     `mix` None: no token passes. "caption": the caption is one part. "token": each of its tokens is one part. Positions
     after a caption's end belong to no part.
     """
-    for words, alive in zip(captions, caption_mask(captions), strict=True):
+    for words, mask in zip(captions, caption_mask(captions), strict=True):
         if mix is None:
-            yield words, torch.zeros_like(alive), torch.tensor([0, 0])
+            yield words, torch.zeros_like(mask), torch.tensor([0, 0])
         elif mix == "caption":
-            yield words, torch.zeros_like(alive), torch.tensor([0, 1])
-            yield words, torch.ones_like(alive), torch.tensor([1, 1])
+            yield words, torch.zeros_like(mask), torch.tensor([0, 1])
+            yield words, torch.ones_like(mask), torch.tensor([1, 1])
         else:
-            length = int(alive.sum())
+            length = int(mask.sum())
             for passing in itertools.product((False, True), repeat=length):
-                full = torch.tensor([*passing, *[False] * (len(alive) - length)])
+                full = torch.tensor([*passing, *[False] * (len(mask) - length)])
                 yield words, full, torch.tensor([sum(passing), length])
 
 

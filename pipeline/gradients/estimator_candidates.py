@@ -1,4 +1,4 @@
-"""Gradient estimators that are measured, with their settings."""
+"""Gradient estimators to be measured, with their settings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class EstimatorCandidate:
-    """Estimator to be measured.
+    """Gradient estimator to be measured.
 
-    `build` makes it for a number of captions per image, at least `min_samples`, and a speaker.
+    `build` returns the estimator for a number of captions per image, at least `min_samples`, and a speaker.
     """
 
     name: str
@@ -47,7 +47,7 @@ def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> Estim
     )
 
 
-def relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
+def build_relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
     """Build RELAX with an untrained control variate."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -56,19 +56,19 @@ def relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
 
 
 def straight_through_gumbel(tau: float) -> EstimatorCandidate:
-    """Return ST-Gumbel at one temperature."""
+    """Return ST-Gumbel at the temperature `tau`."""
     return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
 
 def psst_candidates(
     name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
 ) -> tuple[EstimatorCandidate, ...]:
-    """Return PSST for each ρ of `RHOS`."""
+    """Return PSST over the channel `inner`, for each ρ of `RHOS`."""
 
-    def at(rho: float) -> EstimatorCandidate:
+    def build_candidate(rho: float) -> EstimatorCandidate:
         return EstimatorCandidate(name, lambda k, _: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})
 
-    return tuple(at(rho) for rho in RHOS)
+    return tuple(build_candidate(rho) for rho in RHOS)
 
 
 ESTIMATORS: tuple[EstimatorCandidate, ...] = (
@@ -83,7 +83,7 @@ ESTIMATORS: tuple[EstimatorCandidate, ...] = (
         lambda k, _: ScoreFunction(Multinomial(k), GroupMean(), scaling=GroupStd()),
         min_samples=2,
     ),
-    EstimatorCandidate("REINFORCE, learned control (RELAX)", relax_estimator),
+    EstimatorCandidate("REINFORCE, learned control (RELAX)", build_relax_estimator),
     EstimatorCandidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
     EstimatorCandidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
     *map(straight_through_gumbel, TEMPERATURES),

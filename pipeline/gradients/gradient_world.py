@@ -1,8 +1,8 @@
 """World small enough to enumerate every caption, so that the gradient of an expected score is exact.
 
-With V words, and at most T words per caption, there are few captions. The expected score is a plain sum of probability
-× score over the captions of all images jointly, differentiated by autograd. The sum is joint because the hinge compares
-an image's caption with those of the others. Speaker, listener and scores are the pipeline's own.
+With few words, and few words per caption, there are few captions. The expected score is a sum of probability × score
+over the captions of all images jointly, differentiated by autograd. The sum is joint because the hinge compares
+an image's caption with the captions of other images. Speaker, listener and scores are the pipeline's own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GradientWorld:
     batch: Batch
 
     def captions(self) -> Tensor:
-        """Return all captions, int64 (C, T), each ended by EOS or by the last of its T words."""
+        """Return all captions, int64 (C, T), each ended by EOS or by its T-th word."""
         words, steps = range(1, self.speaker.vocabulary + 1), self.speaker.max_words
         ended = [(*caption, 0) for length in range(steps) for caption in itertools.product(words, repeat=length)]
         captions = [*ended, *itertools.product(words, repeat=steps)]
@@ -54,10 +54,10 @@ class GradientWorld:
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """Return the parameters with respect to which gradients are computed: all of the speaker's."""
+        """Return the parameters with respect to which gradients are computed: all parameters of the speaker."""
         return list(self.speaker.parameters())
 
-    def exact(self, score: Score) -> Tensor:
+    def exact_gradient(self, score: Score) -> Tensor:
         """Return the gradient (P,) of the expected score of a caption, averaged over the images."""
         outcomes, log_probs = self.outcomes(), self.log_probs()
         tokens = self.captions()[outcomes.T.flatten()]  # image-major, as messages are
@@ -69,10 +69,12 @@ class GradientWorld:
         return self.gradient(expected)
 
     def gradient(self, value: Tensor) -> Tensor:
-        """Return the gradient (P,) of a scalar with respect to `weights`, concatenated; 0 for independent weights."""
+        """Return the gradient (P,) of a scalar with respect to `weights`, concatenated; 0 for unused weights."""
         gradients = torch.autograd.grad(value, self.weights, allow_unused=True)
         pairs = zip(gradients, self.weights, strict=True)
-        return torch.cat([(torch.zeros_like(weight) if part is None else part).flatten() for part, weight in pairs])
+        return torch.cat(
+            [(torch.zeros_like(weight) if gradient is None else gradient).flatten() for gradient, weight in pairs]
+        )
 
 
 def draw_world(

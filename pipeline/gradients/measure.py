@@ -22,7 +22,7 @@ from pipeline.protocols import Estimator, Rollouts, Score
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracy of the estimates of a gradient."""
+    """Accuracy of estimates of a gradient."""
 
     bias: float  # |mean − truth| / |truth|, corrected for the error of a sampled mean
     bias_error: float  # increase of `bias` for one standard error of its square; 0 if exact
@@ -31,23 +31,23 @@ class Accuracy:
     variance: float  # trace of the covariance / |truth|²
 
 
-def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
-    """Return the accuracy of an estimator with exact mean (P,) and exact variance ()."""
+def compute_accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
+    """Return the accuracy of an estimator with exact mean (P,) and variance (); the cosine of a mean of 0 is 0."""
     norm = truth.norm()
     length = mean.norm()
     return Accuracy(
         bias=float((mean - truth).norm() / norm),
         bias_error=0.0,
-        cosine=float(mean @ truth / (length * norm)),
+        cosine=float(mean @ truth / (length * norm).clamp(min=1e-30)),
         length=float(length / norm),
         variance=float(variance / norm**2),
     )
 
 
-def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
-    """Return the accuracy of independent `estimates` (R, P); the error that is due to sampling is subtracted.
+def estimate_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
+    """Return the accuracy of independent `estimates` (R, P); the sampling error is subtracted.
 
-    Raises UserError for fewer than two estimates, which have no variance.
+    The cosine of a mean that is 0 is 0. Raises UserError for fewer than two estimates, which have no variance.
     """
     if len(estimates) < 2:
         raise UserError(
@@ -60,14 +60,14 @@ def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
     squared = float((error.square().sum() - variance / rounds) / norm**2)
     bias = max(squared, 0.0) ** 0.5
     # Σ is the covariance of the mean: |error|² has the variance 4 errorᵀ Σ error + 2 tr Σ²
-    along = (spread @ error).square().sum() / (rounds - 1) / rounds
-    whole = (spread @ spread.T).square().sum() / ((rounds - 1) * rounds) ** 2
-    deviation = float((4 * along + 2 * whole).sqrt() / norm**2)
+    linear = (spread @ error).square().sum() / (rounds - 1) / rounds
+    quadratic = (spread @ spread.T).square().sum() / ((rounds - 1) * rounds) ** 2
+    deviation = float((4 * linear + 2 * quadratic).sqrt() / norm**2)
     length = (mean.square().sum() - variance / rounds).clamp(min=0).sqrt().clamp(min=float((mean @ truth).abs() / norm))
     return Accuracy(
         bias=bias,
         bias_error=(bias**2 + deviation) ** 0.5 - bias,
-        cosine=float(mean @ truth / (length * norm)),
+        cosine=float(mean @ truth / (length * norm).clamp(min=1e-30)),
         length=float(length / norm),
         variance=float(variance / norm**2),
     )
@@ -76,8 +76,8 @@ def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
 def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
     """Return the estimate (P,) by `estimator` of the gradient of a caption's expected score, from `rollouts`.
 
-    Score-function estimators average over tokens, the expectation over captions. Their gradient is therefore multiplied
-    by the mean number of tokens.
+    Score-function estimators average over tokens, and the expected score over captions. Their gradient is therefore
+    multiplied by the mean number of tokens per caption.
     """
     loss, _ = estimator.surrogate(score, rollouts)
     scale = 1.0

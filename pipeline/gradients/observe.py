@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.estimators.relax import RelaxEstimator
-from pipeline.gradients.enumerated import Enumeration, enumerable, independent
+from pipeline.gradients.enumerated import Enumeration, is_enumerable, is_independent
 from pipeline.gradients.estimator_candidates import EstimatorCandidate
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import Accuracy, accuracy, estimate_gradients, sampled_accuracy, time_step
-from pipeline.gradients.pretraining_world import pretrained_world, train_control
+from pipeline.gradients.measure import Accuracy, compute_accuracy, estimate_accuracy, estimate_gradients, time_step
+from pipeline.gradients.pretraining_world import pretrain_world, train_control
 from pipeline.models.listener import Listener
 from pipeline.protocols import Estimator, Score
 from pipeline.scores.discriminability import Hinge
@@ -26,7 +26,7 @@ LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes 
 
 @dataclass(frozen=True)
 class ImageHinge(Hinge):
-    """Half of the hinge that compares images for a caption; it does not depend on the other captions."""
+    """The half of the hinge that compares images for a caption; other captions have no effect."""
 
     def losses(self, cosines: Tensor) -> Tensor:
         """Return losses (S, B) from `cosines` (S, B, B)."""
@@ -49,34 +49,34 @@ class MeasurementEffort:
     worlds: int = 3  # with seeds 1, 2, …
     epochs: int = 40  # epochs of pretraining, each with four captions per image
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
-    rounds: int = 200  # steps of a sampled estimator, and of training its control, if it has one
+    rounds: int = 200  # steps of a sampled estimator, and of training its control variate, if any
     repeats: int = 3  # timed steps
 
 
 def measure_candidates(
     candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, print_line: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return all accuracies, world by world, and seconds, ready for JSON; `print_line` is called with the progress.
+    """Return all accuracies by world, and times of steps, as JSON values; `print_line` receives the progress.
 
-    A row is a candidate with a number of samples and a score. It holds for each world the relative `bias`, its standard
+    A row is a candidate with a number of samples and a score. For each world it holds the relative `bias`, its standard
     error `bias_error`, `cosine`, `length` and `variance`. `seconds` is the CPU time of a step with the hinge in a
     larger world.
     """
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
     labels = [candidate.label for candidate in candidates]
     for seed in range(1, effort.worlds + 1):
-        world = pretrained_world(2, effort.epochs, seed)
-        for score_name, make in SCORES.items():
-            score = make(world.listener)
-            truth, enumeration = world.exact(score), Enumeration(world, score)
+        world = pretrain_world(2, effort.epochs, seed)
+        for score_name, build_score in SCORES.items():
+            score = build_score(world.listener)
+            truth, enumeration = world.exact_gradient(score), Enumeration(world, score)
             for n, candidate in enumerate(candidates):
                 if score_name != "hinge" and candidate.name not in BOTH_SCORES:
                     continue
                 print_line(f"world {seed} of {effort.worlds}, {score_name}: {labels[n]}")
-                for samples, measured in _accuracies(enumeration, candidate, truth, effort).items():
+                for samples, measured in _measure_accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
-                    row |= {"exact": enumerable(candidate.build(samples, world.speaker))}
+                    row |= {"exact": is_enumerable(candidate.build(samples, world.speaker))}
                     rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(measured))
     world = draw_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
     score = SCORES["hinge"](world.listener)
@@ -87,23 +87,26 @@ def measure_candidates(
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
 
 
-def _accuracies(
+def _measure_accuracies(
     enumeration: Enumeration, candidate: EstimatorCandidate, truth: Tensor, effort: MeasurementEffort
 ) -> dict[int, Accuracy]:
     """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
     numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
     world, score = enumeration.world, enumeration.score
     estimators = {samples: candidate.build(samples, world.speaker) for samples in numbers}
-    if all(enumerable(estimator) for estimator in estimators.values()):
-        return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in estimators.items()}
+    if all(is_enumerable(estimator) for estimator in estimators.values()):
+        return {
+            samples: compute_accuracy(*enumeration.moments(estimator), truth)
+            for samples, estimator in estimators.items()
+        }
 
     def measure_samples(estimator: Estimator) -> Accuracy:
         if isinstance(estimator, RelaxEstimator):
             train_control(world, estimator, score, effort.rounds)
-        return sampled_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
+        return estimate_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
 
     most = max(numbers)
-    if independent(estimators[most]):
+    if is_independent(estimators[most]):
         measured = measure_samples(estimators[most])
         return {samples: replace(measured, variance=measured.variance * most / samples) for samples in numbers}
-    return {samples: measure_samples(one) for samples, one in estimators.items()}
+    return {samples: measure_samples(estimator) for samples, estimator in estimators.items()}

@@ -1,7 +1,7 @@
 """World at the start of joint training: agents pretrained on reference captions with the project's pretraining.
 
-Token 1 fits every image, and each other token names one image. Reference captions are the common token, the name, or
-both.
+Token 1 describes every image, and each other token names one image. Reference captions are the common token, the name,
+or both.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PretrainingBatches:
             yield replace(self.batch, captions=captions, epoch=epoch, step=epoch * len(TEMPLATES) + number)
 
 
-def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
-    """Return a world of agents pretrained for `epochs` on all reference captions; those of its batch are the names."""
+def pretrain_world(images: int, epochs: int, seed: int) -> GradientWorld:
+    """Return a world of agents pretrained on all reference captions; the captions of its batch are the names."""
     world = draw_world(images, images + 1, 2, seed)
     batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)
@@ -56,7 +56,7 @@ def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
 
 
 def train_control(world: GradientWorld, estimator: RelaxEstimator, score: Score, steps: int) -> None:
-    """Train the estimator's control variate for `steps` with the speaker fixed."""
+    """Train the estimator's control variate for `steps` steps; the speaker is fixed."""
     adam = torch.optim.Adam(estimator.control.parameters(), 0.01)
     for step in range(steps):
         loss, _ = estimator.surrogate(score, StepRollouts(world.speaker, replace(world.batch, step=step), seed=11))

@@ -1,4 +1,4 @@
-"""Estimators on a trained speaker, whose captions are too many to enumerate, compared with a low-variance gradient.
+"""Estimators at a trained speaker, whose captions are too many to enumerate, compared with a low-variance gradient.
 
 The score is the half of the hinge that compares images for a caption. It depends on that caption alone, so REINFORCE
 with leave-one-out baselines is unbiased. Its gradient over many captions serves as the reference for the other
@@ -40,10 +40,10 @@ OMITTED = ("learned control", "soft ending", "along samples", "by word", "PSST-G
 SAMPLES = 16  # captions per image and step of the reference gradient
 
 
-def trained_world(root: Path) -> tuple[GradientWorld, str]:
-    """Return the pretrained agents below `root` without dropout and the first validation images, as a `GradientWorld`.
+def load_trained_world(root: Path) -> tuple[GradientWorld, str]:
+    """Load the pretrained agents below `root`, without dropout, and the first validation images.
 
-    Also return the data set's name.
+    Returns them as a `GradientWorld`, and the data set's name.
     """
     speaker, listener = (
         load_agent(root / "pretrained" / role / "weights.safetensors", role) for role in ("speaker", "listener")
@@ -85,9 +85,10 @@ def measure_trained(
 ) -> dict[str, Any]:
     """Return the accuracy of each candidate with `samples` captions per image over at least `steps` steps, for JSON.
 
-    `captions`: the smallest number of captions for the reference gradient. In the result, `error` is the standard error
-    of the reference gradient relative to its norm, which is part of each row's `bias_error`. `seconds` is the CPU time
-    of a step. Candidates of `OMITTED` names and of ρ = 0, which is no partial sampling, are left out.
+    `captions` is the smallest number of captions for the reference gradient. In the result, `error` is the standard
+    error of the reference gradient relative to its norm; it is part of each row's `bias_error`. `seconds` is the CPU
+    time of a step. Candidates with a part of `OMITTED` in their names are skipped. So is ρ = 0, which is no partial
+    sampling.
 
     Raises UserError where no candidate remains, and where the reference gradient's norm is within its standard error.
     """
@@ -103,7 +104,7 @@ def measure_trained(
         )
     score = ImageHinge(world.listener, margin)
 
-    def means(estimator: Estimator, steps: int, seed: int) -> GradientMeans:
+    def average_gradients(estimator: Estimator, steps: int, seed: int) -> GradientMeans:
         group_steps = -(-steps // GROUPS)
         parts: list[Tensor] = []
         for group in range(GROUPS):
@@ -116,36 +117,36 @@ def measure_trained(
 
     unbiased, captions_per_step = ScoreFunction(Multinomial(SAMPLES), LeaveOneOut()), SAMPLES * len(world.batch)
     print_line(f"the gradient of {captions:,} captions")
-    truth = means(unbiased, -(-captions // captions_per_step), TRUTH)
-    used = GROUPS * truth.steps * captions_per_step
+    truth = average_gradients(unbiased, -(-captions // captions_per_step), TRUTH)
+    captions_used = GROUPS * truth.steps * captions_per_step
     square, noise = float(truth.mean.square().sum()), float(truth.spread.square().sum())
     if not square > noise:
         raise UserError(
             f"--captions: expected a gradient that differs from 0, got a norm of {square**0.5:.2g} with a standard "
-            f"error of {noise**0.5:.2g} from {used:,} captions of {len(world.batch)} images; raise it, or use a run "
-            "with more validation images"
+            f"error of {noise**0.5:.2g} from {captions_used:,} captions of {len(world.batch)} images; raise it, or use "
+            "a run with more validation images"
         )
     rows = []
     for candidate in measured:
         print_line(candidate.label)
         begin = time.process_time()
-        estimates = means(candidate.build(samples, world.speaker), steps, ESTIMATES)
+        estimates = average_gradients(candidate.build(samples, world.speaker), steps, ESTIMATES)
         seconds = (time.process_time() - begin) / (GROUPS * estimates.steps)
         row = {"name": candidate.name, "settings": dict(candidate.settings), "seconds": seconds}
-        rows.append(row | asdict(sampled_truth_accuracy(estimates, truth)))
+        rows.append(row | asdict(compare_gradient_means(estimates, truth)))
     return {
         "images": len(world.batch),
         "margin": margin,
         "samples": samples,
         "steps": GROUPS * -(-steps // GROUPS),
-        "captions": used,
+        "captions": captions_used,
         "error": (noise / (square - noise)) ** 0.5,
         "rows": rows,
     }
 
 
-def sampled_truth_accuracy(estimates: GradientMeans, truth: GradientMeans) -> Accuracy:
-    """Return the accuracy as in `sampled_accuracy` with a sampled truth; both sampling errors are subtracted.
+def compare_gradient_means(estimates: GradientMeans, truth: GradientMeans) -> Accuracy:
+    """Return the accuracy as `estimate_accuracy` does, but with a sampled truth; both sampling errors are subtracted.
 
     The cosine of a mean that is 0 is 0.
     """

@@ -22,9 +22,9 @@ def discritune(
     rewards: RewardModels,
     captions: Literal["sampled", "searched"] = "sampled",
 ) -> Method:
-    """Maximise log p(image | caption) among the batch's images, minus its running mean over the earlier batches.
+    """Build REINFORCE on log p(image | caption) among the batch's images, minus its running mean over earlier batches.
 
-    `captions` are samples, as REINFORCE has them, or those of the retriever's beam search, as in the published code.
+    `captions` are samples, as in REINFORCE, or found by the search of `rewards`, as in the published code.
     No human caption is used.
     """
     channel = Multinomial(objective.samples) if captions == "sampled" else rewards.search_trajectory

@@ -1,4 +1,4 @@
-"""Guidance (Kornblith et al. 2023): a captioner that also learns captions of a null image."""
+"""Guidance (Kornblith et al. 2023): a captioner that is also trained on captions of a null image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
 from pipeline.composition.method_card import MethodCard
 from pipeline.composition.pretraining import teacher_forcing
-from pipeline.ranges import Dropped, Share
+from pipeline.ranges import DropoutRate, Share
 
 CARDS = {
     "guidance": MethodCard("Guidance", 7, "Kornblith et al., ICCV 2023", ordinary_word=True),
@@ -14,6 +14,6 @@ CARDS = {
 }
 
 
-def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: Dropped = 0.1) -> Method:
-    """Build cross-entropy training with a null image, which guidance by gamma uses at decoding."""
+def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: DropoutRate = 0.1) -> Method:
+    """Build cross-entropy training with a null image, which decoding with guidance needs."""
     return teacher_forcing(agents.roles, image_dropout=image_dropout)

@@ -34,7 +34,7 @@ def psst_gumbel_rao(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST over Gumbel-Rao: a share ρ passes as the mean of `k` relaxed samples, the others as tokens."""
+    """Build PSST over Gumbel-Rao: a share ρ of captions passes as means of `k` relaxed samples, others as tokens."""
     channel = PartialSampling(
         GumbelRao(eos_gradient=objective.eos_gradient, temperature=temperature, k=k), rho, mix, feed
     )

@@ -1,4 +1,4 @@
-"""Maximum likelihood: the control for the effect of more training alone."""
+"""Maximum likelihood: the control for the effect of further training alone."""
 
 from __future__ import annotations
 

@@ -29,9 +29,10 @@ def mixer(
     critic_hidden: Count = 512,
     critic_first: Natural = 0,
 ) -> Method:
-    """Build cross-entropy on the forced prefix of human captions plus REINFORCE on the drawn continuation.
+    """Build cross-entropy on the forced prefix of human captions plus REINFORCE on the sampled continuation.
 
-    The first epoch forces `forced_tokens` tokens, None: all. The number falls by `decrement` after each `every` epochs.
+    The first epoch forces `forced_tokens` tokens (None: all). The number falls by `decrement` after every `every`
+    epochs.
     """
     start = agents.speaker.max_words if forced_tokens is None else forced_tokens
     channel = ForcedPrefix(PrefixSchedule(start, every, decrement))

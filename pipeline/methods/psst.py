@@ -76,7 +76,7 @@ def psst_gumbel(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST over relaxed samples: a share ρ passes unchanged, the others as their straight-through argmax."""
+    """Build PSST over relaxed samples: a share ρ of captions passes unchanged, others as straight-through argmax."""
     channel = PartialSampling(Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)
 
@@ -97,7 +97,7 @@ def reinforce(
     lam: Share,
     baseline: BaselineName = "ground_truth",
 ) -> Method:
-    """Build alternate training of speaker and listener; the speaker's hinge uses REINFORCE with `baseline`.
+    """Build alternating training of speaker and listener; the speaker's hinge uses REINFORCE with `baseline`.
 
     CIDEr-D keeps the objective's baseline.
     """

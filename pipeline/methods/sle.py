@@ -1,8 +1,7 @@
 """Sequence-level learning with exploration by token entropy or by caption distance (Chen and Jin, CVPR 2020).
 
-No listener takes part. The paper's losses are sums over a caption's tokens. Here they are divided by the mean number
-of tokens per caption. `scale` is the value of CIDEr-D's maximum: 10 as usually printed, 1 as in the paper's theory
-(Eq. 2).
+No listener is used. The paper's losses are sums over a caption's tokens. Here they are divided by the mean number
+of tokens per caption. `scale` is the maximum of CIDEr-D: 10 as usually printed, 1 as in the paper's theory (Eq. 2).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def sll_me(
 def sll_sle(
     agents: Agents, objective: Objective, alpha: Share = 0.75, samples: Count = 5, scale: Positive = 10.0
 ) -> Method:
-    """Build α · CIDEr-D + (1 − α) · the mean distance among an image's samples (Eq. 16), each minus its baseline.
+    """Build training on α · CIDEr-D + (1 − α) · mean distance among an image's samples (Eq. 16), minus baselines.
 
     Raises UserError for fewer than three samples: two samples have the same distance, so their advantages are 0.
     """
@@ -57,8 +56,8 @@ def sll_sle(
         raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise the samples of the method")
     channel = Multinomial(samples)
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
-    by_group = score_function(objective, "group", channel)
-    exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), by_group)
+    estimator = score_function(objective, "group", channel)
+    exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), estimator)
     return _train_speaker(agents, _precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration)
 
 

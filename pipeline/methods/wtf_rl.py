@@ -77,9 +77,9 @@ def rl_sampled(
     combine: Combine = "sum",
     clamp: Positive | None = None,
 ) -> Method:
-    """Build λ · contrastive reward + (1 − λ) · CIDEr-D by score functions on sampled captions.
+    """Build score-function training on λ · contrastive reward + (1 − λ) · CIDEr-D of sampled captions.
 
-    `train.objective` makes it RLOO or GRPO, and adds a KL penalty. Negative captions are the samples of the batch's
+    `train.objective` selects RLOO or GRPO, and may add a KL penalty. Negative captions are the samples of the batch's
     other images and all human captions of the batch.
     """
     human = TeacherForcing(requires_grad=False)
@@ -113,10 +113,13 @@ def wtf_rl(
 
 
 def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardModels, alpha: Share = 0.94) -> Method:
-    """Build training on the cosine minus that of the greedy caption, and on the discriminator's reward (§4.2)."""
-    searched, critical = rewards.search_trajectory, ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy()))
+    """Build training on the cosine, minus the greedy caption's, and on the discriminator's reward (§4.2)."""
+    searched, self_critical = (
+        rewards.search_trajectory,
+        ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy())),
+    )
     terms = (
-        Term("discriminability", alpha, CosineScore(rewards.retriever), critical, SPEAKER),
+        Term("discriminability", alpha, CosineScore(rewards.retriever), self_critical, SPEAKER),
         Term("naturalness", 1 - alpha, rewards.human_probability, ScoreFunction(searched), SPEAKER),
     )
     return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
@@ -125,11 +128,11 @@ def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardMode
 def scst_grammar(
     agents: Agents, objective: Objective, rewards: RewardModels, similarity: NonNegative = 2.0, grammar: Positive = 1.0
 ) -> Method:
-    """Build training on CLIP-S and a frozen grammar score, both minus those of the greedy caption (Cho et al. 2022)."""
-    critical = ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy()))
+    """Build training on CLIP-S and a frozen grammar score, each minus the greedy caption's (Cho et al. 2022)."""
+    self_critical = ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy()))
     terms = (
-        Term("discriminability", similarity, ClipScore(CosineScore(rewards.retriever)), critical, SPEAKER),
-        Term("naturalness", grammar, HumanProbability(rewards.retriever, rewards.grammar), critical, SPEAKER),
+        Term("discriminability", similarity, ClipScore(CosineScore(rewards.retriever)), self_critical, SPEAKER),
+        Term("naturalness", grammar, HumanProbability(rewards.retriever, rewards.grammar), self_critical, SPEAKER),
     )
     return Method(agents.roles, terms, SPEAKER_ONLY, validation_judge=rewards.validation_judge)
 
@@ -146,19 +149,19 @@ def psst_wtf(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST with Eq. 2 in place of the hinge, and the discriminator as a part of the score.
+    """Build PSST with Eq. 2 in place of the hinge, and with the discriminator's reward in the score.
 
-    No paper has this method. Raises UserError for a retriever that encodes text only, not distributions.
+    No paper describes this method. Raises UserError for a retriever that encodes text only, not distributions.
     """
     if not rewards.retriever.differentiable:
         raise UserError("psst_wtf: expected a retriever that encodes distributions, got one of text; use a listener")
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
-    through = Pathwise(channel, objective.reduction)
+    pathwise = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions
     contrastive = ContrastiveScore(agents.listener, (), rewards.retriever.temperature, "both", combine, clamp)
     terms = (
-        Term("discriminability", lam * alpha, contrastive, through, SPEAKER | LISTENER),
-        Term("human", lam * (1 - alpha), rewards.human_probability, through, SPEAKER),
+        Term("discriminability", lam * alpha, contrastive, pathwise, SPEAKER | LISTENER),
+        Term("human", lam * (1 - alpha), rewards.human_probability, pathwise, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
     return with_discriminator(Method(agents.roles, terms, JOINT), rewards, channel)

@@ -14,10 +14,10 @@ from pipeline.errors import UserError
 from pipeline.metrics.object_words import OBJECTS
 
 MAX_PHRASE = 3  # words per phrase
-# "es" is taken off only after a hiss or an o: "capes" are no caps
+# "es" is removed only after a sibilant or an o: "capes" is not a plural of "cap"
 PLURALS = (
     *(("s", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe")),
-    *((f"{hiss}es", hiss) for hiss in ("s", "x", "z", "ch", "sh", "o")),
+    *((f"{sibilant}es", sibilant) for sibilant in ("s", "x", "z", "ch", "sh", "o")),
 )
 Words = Sequence[str]
 
@@ -34,16 +34,16 @@ def chair(
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
     if captions and references differ in number.
     """
-    absent, mentioned = zip(*object_counts(captions, references, annotated), strict=True)
+    absent, mentioned = zip(*count_objects(captions, references, annotated), strict=True)
     mentions = sum(mentioned)
     shares = {"CHAIR_i": sum(absent) / mentions} if mentions else {}
     return shares | {"CHAIR_s": sum(map(bool, absent)) / len(captions), "objects": mentions / len(captions)}
 
 
-def object_counts(
+def count_objects(
     captions: Sequence[Words], references: Sequence[Sequence[Words]], annotated: Sequence[Iterable[str]] = ()
 ) -> list[tuple[int, int]]:
-    """Return the number of mentions of absent objects, and of all objects, in each caption.
+    """Count the mentions of absent objects, and of all objects, in each caption.
 
     Raises UserError as `chair` does.
     """
@@ -64,7 +64,7 @@ def find_mentioned_objects(words: Words) -> list[str]:
     objects, position = [], 0
     while position < len(words):
         for length in range(min(MAX_PHRASE, len(words) - position), 0, -1):
-            if name := _object(" ".join(words[position : position + length])):
+            if name := _find_object(" ".join(words[position : position + length])):
                 objects.append(name)
                 break
         position += length
@@ -72,10 +72,10 @@ def find_mentioned_objects(words: Words) -> list[str]:
 
 
 @cache
-def _object(phrase: str) -> str | None:
+def _find_object(phrase: str) -> str | None:
     """Return the object named by a word or phrase in singular or plural, or None."""
-    return next((OBJECTS[form] for form in (phrase, *_singulars(phrase)) if form in OBJECTS), None)
+    return next((OBJECTS[form] for form in (phrase, *_list_singulars(phrase)) if form in OBJECTS), None)
 
 
-def _singulars(word: str) -> Iterator[str]:
+def _list_singulars(word: str) -> Iterator[str]:
     return (word.removesuffix(ending) + singular for ending, singular in PLURALS if word.endswith(ending))

@@ -36,14 +36,14 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     """Return the number of images in which each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
     `captions`: each image's captions as ids 1 … 32767. They are clipped to `max_words`; with `eos`, shorter ones end in
-    the token 0. So only n-grams that a speaker can generate are counted. With `max_words` above the longest caption's
+    the token 0. Only n-grams that a speaker can generate are thus counted. With `max_words` above the longest caption's
     length, all n-grams are counted, as in published files. Returns sorted keys (K,) int64 and counts (K,) int32. Raises
     UserError for an id out of range.
     """
     words = mask_after_end(_pad_captions(captions, max_words)[0], eos)
     distinct_keys = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
-        distinct = _mark_repetitions(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
+        distinct = _mark_repetitions(_ngram_keys(part).permute(2, 0, 1, 3).flatten(1))
         distinct_keys.append(distinct[distinct >= 0].numpy())
     keys, counts = np.unique(np.concatenate(distinct_keys), return_counts=True)
     return keys, counts.astype(np.int32)
@@ -52,8 +52,8 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
 def pack_ngrams(ngrams: np.ndarray) -> np.ndarray:
     """Return keys (K,) int64, in the format of `document_frequencies`, of n-grams (K, n) of ids up to 32767."""
     keys = np.full(len(ngrams), ngrams.shape[1] - 1, np.int64) << _ORDER_BIT
-    for place, words in enumerate(reversed(np.asarray(ngrams, np.int64).T)):
-        keys |= words << place * ID_BITS
+    for position, words in enumerate(reversed(np.asarray(ngrams, np.int64).T)):
+        keys |= words << position * ID_BITS
     return keys
 
 
@@ -94,10 +94,10 @@ class CiderD:
         images, usually those of the training split. An n-gram without an entry has df 0. References are clipped to
         `max_words`; with `eos`, shorter ones end in the token 0.
 
-        `frequencies="batch"` takes N and df from the rows of each call, each row a document. It checks `keys`, `counts`
-        and `images`, but no score depends on them. pycocoevalcap called on the batch and the published PSST code use
-        the same statistics. Raises UserError for an image without references, an id out of range, or counts that are
-        impossible for `images`.
+        `frequencies="batch"` takes N and df from the rows of each call, each row a document. `keys`, `counts` and
+        `images` are checked, but no score depends on them. pycocoevalcap called on the batch and the published PSST
+        code use the same statistics. Raises UserError for an image without references, an id out of range, or counts
+        that are impossible for `images`.
         """
         tokens, reference_counts = _pad_captions(references, max_words)
         if not (tokens > 0).any():
@@ -113,12 +113,12 @@ class CiderD:
             )
         words = mask_after_end(tokens, eos)
         log_images = float(np.log(images))
-        slots, idf = _hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
+        slots, idf = _build_hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
         parts = words.split(_IMAGES_AT_ONCE, dim=1)
-        norms = [_norms(part, _look_up(_ngrams(part), slots, idf, log_images)) for part in parts]
+        norms = [_compute_norms(part, _look_up(_ngram_keys(part), slots, idf, log_images)) for part in parts]
         return cls(
             words=words.permute(1, 2, 0).contiguous(),
-            bigrams=_bigrams(words).to(dtype),
+            bigrams=_count_bigrams(words).to(dtype),
             norms=torch.cat(norms, dim=1).transpose(0, 1).to(dtype, memory_format=torch.contiguous_format),
             references=torch.from_numpy(reference_counts).to(dtype),
             slots=slots,
@@ -150,47 +150,47 @@ class CiderD:
         words, human = self.pair_with_references(tokens, images)
         own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
         matching = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
-        keys = _ngrams(words)
+        keys = _ngram_keys(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
-            idf, norms = _batch_statistics(keys, human, dtype)
-        # the sums run over distinct n-grams: one that occurs k times has k positions, and each counts as 1/k
+            idf, norms = _compute_batch_statistics(keys, human, dtype)
+        # the sums run over distinct n-grams: an n-gram that occurs k times has k positions, each of weight 1/k
         squares = idf.square()[:, :, None]
         norm = (own * squares).sum(dim=1).sqrt()  # (4, 1, N)
         weights = squares / own.clamp(min=1)
         dot = torch.minimum(matching, own).mul_(matching).mul_(weights).sum(dim=1)  # (4, R, N)
         length = norm * norms
         cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
-        length_difference = _bigrams(words) - self.bigrams[images].T
+        length_difference = _count_bigrams(words) - self.bigrams[images].T
         penalty = torch.exp(-length_difference.square() / (2 * SIGMA**2))
         return 10 * (cosine * penalty).sum(dim=0) / self.references[images]
 
 
 def _look_up(keys: Tensor, slots: Tensor, values: Tensor, default: float) -> Tensor:
     """Return the value of each of `keys` in a hash table, or `default`; the value for -1, no n-gram, is arbitrary."""
-    first, second = _slots_of(keys, len(slots))
-    place = torch.where(slots[first] == keys, first, second)
-    return torch.where(slots[place] == keys, values[place], default)
+    first, second = _hash_slots(keys, len(slots))
+    slot = torch.where(slots[first] == keys, first, second)
+    return torch.where(slots[slot] == keys, values[slot], default)
 
 
-def _norms(words: Tensor, idf: Tensor) -> Tensor:
+def _compute_norms(words: Tensor, idf: Tensor) -> Tensor:
     """Return norms (4, …) of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
     counts = count_occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
     return (counts * idf.square()).sum(dim=1).sqrt()
 
 
-def _batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _compute_batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
-    reference_keys, rows = _ngrams(human), human.shape[-1]
-    pool = _mark_repetitions(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
+    reference_keys, rows = _ngram_keys(human), human.shape[-1]
+    all_keys = _mark_repetitions(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
-    def idf_of(wanted: Tensor) -> Tensor:
-        df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
+    def compute_idf(ngrams: Tensor) -> Tensor:
+        df = torch.searchsorted(all_keys, ngrams, right=True) - torch.searchsorted(all_keys, ngrams)
         share = (df.clamp_(min=1) - rows).to(dtype) / rows
         return -torch.log1p(share)  # log N − log df without cancellation for df close to N
 
-    return idf_of(keys), _norms(human, idf_of(reference_keys))
+    return compute_idf(keys), _compute_norms(human, compute_idf(reference_keys))
 
 
 def _pad_captions(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
@@ -203,10 +203,10 @@ def _pad_captions(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarra
     for row, image in enumerate(captions):
         tokens[row, len(image) :] = -1
         for number, words in enumerate(image):
-            if wrong := [word for word in words if not 0 < word <= MAX_ID]:
+            if invalid := [word for word in words if not 0 < word <= MAX_ID]:
                 raise UserError(
-                    f"captions: id {wrong[0]} in caption {number} of image row {row} lies outside 1 … {MAX_ID}; CIDEr "
-                    f"takes words without EOS and packs {ID_BITS} bits a word"
+                    f"captions: id {invalid[0]} in caption {number} of image row {row} lies outside 1 … {MAX_ID}; "
+                    f"CIDEr takes words without EOS and packs {ID_BITS} bits a word"
                 )
             tokens[row, number, : len(words)] = words[:max_words]
     return torch.from_numpy(tokens), reference_counts
@@ -223,12 +223,12 @@ def mask_after_end(tokens: Tensor, eos: bool) -> Tensor:
     return words.masked_fill_((ended > ends) if eos else (ended > 0), -1)
 
 
-def _bigrams(words: Tensor) -> Tensor:
+def _count_bigrams(words: Tensor) -> Tensor:
     return (words >= 0).sum(dim=0).sub_(1).clamp_(min=0)
 
 
-def _ngrams(words: Tensor) -> Tensor:
-    """Return keys (4, T, …) int64 of the n-grams that begin at each position of `words` (T, …), -1 if none does."""
+def _ngram_keys(words: Tensor) -> Tensor:
+    """Return keys (4, T, …) int64 of the n-grams that begin at each position of `words` (T, …); -1 if none begins."""
     words = words.long()
     keys, packed = words.new_full((ORDERS, *words.shape), -1), words
     for n in range(min(ORDERS, len(words))):
@@ -261,14 +261,14 @@ def _mark_repetitions(keys: Tensor) -> Tensor:
     return keys
 
 
-def _slots_of(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+def _hash_slots(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """Return the two slots of each key in a table of `slots` slots, a power of two."""
     mixed = (keys ^ (keys >> 30)) * _MIX
     mixed = (mixed ^ (mixed >> 29)) * _MIX
     return (mixed >> 32) & (slots - 1), mixed & (slots - 1)
 
 
-def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
+def _build_hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return slots (S,) with each of the distinct `keys` (K,) in one of its two slots, else -1, and values (S,).
 
     A look-up compares a key with two slots, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here for all
@@ -276,7 +276,7 @@ def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """
     size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # above half full, an arrangement may not exist
     while True:
-        candidates = torch.stack(_slots_of(torch.tensor(keys), size)).numpy()
+        candidates = torch.stack(_hash_slots(torch.tensor(keys), size)).numpy()
         occupant, choice, unplaced = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
         for _ in range(100):
             if not len(unplaced):

@@ -30,12 +30,12 @@ def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeou
 
 
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
-    """Return SPICE, by a Java program."""
+    """Return SPICE, which a Java program computes."""
     return [java.spice(hypotheses, references, timeout)]
 
 
 def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
-    """Return METEOR as a process: the grid's shared one, or else a new one."""
+    """Return a connection to the grid's METEOR server if there is a server, or else a new process of METEOR."""
     return shared_meteor.connect_meteor(timeout)
 
 

@@ -1,4 +1,4 @@
-"""Diversity of captions, over many images or over several captions of one, and shares of degenerate captions."""
+"""Diversity of captions, over images or over the captions of one image, and shares of degenerate captions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def has_repetition(words: Sequence[str]) -> bool:
 
 
 def has_bad_ending(words: Sequence[str]) -> bool:
-    """Return whether a caption's last word needs another one after it, or there is no word.
+    """Return whether a caption's last word needs another word after it, or the caption has no word.
 
     The words are those of self-critical.pytorch's `bad_endings`.
     """
@@ -92,7 +92,7 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
-    """Return the mean sentence BLEU of each of the `first` captions against the others of them, 0 … 1.
+    """Return the mean sentence BLEU of the first `first` captions, each against the others, 0 … 1.
 
     Lower is more diverse. N-grams have up to `orders` words. The metric follows WTF-RL's published code: NLTK's
     sentence_bleu with smoothing method1 (0.1 if no n-gram of an order matches; 0 if no word matches). It rises with the
@@ -109,8 +109,8 @@ def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> fl
             best, second = top_counts.get(ngram, (0, 0))
             top_counts[ngram] = (count, best) if count > best else (best, max(second, count))
         for index, each in enumerate(counts):
-            others = ((count, top_counts[ngram][count == top_counts[ngram][0]]) for ngram, count in each.items())
-            matched = sum(min(pair) for pair in others)
+            pairs = ((count, top_counts[ngram][count == top_counts[ngram][0]]) for ngram, count in each.items())
+            matched = sum(min(pair) for pair in pairs)
             if not matched and n == 1:
                 logs[index] = -math.inf
             logs[index] += math.log((matched or 0.1) / max(1, each.total())) / orders

@@ -2,7 +2,7 @@
 
 prepro_ngrams.py of self-critical.pytorch pickles {"document_frequency": {("12", "7", "0"): 31.0}, "ref_len": 113287}:
 the number of the `ref_len` images in which each n-gram (n = 1 … 4) occurs. N-grams are ids as text, with "0" at the end
-of a caption, or words and "<eos>". A pickle may run any code when it is loaded; this reader admits three types only.
+of a caption, or words and "<eos>". A pickle may run any code when it is loaded, so this reader admits three types only.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ MAX_MISFITS = 0.001  # tolerated share of words that occur in more training imag
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     """Return keys (K,) int64, sorted, and counts (K,) int32 of the file, in the format of `cider.document_frequencies`.
 
-    `captions` are the training split's, by image, as ids. Raises UserError if the file is missing or holds anything but
-    such counts, or an id above MAX_ID. Raises UserError if it was counted over another number of images, with another
-    vocabulary or over other captions.
+    `captions` are the training split's, by image, as ids. Raises UserError if the file is missing, or has other content
+    than such counts, or an id above MAX_ID. Raises UserError, too, if the counts are from another number of images,
+    another vocabulary or other captions.
     """
     try:
         with open(path, "rb") as file:
             content = _Unpickler(file, encoding="latin1").load()  # Python 2 texts may be bytes
     except FileNotFoundError:
         raise UserError(f"{path}: the file of document frequencies is missing") from None
-    except UserError as refused:
-        raise UserError(f"{path}: {refused}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a broken pickle raises nearly anything
         raise UserError(f"{path}: cannot be read as a pickle ({reason(error)})") from None
     try:
         return _convert(content, vocabulary, captions)
-    except UserError as problem:
-        raise UserError(f"{path}: {problem}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 class _Unpickler(pickle.Unpickler):
@@ -84,7 +84,7 @@ def _convert(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[
 
 
 def _check_content(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
-    """Return the mapping and the number of images. Raises UserError for other types."""
+    """Return the mapping and the number of images. Raises UserError for values of other types."""
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
         raise UserError("must hold a dict with document_frequency and ref_len")
     frequencies, images = content["document_frequency"], content["ref_len"]
@@ -120,9 +120,9 @@ def _pack(
         ngrams = [ngram for ngram in frequencies if len(ngram) == order]
         try:
             words = np.fromiter(map(ids.__getitem__, chain.from_iterable(ngrams)), np.int64, order * len(ngrams))
-        except KeyError as unknown:
+        except KeyError as error:
             raise UserError(
-                f"holds {unknown.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was "
+                f"holds {error.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was "
                 "counted with another vocabulary"
             ) from None
         if words.max(initial=0) > MAX_ID:
@@ -134,18 +134,21 @@ def _pack(
 
 
 def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
-    """Raise UserError if too many words occur in more training images than counted; clipping only removes words."""
+    """Raise UserError if too many words occur in more training images than the file counts.
+
+    Clipping of captions only removes words, so it does not raise this error.
+    """
     size = len(vocabulary) + 1
     in_captions, in_file = np.zeros((2, size), np.int64)
     for image in captions:
         in_captions[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
     unigrams = keys < size
     in_file[keys[unigrams]] = counts[unigrams]
-    more = np.flatnonzero(in_captions > in_file)
-    if len(more) > MAX_MISFITS * np.count_nonzero(in_captions):
-        word = more[0]
+    undercounted = np.flatnonzero(in_captions > in_file)
+    if len(undercounted) > MAX_MISFITS * np.count_nonzero(in_captions):
+        word = undercounted[0]
         raise UserError(
             f"counts word {word}, {vocabulary.words[word - 1]!r}, in {in_file[word]:,} images, but it is in "
-            f"{in_captions[word]:,} images of the training split ({len(more):,} words are counted too low); use the "
-            "file of the same vocabulary and captions"
+            f"{in_captions[word]:,} images of the training split ({len(undercounted):,} words are counted too low); "
+            "use the file of the same vocabulary and captions"
         )

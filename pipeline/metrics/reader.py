@@ -1,4 +1,4 @@
-"""Statistics of captions that a reader would notice, measured against human captions of the same images."""
+"""Statistics of captions that readers notice, computed against human captions of the same images."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[W
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
     `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` and
-    `colour_words` are the shares of such words that also occur in a reference. They are left out if there are no such
-    words. Raises UserError if there are no captions or if captions and references differ in number.
+    `colour_words` are the shares of such words that also occur in a reference. Without such words they are left out.
+    Raises UserError if there are no captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(
@@ -28,13 +28,13 @@ def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[W
     known_colours = [{COLOURS[word] for word in each if word in COLOURS} for each in known]
     return {
         "repeated": sum(len(set(words)) < len(words) for words in content) / len(captions),
-        **_share("content_words", content, known),
-        **_share("colour_words", colours, known_colours),
+        **_compute_share("content_words", content, known),
+        **_compute_share("colour_words", colours, known_colours),
     }
 
 
 def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], list[list[Words]]]:
-    """Return each human caption, and the others of its image; images with one caption are skipped."""
+    """Return all human captions, and for each the other captions of its image; images with one caption are skipped."""
     pairs = [
         (caption, [*captions[:k], *captions[k + 1 :]])
         for captions in references
@@ -44,6 +44,8 @@ def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], l
     return [caption for caption, _ in pairs], [others for _, others in pairs]
 
 
-def _share(name: str, mentioned: Sequence[Words], known: Sequence[set[str]]) -> dict[str, float]:
-    matches = [word in referred for words, referred in zip(mentioned, known, strict=True) for word in words]
+def _compute_share(name: str, mentioned: Sequence[Words], known: Sequence[set[str]]) -> dict[str, float]:
+    matches = [
+        word in reference_words for words, reference_words in zip(mentioned, known, strict=True) for word in words
+    ]
     return {name: sum(matches) / len(matches)} if matches else {}

@@ -1,4 +1,4 @@
-"""All metrics of captions against human references: how each is named, computed, resampled, shown and rewarded."""
+"""All metrics of captions against human references, with their names, computation, resampling, display and rewards."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Metric:
 
     `compute(captions, references, timeout)` receives N captions and the references of each, as tokens joined by spaces.
     It returns one (corpus score, scores of N captions) for each of `names`. It imports its packages when it is called,
-    and raises NotComputedError, with a reason of one line, where it cannot run.
+    and raises NotComputedError, with a one-line reason, where it cannot run.
     """
 
-    name: str  # in evaluate.metrics; a metric with `parts` is computed with them and is not listed there
+    name: str  # in evaluate.metrics; a metric with `parts` is computed from them and is not listed there
     compute: Callable[[Sequence[str], Sequence[Sequence[str]], float], Iterable[Score]] | None = None
     # starts a process, with a timeout in seconds, that scores while other metrics are computed
     start: Callable[[float], MetricProcess] | None = None
     parts: tuple[str, ...] = ()  # scores whose sum is the metric, if all are computed
     check: Callable[[], None] | None = None  # raises NotComputedError where a program's files are missing
-    scores: tuple[str, ...] = ()  # names in metrics.json; empty: the metric's own. Reports show the last one
+    scores: tuple[str, ...] = ()  # names in metrics.json; empty: the metric's own. Reports show the last name
     range: tuple[float, float] = (0.0, 1.0)
     higher_is_better: bool = True
     digits: int = 3  # decimals in tables
-    # bootstrap of the images: of the mean of a column of captions.parquet, or of BLEU from the sums of its counts
+    # bootstrap over images: of the mean of a column of captions.parquet, or of BLEU from the sums of its counts
     resampled: Literal["mean", "counts"] | None = "mean"
     reward: Literal["ids", "text"] | None = None  # input of the metric as a reward; None: it is no reward
     best_of_beam: bool = False  # a column of the table of the best captions of a wide beam

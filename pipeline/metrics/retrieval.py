@@ -18,9 +18,9 @@ BLOCK_SCORES = 2**22  # scores per block, 32 MiB in double precision
 class RetrievalRanks:
     """Ranks, 1 is best, of N captions and M images."""
 
-    by_caption: Tensor  # (N,) int64: of each caption's image among all images
-    by_image: Tensor  # (M,) int64: of each image's best caption among the captions of other images
-    among: dict[str, Tensor]  # gallery → (N,) int64: of each caption's image among that gallery's
+    by_caption: Tensor  # (N,) int64: rank of each caption's image among all images
+    by_image: Tensor  # (M,) int64: rank of each image's best caption among the captions of other images
+    among: dict[str, Tensor]  # gallery → (N,) int64: rank of each caption's image in that gallery
     first: Tensor  # (N, min(shown, M)) int64: the images that score highest for each caption, best first
 
 
@@ -38,10 +38,10 @@ def rank_gallery(
     smaller galleries, (M, K) int64 distractors of each image, without the image itself, padded with −1. `shown`: the
     number of top-scoring images to return for each caption.
 
-    A rank is 1 + the number of others that score as much or more. A listener that gives every image the same score thus
-    ranks the target last, not first. The best-ranked caption of an image counts, and its other captions do not worsen
-    its rank. Scores are summed in double precision and compared in single: equal vectors tie at every position, and the
-    block size has no effect. Raises UserError for vectors that hold NaN or infinity, and for an image without a
+    A rank is 1 + the number of other candidates that score as much or more. A listener that gives every image the same
+    score thus ranks the target last, not first. The best-ranked caption of an image counts; its other captions do not
+    worsen the rank. Scores are summed in double precision and compared in single: equal vectors tie at every position,
+    and the block size has no effect. Raises UserError for vectors that hold NaN or infinity, and for an image without a
     caption.
     """
     for name, vectors in (("captions", captions), ("images", images)):
@@ -70,7 +70,7 @@ def rank_gallery(
         first[part] = exact.topk(first.shape[1], dim=1).indices
         scores = exact.float()
         target_scores = scores.gather(1, targets[:, None])
-        by_caption[part] = (scores >= target_scores).sum(1)  # the image itself is one of them
+        by_caption[part] = (scores >= target_scores).sum(1)  # counts the image itself
         for name, distractors in (among or {}).items():
             others = distractors[targets]
             no_worse = scores.gather(1, others.clamp(min=0)) >= target_scores
@@ -82,10 +82,10 @@ def rank_gallery(
 
 
 def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among: Tensor) -> Tensor:
-    """Rank each image's best caption among the captions of its distractors, by inner product; return ranks (M,) int64.
+    """Return ranks (M,) int64 of each image's best caption among its distractors' captions, by inner product.
 
     `captions` (N, d), `images` (M, d), `owners` (N,) as for `rank_gallery`; `among` (M, K) int64: distractors of each
-    image, padded with −1. Scores and ties count as there. Raises UserError for an image without a caption.
+    image, padded with −1. Scores and ties count as in `rank_gallery`. Raises UserError for an image without a caption.
     """
     counts = torch.bincount(owners, minlength=len(images))
     if not bool(counts.all()):
@@ -103,23 +103,23 @@ def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among:
     return ranks
 
 
-def random_distractors(images: int, count: int, seed: int) -> Tensor:
-    """Return (M, count) int64 on the CPU: `count` distinct other images for each of `images`, from a Philox generator.
+def draw_distractors(images: int, count: int, seed: int) -> Tensor:
+    """Return (M, count) int64 on the CPU: `count` distinct other images for each of M `images`, by a Philox generator.
 
     Raises UserError if there are fewer than `count` other images.
     """
     if count >= images:
         raise _explain_too_few_images(count, images)
-    draw = np.random.Generator(np.random.Philox(key=[seed, count]))
+    rng = np.random.Generator(np.random.Philox(key=[seed, count]))
     distractors = torch.empty(images, count, dtype=torch.int64)
     for image, others in enumerate(distractors.numpy()):
-        others[:] = draw.choice(images - 1, count, replace=False)
+        others[:] = rng.choice(images - 1, count, replace=False)
         others += others >= image  # skip the image itself
     return distractors
 
 
-def similar_distractors(features: Tensor, count: int) -> Tensor:
-    """Return (M, count) int64: for each image the nearest other images in feature space, most similar first.
+def find_similar_distractors(features: Tensor, count: int) -> Tensor:
+    """Return (M, count) int64: the `count` nearest other images of each image in feature space, nearest first.
 
     `features` (M, d); similarity is the cosine of mean-centred features. Raises UserError if there are fewer than
     `count` other images.
@@ -137,7 +137,7 @@ def similar_distractors(features: Tensor, count: int) -> Tensor:
     return nearest
 
 
-def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
+def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
     """Return (M, K) int64: nearest neighbours of the unit vectors `vectors` (M, D) among the rows `gallery` (n,).
 
     `ranks` (K) selects the neighbours, 1 is the nearest. An image is not its own neighbour. Raises UserError if a rank
@@ -148,11 +148,11 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
             f"hard_negative_ranks: expected ranks up to {len(gallery) - 1}, the number of other training images; "
             f"got {max(ranks)}; lower it"
         )
-    among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
+    gallery_vectors, columns = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
     for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, BLOCK_SCORES // len(gallery))):
-        cosines = (vectors[rows] @ among.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
-        nearest[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
+        cosines = (vectors[rows] @ gallery_vectors.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
+        nearest[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, columns]]
     return nearest
 
 

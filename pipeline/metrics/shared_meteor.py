@@ -1,8 +1,8 @@
-"""METEOR server shared by processes: the process that runs a grid starts it, and every cell queries it.
+"""METEOR server shared by processes: the process that runs a grid starts the server, and every cell queries it.
 
-METEOR takes seven CPU seconds to load its tables, and as many until Java has compiled it. Scoring a cell's captions
-takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. They find
-the server by the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends when its
+METEOR takes seven CPU seconds to load its tables, and as many until Java has compiled it. Scoring the captions of
+a cell takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. The
+environment variable SAYWHICH_METEOR has the server's address, and `connect_meteor` uses it. The server ends when its
 standard input closes, that is, with the process that started it. Without a server, each process has its own METEOR.
 """
 
@@ -56,7 +56,7 @@ def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
 
 
 class SharedMeteor:
-    """Client of the server's `Meteor`; it falls back to an own process if the server ends or has another METEOR jar."""
+    """Client of the server's `Meteor`; it starts its own process if the server ends or has another METEOR jar."""
 
     def __init__(self, address: str, timeout: float) -> None:
         """Connect to the server. Raises OSError if there is none."""
@@ -67,19 +67,19 @@ class SharedMeteor:
         self._server.send(sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Return `Meteor.score`. Raises NotComputedError in the same cases, and if an own process cannot start."""
+        """Return the scores of `Meteor.score`. Raises NotComputedError as it does, and if no own process can start."""
         if self._failed:
             raise NotComputedError(self._failed)
         if self._fallback is None:
             try:
                 self._server.send((self._timeout, hypotheses, references))
-                overall, each, self._failed = self._server.recv()
+                overall, per_caption, self._failed = self._server.recv()
             except (OSError, EOFError):  # the server ended before or during its answer
                 self._fallback = Meteor(self._timeout)
             else:
                 if self._failed:
                     raise NotComputedError(self._failed)
-                return overall, each
+                return overall, per_caption
         return self._fallback.score(hypotheses, references)
 
     def close(self) -> None:

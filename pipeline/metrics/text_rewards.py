@@ -21,8 +21,8 @@ CACHED_CAPTIONS = 2**16  # captions whose scores are cached
 class TextScorer:
     """Scorer of captions as tokenised text against their images' references, with a cache of distinct captions.
 
-    A metric's process is started by the first call and ends with this object; METEOR has one. SPICE starts a slow
-    program at each call. `timeout`: the limit in seconds for one set of captions.
+    The first call starts METEOR's process, which ends with this object. SPICE starts a slow program at each call.
+    `timeout`: the limit in seconds for one set of captions.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TextScorer:
     ) -> None:
         """Store `decode`, from token ids to text, and `references`, from an image row to its human captions."""
         self._decode, self._references, self._timeout = decode, references, timeout
-        self._known: dict[tuple[str, int, str], float] = {}
+        self._scores: dict[tuple[str, int, str], float] = {}
         self._processes: dict[str, MetricProcess] = {}
 
     def score(self, metric: Metric, tokens: Tensor, images: Tensor) -> Tensor:
@@ -44,23 +44,23 @@ class TextScorer:
         requests = [
             (metric.name, image, self._decode(row)) for image, row in zip(images.tolist(), tokens.tolist(), strict=True)
         ]
-        if len(self._known) > CACHED_CAPTIONS:
-            self._known.clear()
-        new = [key for key in dict.fromkeys(requests) if key not in self._known]
+        if len(self._scores) > CACHED_CAPTIONS:
+            self._scores.clear()
+        new = [key for key in dict.fromkeys(requests) if key not in self._scores]
         if new:
             texts, references = [text for *_, text in new], [self._references(image) for _, image, _ in new]
             try:
-                self._known.update(zip(new, self._compute(metric, texts, references), strict=True))
+                self._scores.update(zip(new, self._compute(metric, texts, references), strict=True))
             except NotComputedError as reason:
                 raise UserError(f"reward {metric.name}: {reason}") from None
-        return torch.tensor([self._known[key] for key in requests], dtype=torch.float64, device=tokens.device)
+        return torch.tensor([self._scores[key] for key in requests], dtype=torch.float64, device=tokens.device)
 
     def _compute(
         self, metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Sequence[float]:
         if metric.compute:
-            ((_, each),) = metric.compute(hypotheses, references, self._timeout)
-            return each
+            ((_, per_caption),) = metric.compute(hypotheses, references, self._timeout)
+            return per_caption
         assert metric.start
         if metric.name not in self._processes:
             self._processes[metric.name] = metric.start(self._timeout)

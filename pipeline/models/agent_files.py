@@ -62,7 +62,7 @@ KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OT
 def save_agents(
     path: Path, agents: Mapping[str, Agent], history: Path | None = None, data: Mapping[str, str] | None = None
 ) -> None:
-    """Write the parameters and constructor arguments of `agents`, by name; an interruption leaves the earlier file.
+    """Write the parameters and constructor arguments of `agents`, by name; an interruption keeps the earlier file.
 
     `history` is the training record beside `path`, and `data` are digests of the data (`checksums.data_digests`). Both
     are stored as digests, so that later changes are detected.
@@ -85,12 +85,12 @@ def load_agent(
 ) -> Agent:
     """Load the agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
 
-    `known` are the classes that the file may name, and `kinds` those permitted for this agent (None: all). Arguments
-    are checked against their types, and tensors against the resulting shapes, before the network's memory is allocated.
-    Raises UserError where the file is missing or damaged, does not hold the agent, or memory is exhausted. Raises
-    UserError, too, where the history beside it belongs to another training.
+    `known` are the classes that the file may name, and `kinds` the classes permitted for this agent (None: all).
+    Arguments are checked against their types, and tensors against the resulting shapes, before the network's memory is
+    allocated. Raises UserError where the file is missing or damaged, does not hold the agent, or memory is exhausted.
+    Raises UserError, too, where the history beside it belongs to another training.
     """
-    check_own_bytes(path)
+    check_file_digest(path)
     metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
     specs = read_agents(path, metadata)
     if name not in specs:
@@ -101,16 +101,16 @@ def load_agent(
         raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}")
     try:
         with torch.device("meta"), _SkipInitialisation():
-            wanted = {key: tuple(value.shape) for key, value in _build(specs[name], known).state_dict().items()}
-        _compare(wanted, {key: tuple(value.shape) for key, value in tensors.items()})
+            expected = {key: tuple(value.shape) for key, value in _build(specs[name], known).state_dict().items()}
+        _compare(expected, {key: tuple(value.shape) for key, value in tensors.items()})
         agent = _build(specs[name], known)
         agent.load_state_dict(tensors)
-    except UserError as problem:
-        raise UserError(f"{path}: {problem}") from None
-    except Exception as problem:  # PyTorch and the networks' libraries raise many types of errors
-        if is_full(problem):
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # PyTorch and the networks' libraries raise many types of errors
+        if is_full(error):
             raise UserError(f"{path}: too little memory to load {name}; end other programs, or add memory") from None
-        detail = " ".join(str(problem).split())[:200] or type(problem).__name__
+        detail = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); {AGAIN}") from None
     return agent.eval()
 
@@ -126,26 +126,26 @@ class _SkipInitialisation(TorchFunctionMode):
 
 
 class AgentSpec(Record):
-    """Class and constructor arguments of an agent."""
+    """Specification of an agent: its class and constructor arguments."""
 
     kind: Line
     arguments: dict[str, Any]
 
 
 def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]:
-    """Return the specifications of a file's agents, by name; none where its metadata have no entry of agents.
+    """Return the specifications of a file's agents, by name; none where its metadata have no entry for agents.
 
     Raises UserError where that entry is damaged.
     """
     header = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
     if not isinstance(header, dict):
         raise UserError(f"{path}: the header names no agents; {AGAIN}")
-    named = {name: value for name, value in header.items() if name not in ("sha256", HISTORY, INPUTS)}
-    return {name: parse_record(value, AgentSpec, f"{path}, {name}", AGAIN) for name, value in named.items()}
+    specs = {name: value for name, value in header.items() if name not in ("sha256", HISTORY, INPUTS)}
+    return {name: parse_record(value, AgentSpec, f"{path}, {name}", AGAIN) for name, value in specs.items()}
 
 
-def check_own_bytes(path: Path) -> None:
-    """Compare the file's SHA-256 with the digest in its header; for the SHA-256, zeros replace that digest.
+def check_file_digest(path: Path) -> None:
+    """Compare a weights file's SHA-256, with zeros in place of the digest in its header, with that digest.
 
     Raises UserError where the file is missing, unreadable or damaged.
     """
@@ -176,14 +176,14 @@ def _build(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
     _check_limits(arguments, spec.kind)
     kind: type = known[spec.kind]
     try:
-        _arguments_of(kind).model_validate(arguments)
+        _create_argument_model(kind).model_validate(arguments)
     except ValidationError as error:
         raise UserError(f"invalid arguments of {spec.kind}: {describe_first_problem(error)}; {AGAIN}") from None
     return known[spec.kind](**arguments)
 
 
 @cache
-def _arguments_of(kind: type) -> type[BaseModel]:
+def _create_argument_model(kind: type) -> type[BaseModel]:
     """Return a pydantic model of a class's arguments, from its constructor and the base constructors that it calls."""
     arguments: dict[str, Any] = {}
     for constructor in [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]:
@@ -204,7 +204,7 @@ def _check_limits(value: Any, where: str, key: str = "") -> None:
             _check_limits(inner, where, name)
     elif isinstance(value, list):
         if len(value) > MAX_ENTRIES:
-            raise UserError(f"{where}: {key} has {len(value)} entries, and {MAX_ENTRIES} are possible; {AGAIN}")
+            raise UserError(f"{where}: {key} has {len(value)} entries, and at most {MAX_ENTRIES} are possible; {AGAIN}")
         for inner in value:
             _check_limits(inner, where, key)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -215,8 +215,8 @@ def _check_limits(value: Any, where: str, key: str = "") -> None:
             raise UserError(f"{where}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {AGAIN}")
 
 
-def _compare(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
+def _compare(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError for the first tensor that is missing, unexpected, or of another shape."""
-    for key in (*wanted, *given):
-        if wanted.get(key) != given.get(key):
-            raise ValueError(f"{key} has the shape {given.get(key)}, and {wanted.get(key)} is needed")
+    for key in (*expected, *given):
+        if expected.get(key) != given.get(key):
+            raise ValueError(f"{key} has the shape {given.get(key)}, and {expected.get(key)} is needed")

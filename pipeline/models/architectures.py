@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Le
 
-from pipeline.ranges import Few, Size
+from pipeline.ranges import Size, SmallCount
 
 if TYPE_CHECKING:
     from pipeline.models.decoder import Decoder
@@ -31,25 +31,25 @@ SIZES = {
     "hidden_dim": SizeKey("hidden", Size),
     "attention_dim": SizeKey("attention", Size),
     "encoder_layers": SizeKey("encoder_layers", Annotated[int, Ge(0), Le(1_000)]),
-    "layers": SizeKey("layers", Few),
-    "heads": SizeKey("heads", Few),
+    "layers": SizeKey("layers", SmallCount),
+    "heads": SizeKey("heads", SmallCount),
 }
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Architecture of decoders."""
+    """Architecture of a speaker: its class, and the sizes that params.yaml sets."""
 
     module: str
     kind: str  # class in `module`
     sizes: tuple[str, ...]  # keys of SIZES that the architecture takes
 
     def load(self) -> type[Decoder]:
-        """Import and return the class."""
+        """Import and return the speaker's class."""
         kind: type[Decoder] = getattr(import_module(self.module), self.kind)
         return kind
 
-    def arguments(self, section: Mapping[str, Any]) -> dict[str, Any]:
+    def select_arguments(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """Return the constructor's arguments for the sizes of a section of params.yaml."""
         return {SIZES[key].argument: section[key] for key in self.sizes}
 

@@ -28,7 +28,7 @@ class Att2inState:
 
 
 class Att2in(Decoder[Att2inState]):
-    """LSTM speaker with attention to regions.
+    """LSTM speaker with attention over regions.
 
     The attended regions enter only the cell candidate, which is a maxout of two halves.
     """
@@ -79,10 +79,10 @@ class Att2in(Decoder[Att2inState]):
         return h, replace(state, h=h, c=c)
 
     def attend(self, query: Tensor, state: Att2inState) -> Tensor:
-        """Compute the attended regions (n, H) of queries (n, A): the sum of regions, weighted by `shares`."""
-        return torch.bmm(self.shares(query, state).unsqueeze(1), state.regions).squeeze(1)
+        """Compute the attended regions (n, H) of queries (n, A): sums of regions, weighted by `attention_weights`."""
+        return torch.bmm(self.attention_weights(query, state).unsqueeze(1), state.regions).squeeze(1)
 
-    def shares(self, query: Tensor, state: Att2inState) -> Tensor:
+    def attention_weights(self, query: Tensor, state: Att2inState) -> Tensor:
         """Compute the attention weights (n, R) of queries (n, A) on regions; they sum to 1.
 
         Scores are `weight` (A,) · tanh(key + query); the weights are their softmax over the existing regions.
@@ -91,19 +91,19 @@ class Att2in(Decoder[Att2inState]):
         return scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        """Compute the input projection of all tokens at once, since they are known."""
+        """Run teacher forcing; the input projections of all tokens are computed at once, since the tokens are known."""
         tokens, state, states = batch.captions, self.begin(batch, encoded, drop, 1), []
-        places = torch.arange(tokens.numel(), device=tokens.device)
+        positions = torch.arange(tokens.numel(), device=tokens.device)
         embedded = self.word(self.shift_right(tokens)).flatten(0, 1)
-        all_inputs = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
+        all_inputs = self.from_word(drop(F.relu(embedded), positions, tokens.shape[1]))
         for gate_inputs in all_inputs.view(*tokens.shape, -1).unbind(1):
             hidden, state = self.advance(gate_inputs, state)
             states.append(hidden)
-        return torch.stack(states, 1).flatten(0, 1), places
+        return torch.stack(states, 1).flatten(0, 1), positions
 
     def select(self, state: Att2inState, rows: Tensor, same_images: bool = False) -> Att2inState:
-        moved = replace(state, h=state.h[rows], c=state.c[rows])
+        selected = replace(state, h=state.h[rows], c=state.c[rows])
         if same_images:
-            return moved
+            return selected
         keys, regions, mask = state.keys[rows], state.regions[rows], state.mask[rows]
-        return replace(moved, keys=keys, regions=regions, mask=mask, rows=state.rows[rows])
+        return replace(selected, keys=keys, regions=regions, mask=mask, rows=state.rows[rows])

@@ -1,4 +1,4 @@
-"""Classifier of human and other captions: an MLP on a retriever's vectors."""
+"""Classifier that distinguishes human from other captions: an MLP on a retriever's vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.models.constructor_arguments import constructor_arguments
 class CaptionClassifier(nn.Module):
     """MLP with ReLU layers and two outputs on the vectors of a caption and its image (WTF-RL §3.2).
 
-    Without `with_images` it scores the language alone (the grammar score of Cho et al. 2022).
+    Without `with_images` it takes the caption alone (the grammar score of Cho et al. 2022).
     """
 
     def __init__(self, size: int, hidden: Sequence[int] = (512, 256), with_images: bool = True) -> None:
@@ -24,8 +24,8 @@ class CaptionClassifier(nn.Module):
         self.size, self.with_images = size, with_images
         widths = [size * (2 if with_images else 1), *hidden]
         layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 2))
 
     def forward(self, images: Tensor, captions: Tensor) -> Tensor:

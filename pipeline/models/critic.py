@@ -1,4 +1,4 @@
-"""Networks on the speaker's hidden states: a critic as learned baseline, and learned control variates."""
+"""Networks on the speaker's hidden states: a critic as a learned baseline, and learned control variates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ControlVariate(nn.Module):
     def forward(self, states: Tensor, perturbed: Tensor) -> Tensor:
         """Compute the control variate (M,) from states (M, H) and `perturbed` logits (M, V+1).
 
-        A constant in the logits has no effect.
+        A constant added to all logits has no effect.
         """
         word = (perturbed / self.log_temperature.exp()).softmax(-1)
         values: Tensor = self.outer(F.relu(self.from_state(states) + self.from_word(word))).squeeze(-1)
@@ -53,7 +53,7 @@ class ControlVariate(nn.Module):
 
 
 class ControlVariates(nn.ModuleDict):
-    """Control variates of several scores, by the score's name."""
+    """Control variates by the name of their score."""
 
     def __init__(self, names: Sequence[str], state: int, words: int, hidden: int) -> None:
         super().__init__({name: ControlVariate(state, words, hidden) for name in names})

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar  # with defaults, which Python has from 3.
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
-S = TypeVar("S", default=Any)  # state of n captions, which only its decoder reads
+S = TypeVar("S", default=Any)  # state of n captions, which only its decoder uses
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class RolloutDropout:
     """Dropout of one unroll; a caption's random numbers do not depend on the other unfinished captions."""
 
     share: float  # dropout probability; 0 in evaluation mode
-    numbers: BatchRandom
+    batch_random: BatchRandom
 
     def __call__(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
-        """Apply dropout to `x` (n, …) of the captions `rows` (n,), None: all, with `width` captions per image."""
+        """Apply dropout to `x` (n, …) of the captions `rows` (n,) (None: all), with `width` captions per image."""
         if not self.share:
             return x
         keep = 1 - self.share
         # uniform numbers below `keep`: on a CPU, Bernoulli draws take four times as long
-        return x * self.numbers.rand_like(x, rows, width).lt_(keep).div_(keep)
+        return x * self.batch_random.rand_like(x, rows, width).lt_(keep).div_(keep)
 
 
 class StepwiseDecoder(Protocol[S]):
-    """Methods of a decoder that the unroll calls; fast forms of decoders implement them, too."""
+    """Interface of the decoders that the unroll runs; fast forms of decoders implement it, too."""
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> S:
         """Return the state before the first token (`Decoder.begin`)."""
@@ -43,7 +43,7 @@ class StepwiseDecoder(Protocol[S]):
         """Return hidden states and the next state (`Decoder.step`)."""
 
     def select(self, state: S, rows: Tensor, same_images: bool = False) -> S:
-        """Return the state of some of the captions (`Decoder.select`)."""
+        """Return the state of selected captions (`Decoder.select`)."""
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Return hidden states and positions of the batch's captions (`Decoder.teacher_force`)."""

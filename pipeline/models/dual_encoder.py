@@ -1,4 +1,4 @@
-"""A pretrained judge: a text encoder and image vectors in its space, trained on other data (CLIP)."""
+"""A pretrained judge, such as CLIP: a text encoder trained on other data, for image vectors in the same space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 
 
 class DualEncoder(nn.Module):
-    """The frozen text tower of an open_clip network; its image tower's outputs are the feature set `features`.
+    """The frozen text tower of an open_clip network; the image tower's outputs are the feature set `features`.
 
     It encodes captions as text, independent of the speaker's vocabulary.
     """
@@ -46,7 +46,7 @@ class DualEncoder(nn.Module):
         self.text.visual = nn.Identity()
 
     @cached_property
-    def _tokens(self) -> Any:
+    def _tokenizer(self) -> Any:
         """Return the tokenizer, which some networks must fetch."""
         return open_tokenizer(str(self.arguments["architecture"]), self.max_tokens)
 
@@ -55,20 +55,20 @@ class DualEncoder(nn.Module):
         """Return the maximum number of tokens of a caption; longer captions are truncated."""
         return int(self.text.context_length)
 
-    def lengths(self, captions: Sequence[str]) -> Tensor:
+    def count_tokens(self, captions: Sequence[str]) -> Tensor:
         """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
         twice = 2 * self.max_tokens
-        empty, full = self._tokens(["", "a " * twice], twice)  # these end in padding and in the end token
+        empty, full = self._tokenizer(["", "a " * twice], twice)  # the rows end in padding and in the end token
         pads_with_end = int(full[-1] == empty[-1])  # as SigLIP's tokenizer does
-        positions: Tensor = (self._tokens(list(captions), twice) != empty[-1]) * torch.arange(1, twice + 1)
+        positions: Tensor = (self._tokenizer(list(captions), twice) != empty[-1]) * torch.arange(1, twice + 1)
         return (positions.amax(1) + pads_with_end).clamp(max=twice)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated."""
         return F.normalize(
-            self.text.encode_text(self._tokens(list(captions)).to(next(self.parameters()).device)), dim=-1
+            self.text.encode_text(self._tokenizer(list(captions)).to(next(self.parameters()).device)), dim=-1
         )
 
     def encode_image(self, pooled: Tensor) -> Tensor:
-        """Normalise image vectors (B, D) to length 1."""
+        """Normalise image vectors `pooled` (B, D) to length 1."""
         return F.normalize(pooled, dim=-1)

@@ -1,4 +1,4 @@
-"""Classifier-free guidance at decoding (Kornblith et al. 2023), which favours tokens specific to the image."""
+"""Classifier-free guidance at decoding (Kornblith et al. 2023), which raises the logits of image-specific tokens."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class GuidedDecoder(WrappedDecoder[GuidedState]):
         return GuidedState(decoder, decoder.begin(batch, encoded, drop, width), null_state)
 
     def step(self, inputs: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:
-        image, after_image = state.decoder.step(inputs, state.image)
-        null, after_null = state.decoder.step(inputs, state.null)
-        return torch.stack([image, null], 1), GuidedState(state.decoder, after_image, after_null)
+        image, image_state = state.decoder.step(inputs, state.image)
+        null, null_state = state.decoder.step(inputs, state.null)
+        return torch.stack([image, null], 1), GuidedState(state.decoder, image_state, null_state)
 
     def select(self, state: GuidedState, rows: Tensor, same_images: bool = False) -> GuidedState:
         image, null = (state.decoder.select(each, rows, same_images) for each in (state.image, state.null))

@@ -1,4 +1,4 @@
-"""Pretrained captioners of the library transformers as decoders: those of CAPTIONERS (pipeline/runtime/hub_loading.py).
+"""Pretrained captioners from the library transformers (CAPTIONERS of pipeline/runtime/hub_loading.py) as decoders.
 
 The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
 with a prompt). This module has the text side, such as Llama in Idefics3 and SmolVLM2. In BLIP-2 it is OPT or T5's
@@ -24,8 +24,8 @@ from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProce
 from pipeline.types import Batch, caption_mask
 
 PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
-SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder has those tokens, and whose decoder attends to its states
-# text sides that are trained, by kind
+SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder takes these tokens, and whose decoder attends to its states
+# text sides that can be trained, by kind
 TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
 AXES = 3  # axes of the positions of patches: time, height, width
 RESERVED = 2  # positions that some text sides keep for padding
@@ -77,7 +77,7 @@ class HubDecoder(Decoder[HubState]):
         lead: int = 0,
         positions: int = 0,
     ) -> None:
-        """Build the network from the captioner's `config` without dropout (`plain_config`), with random weights.
+        """Build the network from the captioner's `config` without dropout (`serialise_config`), with random weights.
 
         `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one. `positions` is the number
         of regions and BOS where their positions have three axes, as Qwen2.5-VL's have.
@@ -85,13 +85,13 @@ class HubDecoder(Decoder[HubState]):
         """
         text, project = _build_text_side(config)
         sizes = text.config.get_text_config()
-        most = getattr(sizes, "max_position_embeddings", max_words + RESERVED)
-        if max_words + RESERVED > most:
+        max_positions = getattr(sizes, "max_position_embeddings", max_words + RESERVED)
+        if max_words + RESERVED > max_positions:
             raise UserError(
-                f"its text side has {most} positions: too few for captions of {max_words} words; "
-                f"lower prepare.max_words to {most - RESERVED} or less"
+                f"its text side has {max_positions} positions: too few for captions of {max_words} words; "
+                f"lower prepare.max_words to {max_positions - RESERVED} or less"
             )
-        embeddings, output = _ends(text)
+        embeddings, output = _extract_embeddings(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
         arguments |= {"lead": lead} if lead else {}
         arguments |= {"positions": positions} if positions else {}
@@ -122,39 +122,39 @@ class HubDecoder(Decoder[HubState]):
         Raises UserError where it cannot be loaded, its special tokens are not token ids, or the words are not from its
         tokenizer.
         """
-        made_of = load_captioner(name)
-        config = _remove_labels(plain_config(made_of))
-        prompted = PromptedProcessor(name, made_of.config) if config["model_type"] in PROMPTED else None
-        end, *lead, begin = _special_tokens(made_of, config, prompted)
-        positions = None if prompted is None else _prompt_positions(made_of, prompted)
-        text, project = _text(made_of)
-        embeddings, output = _ends(text)
+        captioner = load_captioner(name)
+        config = _remove_labels(serialise_config(captioner))
+        prompted = PromptedProcessor(name, captioner.config) if config["model_type"] in PROMPTED else None
+        end, *lead, begin = _read_special_tokens(captioner, config, prompted)
+        positions = None if prompted is None else _compute_prompt_positions(captioner, prompted)
+        text, project = _extract_text_side(captioner)
+        embeddings, output = _extract_embeddings(text)
         special = {end} if has_prefix(config) else {end, begin}  # a prompt may end in any token
         if special & set(numbers) or max(end, begin, *lead, *numbers) >= len(embeddings.weight):
             raise UserError(
-                f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
-                "and run the prepare stage again"
+                f"{name}: the prepared captions do not consist of its tokens; set prepare.tokenizer to {name} in "
+                "params.yaml and run the prepare stage again"
             )
-        given = 0 if positions is None else positions.shape[1]
+        position_count = 0 if positions is None else positions.shape[1]
         try:
-            made = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=given)
-        except UserError as problem:
-            raise UserError(f"{name}: {problem}") from None
-        made.text.load_state_dict(text.state_dict())
-        if made.project is not None and project is not None:
-            made.project.load_state_dict(project.state_dict())
+            decoder = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=position_count)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from None
+        decoder.text.load_state_dict(text.state_dict())
+        if decoder.project is not None and project is not None:
+            decoder.project.load_state_dict(project.state_dict())
         ids = torch.tensor([end, *numbers, begin])
         with torch.no_grad():
-            made.word.weight.copy_(embeddings(ids))  # the module's output, since some scale the table
-            if made.lead is not None:
-                made.lead.copy_(embeddings(torch.tensor(lead)))
-            if made.positions is not None and positions is not None:
-                made.positions.copy_(positions)
-            made.logit.weight.copy_(output.weight[ids[:-1]])
-            made.logit.bias.zero_() if output.bias is None else made.logit.bias.copy_(output.bias[ids[:-1]])
+            decoder.word.weight.copy_(embeddings(ids))  # the module's output, since some modules scale the table
+            if decoder.lead is not None:
+                decoder.lead.copy_(embeddings(torch.tensor(lead)))
+            if decoder.positions is not None and positions is not None:
+                decoder.positions.copy_(positions)
+            decoder.logit.weight.copy_(output.weight[ids[:-1]])
+            decoder.logit.bias.zero_() if output.bias is None else decoder.logit.bias.copy_(output.bias[ids[:-1]])
         if lora is not None:
-            made.add_lora(lora)
-        return made
+            decoder.add_lora(lora)
+        return decoder
 
     def add_lora(self, lora: dict[str, Any]) -> None:
         """Add trainable low-rank adapters to the linear layers `targets`, and freeze all other weights.
@@ -168,9 +168,9 @@ class HubDecoder(Decoder[HubState]):
         targets = lora["targets"] or "all-linear"
         if not (lora["targets"] is None or all(isinstance(name, str) for name in lora["targets"])):
             raise UserError("pretrain.speaker.lora.targets: must be a list of names, or null")
-        made = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
+        lora_config = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
         try:
-            inject_adapter_in_model(made, self.text)
+            inject_adapter_in_model(lora_config, self.text)
         except ValueError as error:
             raise UserError(f"pretrain.speaker.lora.targets: {str(error).splitlines()[0][:160]}") from None
         self.lora = self.arguments["lora"] = lora
@@ -196,8 +196,8 @@ class HubDecoder(Decoder[HubState]):
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> HubState:
         """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
-        silence = self._append_to_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
-        _, tokens, regions = self._run_decoder(silence, encoded, HubState((), (), 0, encoded[:1]))
+        placeholder = self._append_to_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
+        _, tokens, regions = self._run_decoder(placeholder, encoded, HubState((), (), 0, encoded[:1]))
         kept = self.prefix or self.lead is not None
         tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if kept else ()
         state = HubState(tokens, regions, 0, encoded[:1])
@@ -210,23 +210,23 @@ class HubDecoder(Decoder[HubState]):
         return hidden[:, -1], replace(state, token_cache=tokens, words=state.words + 1)
 
     def select(self, state: HubState, rows: Tensor, same_images: bool = False) -> HubState:
-        moved = replace(state, token_cache=_rows(state.token_cache, rows))
-        return moved if same_images else replace(moved, region_cache=_rows(state.region_cache, rows))
+        selected = replace(state, token_cache=_select_rows(state.token_cache, rows))
+        return selected if same_images else replace(selected, region_cache=_select_rows(state.region_cache, rows))
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        """Run the text side on all tokens at once, since they are known."""
+        """Run teacher forcing; the text side takes all tokens at once, since they are known."""
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
-        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
-        hidden = self._run_decoder(self._append_to_lead(self.word(before)), encoded)[0][:, -longest:]
-        places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
+        inputs = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
+        hidden = self._run_decoder(self._append_to_lead(self.word(inputs)), encoded)[0][:, -longest:]
+        positions = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]
-            return hidden[kept], places[kept]
-        return hidden.flatten(0, 1), places.flatten()
+            return hidden[kept], positions[kept]
+        return hidden.flatten(0, 1), positions.flatten()
 
     def _append_to_lead(self, words: Tensor) -> Tensor:
-        """Return the embeddings `words` (n, t, E) after those of the tokens that stand before BOS."""
+        """Return the embeddings of the tokens before BOS, followed by the embeddings `words` (n, t, E)."""
         return words if self.lead is None else torch.cat([self.lead.expand(len(words), -1, -1), words], 1)
 
     def _run_decoder(
@@ -247,32 +247,32 @@ class HubDecoder(Decoder[HubState]):
                 else {"inputs_embeds": torch.cat([encoded, words], 1)}
             )
         if self.positions is not None:
-            options["position_ids"] = self._position_ids(words, state)
+            options["position_ids"] = self._compute_position_ids(words, state)
         if self.seq2seq:
             options["decoder_inputs_embeds"] = options.pop("inputs_embeds")
             options["encoder_outputs"] = (options.pop("encoder_hidden_states"),)
         if state is None:
             return self.text(**options).logits, (), ()
-        tokens, regions = _cache(state.token_cache), _cache(state.region_cache)
+        tokens, regions = _build_cache(state.token_cache), _build_cache(state.region_cache)
         options["past_key_values"] = tokens
         if not self.prefix:
             options["past_key_values"] = import_transformers().EncoderDecoderCache(tokens, regions)
         elif self.kind == "git":  # position ids count tokens, not the regions before them
             options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
         hidden = self.text(**options).logits
-        return hidden, _pairs(tokens), _pairs(regions)
+        return hidden, _read_cache(tokens), _read_cache(regions)
 
-    def _position_ids(self, words: Tensor, state: HubState | None) -> Tensor:
+    def _compute_position_ids(self, words: Tensor, state: HubState | None) -> Tensor:
         """Return the positions (AXES, n, t) of `words` (n, t, E) after `state`.
 
         Without cached tokens, the positions of the regions precede them.
         """
         assert self.positions is not None
         first = 0 if state is None else state.words
-        found = self.positions[:, -1:] + first + torch.arange(words.shape[1], device=words.device)
+        positions = self.positions[:, -1:] + first + torch.arange(words.shape[1], device=words.device)
         if state is None or not state.token_cache:
-            found = torch.cat([self.positions[:, :-1], found], 1)
-        return found.unsqueeze(1).expand(-1, len(words), -1)
+            positions = torch.cat([self.positions[:, :-1], positions], 1)
+        return positions.unsqueeze(1).expand(-1, len(words), -1)
 
 
 def has_prefix(config: Mapping[str, Any]) -> bool:
@@ -285,20 +285,20 @@ def is_seq2seq(config: Mapping[str, Any]) -> bool:
     return (config.get("text_config") or {}).get("model_type") in SEQ2SEQ
 
 
-def plain_config(captioner: Any) -> dict[str, Any]:
+def serialise_config(captioner: Any) -> dict[str, Any]:
     """Return the config of a captioner as JSON values, without dropout and without the path of its folder."""
 
-    def plain(value: Any, key: str = "") -> Any:
+    def simplify(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            return {name: plain(inner, name) for name, inner in value.items() if name != "_name_or_path"}
+            return {name: simplify(inner, name) for name, inner in value.items() if name != "_name_or_path"}
         return 0.0 if "drop" in key and isinstance(value, float) else value
 
-    config: dict[str, Any] = plain(json.loads(captioner.config.to_json_string(use_diff=False)))
+    config: dict[str, Any] = simplify(json.loads(captioner.config.to_json_string(use_diff=False)))
     return config
 
 
 def _remove_labels(config: dict[str, Any]) -> dict[str, Any]:
-    """Remove LABELS at any depth: some encoders have 21,841 classes, more than a file of weights may name."""
+    """Remove LABELS at any depth: some encoders have 21,841 classes, more entries than a weights file may have."""
     kept = {key: value for key, value in config.items() if key not in LABELS}
     return {key: _remove_labels(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
@@ -316,16 +316,16 @@ def _build_text_side(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
             "name a captioner of these types"
         )
     if config["model_type"] == "blip":
-        return hub.BlipTextLMHeadModel(network_config(hub.BlipTextConfig, config["text_config"])), None
+        return hub.BlipTextLMHeadModel(build_network_config(hub.BlipTextConfig, config["text_config"])), None
     if config["model_type"] == "git":
         tower = {**config["vision_config"], "num_hidden_layers": 0}
-        own = {**config, "vision_config": _select_arguments(hub.GitVisionConfig, tower)}
-        return _text(hub.GitForCausalLM(network_config(hub.GitConfig, own)))
+        git_config = {**config, "vision_config": _select_arguments(hub.GitVisionConfig, tower)}
+        return _extract_text_side(hub.GitForCausalLM(build_network_config(hub.GitConfig, git_config)))
     if config["model_type"] in PROMPTED:
         return _build_prompted_text(config), None
-    made = network_config(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
-    text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
-    if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
+    decoder_config = build_network_config(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
+    text, project = hub.AutoModelForCausalLM.from_config(decoder_config, trust_remote_code=False), None
+    if config["encoder"]["hidden_size"] != text.config.hidden_size and not _accepts_other_sizes(text.config):
         project = nn.Linear(config["encoder"]["hidden_size"], text.config.hidden_size)
     return text, project
 
@@ -335,33 +335,33 @@ def _build_prompted_text(config: dict[str, Any]) -> Any:
     hub, kind, text = import_transformers(), config["model_type"], config["text_config"]
     if kind in PATCHED:  # no class of the library has their text side alone
         sizes = dict.fromkeys(("hidden_size", "intermediate_size", "out_hidden_size", "embed_dim"), 4)
-        made = network_config(
+        small_config = build_network_config(
             hub.CONFIG_MAPPING[kind], {**config, "vision_config": {"depth": 0, "num_heads": 1, **sizes}}
         )
-        return _remove_encoder(getattr(hub, CAPTIONERS[kind])(made))
+        return _remove_encoder(getattr(hub, CAPTIONERS[kind])(small_config))
     if text.get("model_type") not in TEXT_KINDS[kind]:
         known = " or ".join(TEXT_KINDS[kind])
         raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
-    own = network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
+    text_config = build_network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
     if text["model_type"] in SEQ2SEQ:
-        own.num_layers = 0  # the encoder is not used
-        return _remove_encoder(hub.AutoModelForSeq2SeqLM.from_config(own, trust_remote_code=False))
+        text_config.num_layers = 0  # the encoder is not used
+        return _remove_encoder(hub.AutoModelForSeq2SeqLM.from_config(text_config, trust_remote_code=False))
     if kind == "florence2":
-        own.is_decoder, own.add_cross_attention, own.is_encoder_decoder = True, True, False
-    return hub.AutoModelForCausalLM.from_config(own, trust_remote_code=False)
+        text_config.is_decoder, text_config.add_cross_attention, text_config.is_encoder_decoder = True, True, False
+    return hub.AutoModelForCausalLM.from_config(text_config, trust_remote_code=False)
 
 
-def _remove_encoder(whole: Any) -> Any:
-    """Remove what stands before the decoder of a Qwen-VL or a T5, and T5's second reference to its input embeddings."""
-    if hasattr(whole, "encoder"):
-        whole.encoder = whole.decoder.embed_tokens = nn.Identity()
+def _remove_encoder(model: Any) -> Any:
+    """Remove the layers before the decoder of a Qwen-VL or a T5, and T5's second reference to its input embeddings."""
+    if hasattr(model, "encoder"):
+        model.encoder = model.decoder.embed_tokens = nn.Identity()
     else:
-        whole.model.visual = nn.Identity()
-    return whole
+        model.model.visual = nn.Identity()
+    return model
 
 
-def network_config(kind: Any, given: dict[str, Any]) -> Any:
-    """Build a config of this kind from those settings of `given` that determine the network."""
+def build_network_config(kind: Any, given: dict[str, Any]) -> Any:
+    """Build a config of the class `kind` from the settings of `given` that determine the network."""
     return kind(**_select_arguments(kind, given))
 
 
@@ -370,7 +370,7 @@ def _select_arguments(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in names}
 
 
-def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
+def _extract_text_side(captioner: Any) -> tuple[Any, nn.Linear | None]:
     """Return the text side of a loaded captioner, and its projection of regions if it has one."""
     if captioner.config.model_type == "blip":
         return captioner.text_decoder, None
@@ -384,7 +384,7 @@ def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
         return _remove_encoder(captioner), None
     if captioner.config.model_type in PROMPTED:  # its decoder and its output layer, in the class that has both
         florence = captioner.config.model_type == "florence2"
-        text = _build_prompted_text(plain_config(captioner))
+        text = _build_prompted_text(serialise_config(captioner))
         if florence:
             text.model.decoder = captioner.model.language_model.decoder
         else:
@@ -394,12 +394,12 @@ def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
     return captioner.decoder, getattr(captioner, "enc_to_dec_proj", None)
 
 
-def _takes(config: Any) -> bool:
-    """Return whether a decoder attends to regions of another size than its own."""
+def _accepts_other_sizes(config: Any) -> bool:
+    """Return whether a decoder attends to regions whose size differs from its own."""
     return getattr(config, "cross_attention_hidden_size", None) is not None
 
 
-def _ends(text: Any) -> tuple[Any, Any]:
+def _extract_embeddings(text: Any) -> tuple[Any, Any]:
     """Move out and return the input and output embeddings; the model's logits are then its last hidden states."""
     embeddings, output = text.get_input_embeddings(), text.get_output_embeddings()
     names = {module: name for name, module in text.named_modules()}
@@ -412,44 +412,46 @@ def _ends(text: Any) -> tuple[Any, Any]:
     return embeddings, output
 
 
-def _special_tokens(captioner: Any, config: Mapping[str, Any], prompted: PromptedProcessor | None) -> list[int]:
-    """Return the model's own ids of EOS, of tokens before BOS if there are any, and of BOS: those of its `generate`.
+def _read_special_tokens(captioner: Any, config: Mapping[str, Any], prompted: PromptedProcessor | None) -> list[int]:
+    """Return the ids that the model's `generate` uses: EOS, tokens before BOS if there are any, and BOS.
 
-    Of several ids of EOS, the first counts. Raises UserError where its config has no such ids.
+    The first id of EOS counts. Raises UserError where the config has no such ids.
     """
     if captioner.config.model_type == "blip":
         text = captioner.config.text_config
         begin, end, forced = text.bos_token_id, text.sep_token_id, None
         source = "config.json, text_config: bos_token_id and sep_token_id"
     else:
-        made = (captioner.language_model if config["model_type"] == "blip-2" else captioner).generation_config
+        generation = (captioner.language_model if config["model_type"] == "blip-2" else captioner).generation_config
         source = "generation_config.json: bos_token_id or decoder_start_token_id, eos_token_id, any forced_bos_token_id"
-        begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
+        begin = (
+            generation.bos_token_id if generation.decoder_start_token_id is None else generation.decoder_start_token_id
+        )
         if prompted is not None and has_prefix(config):
             begin = int(prompted.tokens[-1])
-        end, forced = made.eos_token_id, made.forced_bos_token_id
+        end, forced = generation.eos_token_id, generation.forced_bos_token_id
         if isinstance(end, list) and end:
             end = end[0]
-    given = [begin, end] if forced is None else [begin, end, forced]
-    if not all(type(each) is int and each >= 0 for each in given):
-        found = ", ".join(f"{each!r:.20}" for each in given)
+    ids = [begin, end] if forced is None else [begin, end, forced]
+    if not all(type(each) is int and each >= 0 for each in ids):
+        found = ", ".join(f"{each!r:.20}" for each in ids)
         raise UserError(f"{captioner.name_or_path}: expected token ids in {source}; got {found}; correct them")
     return [end, begin] if forced is None or has_prefix(config) else [end, begin, forced]
 
 
-def _prompt_positions(captioner: Any, prompted: PromptedProcessor) -> Tensor | None:
+def _compute_prompt_positions(captioner: Any, prompted: PromptedProcessor) -> Tensor | None:
     """Return the positions (AXES, R+1) of regions and BOS, or None where positions count tokens."""
     if captioner.config.model_type not in PATCHED:
         return None
     inputs = prompted.model_inputs(torch.zeros(1, 3, prompted.size, prompted.size))
-    found, _ = captioner.model.get_rope_index(
+    rope_index, _ = captioner.model.get_rope_index(
         inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
     )
-    positions: Tensor = found[:, 0]
+    positions: Tensor = rope_index[:, 0]
     return positions
 
 
-def _cache(pairs: Pairs) -> Any:
+def _build_cache(pairs: Pairs) -> Any:
     """Build the model's cache from keys and values; the model replaces its entries and leaves `pairs` unchanged."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -462,9 +464,9 @@ def _cache(pairs: Pairs) -> Any:
     return cache
 
 
-def _pairs(cache: Any) -> Pairs:
+def _read_cache(cache: Any) -> Pairs:
     return tuple((layer.keys, layer.values) for layer in cache.layers)
 
 
-def _rows(pairs: Pairs, rows: Tensor) -> Pairs:
+def _select_rows(pairs: Pairs, rows: Tensor) -> Pairs:
     return tuple((keys[rows], values[rows]) for keys, values in pairs)

@@ -60,8 +60,8 @@ class Listener(nn.Module):
         words = table.rows(message.tokens.flatten())
         if message.relaxed is not None:
             words = message.relaxed.embed(words, table.mixture, table.straight_through)
-        begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(message), -1)
-        words = torch.cat([begin.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
+        bos = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(message), -1)
+        words = torch.cat([bos.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
         inputs, encodings = words.chunk(self.parts, 2), []
         if self.gru is not None:
             encodings.append(_select_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
@@ -71,14 +71,14 @@ class Listener(nn.Module):
         return self._unit(torch.cat(encodings, 1))
 
     def _unit(self, x: Tensor) -> Tensor:
-        """Normalise the parts of `x` (n, parts · H) to equal length, and the whole to length 1."""
+        """Normalise the parts of `x` (n, parts · H) to equal length, and each row to length 1."""
         parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
         unit: Tensor = parts.flatten(1) / self.parts**0.5
         return unit
 
 
 def _select_last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
-    """Return the state (N, H) after the input at position `last` (N,) of `words` (N, T+1, E)."""
+    """Compute the state (N, H) after the input at index `last` (N,) of `words` (N, T+1, E)."""
     if devices.is_synchronous(words.device):
         return last_gru_states(gru, words, last + 1)
     states: Tensor = gru(words)[0]  # (N, T+1, H)

@@ -22,13 +22,13 @@ class LstmState:
 
     h: Tensor  # (N, H)
     c: Tensor  # (N, H)
-    rows: Tensor  # (N,) int64: the captions' rows in the unroll, which choose their random numbers
+    rows: Tensor  # (N,) int64: the captions' rows in the unroll, which determine their random numbers
     width: int  # captions per image
     drop: RolloutDropout
 
 
 class LstmDecoder(Decoder[LstmState]):
-    """One LSTM layer `lstm` over word embeddings; a subclass computes the initial state.
+    """Decoder with one LSTM layer `lstm` over word embeddings; a subclass computes the initial state.
 
     Dropout applies to embeddings and outputs, not to the recurrent state.
     """
@@ -55,18 +55,18 @@ class LstmDecoder(Decoder[LstmState]):
         return h, replace(state, h=h, c=c)
 
     def select(self, state: LstmState, rows: Tensor, same_images: bool = False) -> LstmState:
-        moved = replace(state, h=state.h[rows], c=state.c[rows])
-        return moved if same_images else replace(moved, rows=state.rows[rows])
+        subset = replace(state, h=state.h[rows], c=state.c[rows])
+        return subset if same_images else replace(subset, rows=state.rows[rows])
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        """Run the LSTM over whole captions at once; on a CPU, padding after EOS is skipped."""
+        """Run the LSTM over whole captions at once; on a CPU, it skips the padding after EOS."""
         tokens, state = batch.captions, self.begin(batch, encoded, drop, 1)
         inputs = drop(self.word(self.shift_right(tokens)))
         if not devices.is_synchronous(tokens.device):
             states, _ = self.lstm(inputs, (state.h.unsqueeze(0), state.c.unsqueeze(0)))
             return states.flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
-        found = text_lstm(self.lstm, inputs, caption_mask(tokens).sum(1), (state.h, state.c))
-        return found.states, found.places
+        text_states = text_lstm(self.lstm, inputs, caption_mask(tokens).sum(1), (state.h, state.c))
+        return text_states.states, text_states.positions
 
     def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         _, (h, c) = self.lstm(inputs.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))

@@ -1,4 +1,4 @@
-"""Settings of networks: of speakers, and of judges that were trained elsewhere."""
+"""Settings of speakers' networks, and of judges that were trained elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field, create_model
 
 from pipeline.models.architectures import ARCHITECTURES, SIZES
-from pipeline.ranges import Dropped, Each, Positive, Size
+from pipeline.ranges import Distinct, DropoutRate, Positive, Size
 from pipeline.section import Name, Section, Text
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class LoraSettings(Section):
 
     rank: Size
     alpha: Positive
-    targets: Annotated[tuple[Text, ...], *Each] | None = None
+    targets: Annotated[tuple[Text, ...], *Distinct] | None = None
 
 
 class SpeakerSettings(SpeakerSizes):
-    """A speaker's network.
+    """Settings of a speaker's network.
 
     Architecture hub is the text decoder of the captioner `model` of transformers. All weights of the decoder are
     trained. With `lora`, only low-rank updates, and the vector in place of a missing image, are trained.
@@ -41,14 +41,14 @@ class SpeakerSettings(SpeakerSizes):
     architecture: ArchitectureName
     model: Text | None = None
     lora: LoraSettings | None = None
-    dropout: Dropped
+    dropout: DropoutRate
 
     def _check(self) -> None:
         hub = self.architecture == "hub"
-        takes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
-        if any((getattr(self, name) is None) == (name in takes) for name in (*SIZES, "model")):
-            what = "takes" if hub else "takes the sizes"
-            raise ValueError(f"architecture {self.architecture} {what} {', '.join(takes)}, and no other")
+        sizes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
+        if any((getattr(self, name) is None) == (name in sizes) for name in (*SIZES, "model")):
+            verb = "takes" if hub else "takes the sizes"
+            raise ValueError(f"architecture {self.architecture} {verb} {', '.join(sizes)}, and no other")
         if self.lora is not None and not hub:
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
         heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
@@ -57,9 +57,9 @@ class SpeakerSettings(SpeakerSizes):
 
 
 class PretrainedJudgeSettings(Section):
-    """A judge that was trained elsewhere: a network of open_clip, or a CLIP or SigLIP of transformers.
+    """Settings of a judge that was trained elsewhere: a network of open_clip, or a CLIP or SigLIP of transformers.
 
-    `features` are those that the same network extracted.
+    `features` names the feature set that the same network extracted.
     """
 
     features: Name

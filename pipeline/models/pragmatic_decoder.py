@@ -19,14 +19,14 @@ class DistractorBatches:
     """K distractors of each of B images."""
 
     batches: Sequence[Batch]  # K batches of B images
-    exist: Tensor  # (B, K) bool: True for existing distractors
+    mask: Tensor  # (B, K) bool: True for existing distractors
 
 
 class PragmaticState(NamedTuple):
     """State of n captions; the image itself precedes its K distractors."""
 
     decoder: StepwiseDecoder
-    images: tuple[object, ...]  # state of the inner decoder for each of the 1+K images
+    states: tuple[object, ...]  # states of the inner decoder, one for each of the 1+K images
     prior: Tensor  # (n, 1+K): log L0(image | tokens so far), up to a constant
     log_probs: Tensor | None  # (n, 1+K, V+1): of the next token by image; None before the first step
 
@@ -69,9 +69,9 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α
         L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens)
 
-    The second line is Bayes' rule over the image and its distractors. L0 is uniform before the first token. The decoder
-    is that of Cohn-Gordon et al. (2018), with words in place of characters. Its logits are log S0 + α log L0. α = 0 is
-    the speaker itself.
+    The second line is Bayes' rule over the image and its distractors. L0 is uniform before the first token. This is
+    the decoder of Cohn-Gordon et al. (2018), with words in place of characters. Its logits are log S0 + α log L0. With
+    α = 0, the decoder equals the speaker.
     """
 
     def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:
@@ -80,28 +80,28 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         self.distractors = distractors
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> PragmaticState:
-        decoder, others = fast_form(self.inner), self.distractors(batch)
+        decoder, distractors = fast_form(self.inner), self.distractors(batch)
         states = [decoder.begin(batch, encoded, drop, width)]
-        states += [decoder.begin(each, self.inner.encode_image(each), drop, width) for each in others.batches]
-        prior = torch.zeros(len(batch), 1 + len(others.batches), device=encoded.device)
-        prior[:, 1:].masked_fill_(~others.exist.to(prior.device), -torch.inf)
+        states += [decoder.begin(each, self.inner.encode_image(each), drop, width) for each in distractors.batches]
+        prior = torch.zeros(len(batch), 1 + len(distractors.batches), device=encoded.device)
+        prior[:, 1:].masked_fill_(~distractors.mask.to(prior.device), -torch.inf)
         return PragmaticState(decoder, tuple(states), prior.repeat_interleave(width, 0), None)
 
     def step(self, inputs: Tensor, state: PragmaticState) -> tuple[Tensor, PragmaticState]:
         prior = state.prior
         if state.log_probs is not None:
-            chosen = inputs[:, -1].long().view(-1, 1, 1).expand(-1, prior.shape[1], 1)
-            prior = prior + state.log_probs.gather(2, chosen).squeeze(2)
-        steps = [state.decoder.step(inputs[:, :-1], each) for each in state.images]
+            index = inputs[:, -1].long().view(-1, 1, 1).expand(-1, prior.shape[1], 1)
+            prior = prior + state.log_probs.gather(2, index).squeeze(2)
+        steps = [state.decoder.step(inputs[:, :-1], each) for each in state.states]
         log_probs = torch.stack([self.inner.logits(hidden).log_softmax(-1) for hidden, _ in steps], 1)
-        after = tuple(after for _, after in steps)
+        states = tuple(states for _, states in steps)
         logits = pragmatic_logits(log_probs, prior, self.alpha)
-        return logits, PragmaticState(state.decoder, after, prior, log_probs)
+        return logits, PragmaticState(state.decoder, states, prior, log_probs)
 
     def select(self, state: PragmaticState, rows: Tensor, same_images: bool = False) -> PragmaticState:
-        images = tuple(state.decoder.select(each, rows, same_images) for each in state.images)
+        states = tuple(state.decoder.select(each, rows, same_images) for each in state.states)
         log_probs = None if state.log_probs is None else state.log_probs[rows]
-        return PragmaticState(state.decoder, images, state.prior[rows], log_probs)
+        return PragmaticState(state.decoder, states, state.prior[rows], log_probs)
 
 
 def pragmatic_logits(log_probs: Tensor, prior: Tensor, alpha: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""A judge that was trained elsewhere, for features from the image tower of the same network."""
+"""Loading of a judge that was trained elsewhere, for features from the image tower of the same network."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def load_pretrained_encoder(
         return HubDualEncoder.from_model(name, load_dual_encoder(name), settings.features).eval()
     size = store.manifest["preprocessing"]["size"]
     height = size if isinstance(size, int) else size[0]
-    whole = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)
-    encoder = DualEncoder(whole.architecture, whole.options, settings.features)
-    text = {name: value for name, value in whole.model.state_dict().items() if not name.startswith("visual.")}
-    encoder.text.load_state_dict(text)
+    clip = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)
+    encoder = DualEncoder(clip.architecture, clip.options, settings.features)
+    text_weights = {name: value for name, value in clip.model.state_dict().items() if not name.startswith("visual.")}
+    encoder.text.load_state_dict(text_weights)
     return encoder.eval()

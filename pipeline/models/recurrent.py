@@ -12,12 +12,11 @@ from pipeline.models.kernels.text_lstm import TextStates, text_lstm
 from pipeline.runtime import devices
 
 
-class _AnywhereRnn(nn.RNNBase):
-    """A layer that gives cuDNN contiguous states, and runs in training mode there, since cuDNN has a backward pass only
-    in that mode.
+class _DeviceIndependentRnn(nn.RNNBase):
+    """Recurrent layer that runs cuDNN in training mode and with contiguous states.
 
-    Without dropout both modes compute the same. A frozen listener is in evaluation mode while a caption's gradient
-    passes through it.
+    cuDNN has a backward pass only in training mode; without dropout, both modes compute the same. A frozen listener is
+    in evaluation mode while a caption's gradient passes through it.
     """
 
     def forward(self, inputs: Any, state: Any = None) -> Any:
@@ -32,12 +31,12 @@ class _AnywhereRnn(nn.RNNBase):
             self.training = mode
 
 
-class Gru(_AnywhereRnn, nn.GRU):
+class Gru(_DeviceIndependentRnn, nn.GRU):
     """nn.GRU that has a gradient in evaluation mode on every device."""
 
 
-class Lstm(_AnywhereRnn, nn.LSTM):
-    """nn.LSTM that takes any states, and has a gradient in evaluation mode, on every device."""
+class Lstm(_DeviceIndependentRnn, nn.LSTM):
+    """nn.LSTM that accepts non-contiguous states and has a gradient in evaluation mode, on every device."""
 
 
 def text_states(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> TextStates:
@@ -46,10 +45,10 @@ def text_states(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> TextStates:
         return text_lstm(lstm, words, lengths)
     packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
     states, (_, cells) = lstm(packed)
-    order, back = packed.sorted_indices, packed.unsorted_indices
+    order, inverse = packed.sorted_indices, packed.unsorted_indices
     assert order is not None
-    assert back is not None
+    assert inverse is not None
     steps = torch.arange(words.shape[1], device=words.device)
-    places = (order.unsqueeze(1) * words.shape[1] + steps).T[(steps < lengths[order].unsqueeze(1)).T]
+    positions = (order.unsqueeze(1) * words.shape[1] + steps).T[(steps < lengths[order].unsqueeze(1)).T]
     starts = (packed.batch_sizes.cumsum(0) - packed.batch_sizes).to(words.device)
-    return TextStates(states.data, places, starts[lengths - 1] + back, cells[0])
+    return TextStates(states.data, positions, starts[lengths - 1] + inverse, cells[0])

@@ -13,7 +13,7 @@ from pipeline.models.kernels.dispatch import fast_form
 from pipeline.models.pragmatic_decoder import TokenAwareDecoder
 from pipeline.types import Batch
 
-CONSIDERED = 10  # number of most probable tokens, at each step, whose captions the listener encodes
+CANDIDATES = 10  # number of most probable tokens, at each step, whose captions the listener encodes
 TEMPERATURE = 0.07  # divides the cosines of listeners that this project trains
 
 
@@ -29,9 +29,9 @@ class RetrievalState(NamedTuple):
 class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
     """Trained speaker S0, reweighted at each token by a retrieval listener L.
 
-    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the CONSIDERED most probable tokens of
-    S0. All others have probability 0. L is the softmax, over the image and its distractors, of their cosines with the
-    caption that ends with w, divided by `temperature`. α = 0 is the speaker itself.
+    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the CANDIDATES most probable tokens of
+    S0. All other tokens have probability 0. L is the softmax, over the image and its distractors, of their cosines with
+    the caption that ends with w, divided by `temperature`. With α = 0, the decoder equals the speaker.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
         """
         super().__init__(inner, alpha)
         self.images, self.encode_text, self.temperature = images, encode_text, temperature
-        self.candidates = min(CONSIDERED, inner.vocabulary + 1)
+        self.candidates = min(CANDIDATES, inner.vocabulary + 1)
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> RetrievalState:
         decoder = fast_form(self.inner)
@@ -59,7 +59,7 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
 
     def step(self, inputs: Tensor, state: RetrievalState) -> tuple[Tensor, RetrievalState]:
         tokens = torch.cat([state.tokens, inputs[:, -1:].long()], 1)  # BOS is the first
-        hidden, after = state.decoder.step(inputs[:, :-1], state.inner)
+        hidden, inner = state.decoder.step(inputs[:, :-1], state.inner)
         log_probs = self.inner.logits(hidden).log_softmax(-1)
         best = log_probs.topk(self.candidates, -1).indices
         captions = torch.cat([tokens[:, 1:].unsqueeze(1).expand(-1, best.shape[1], -1), best.unsqueeze(2)], 2)
@@ -67,7 +67,7 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
         logits = retrieval_logits(
             log_probs, best, retrieval_posterior(texts, state.images, self.temperature), self.alpha
         )
-        return logits, RetrievalState(state.decoder, after, state.images, tokens)
+        return logits, RetrievalState(state.decoder, inner, state.images, tokens)
 
     def select(self, state: RetrievalState, rows: Tensor, same_images: bool = False) -> RetrievalState:
         inner = state.decoder.select(state.inner, rows, same_images)

@@ -26,16 +26,16 @@ class Retriever:
         encoder: Listener | DualEncoder,
         vectors: Tensor,
         temperature: float,
-        read: Callable[[Sequence[int]], str],
+        decode: Callable[[Sequence[int]], str],
         neighbours: Tensor | None = None,
     ) -> None:
         """Freeze `encoder`; `vectors` (M, D) are the images' unit vectors.
 
-        `read` decodes token ids to text, and `neighbours` (M, K) are the rows of similar images.
+        `decode` decodes token ids to text, and `neighbours` (M, K) are the rows of similar images.
         """
         self.encoder = encoder.requires_grad_(False).eval()
         self.vectors, self.temperature, self.neighbours = vectors, temperature, neighbours
-        self._read = read
+        self._decode = decode
         self._encoded = WeakTensorKeyDictionary()
 
     @property
@@ -60,6 +60,6 @@ class Retriever:
     def _encode_tokens(self, message: Message) -> Tensor:
         if isinstance(self.encoder, Listener):
             return self.encoder.encode_text(message)
-        texts = [self._read(row) for row in message.tokens.tolist()]
-        places = {text: place for place, text in enumerate(sorted(set(texts)))}
-        return self.encoder.encode_text(list(places))[[places[text] for text in texts]]
+        texts = [self._decode(row) for row in message.tokens.tolist()]
+        indices = {text: index for index, text in enumerate(sorted(set(texts)))}
+        return self.encoder.encode_text(list(indices))[[indices[text] for text in texts]]

@@ -22,7 +22,7 @@ def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: 
     """
     if settings.model is None:
         architecture = ARCHITECTURES[settings.architecture]
-        options = architecture.arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": max_words}
+        options = architecture.select_arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": max_words}
         return architecture.load()(len(vocabulary), region_size, **options)
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError(

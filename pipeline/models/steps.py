@@ -1,7 +1,7 @@
 """Differentiable results of an unroll: the tokens' log-probabilities, or the relaxed tokens of a message.
 
 All time steps are computed at once, with one vocabulary-sized product instead of one per step. Full
-distributions are the exception: `UnrollStep.distribution` computes them for each step by itself.
+distributions are the exception: `UnrollStep.distribution` computes them separately for each step.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class UnrollStep:
             self.soft = relaxed_distributions([(self, self.full)], channel.distribution, logit, bias)
         return self.soft
 
-    def next_inputs(self, embedded: Tensor, mixed: Tensor) -> Tensor:
-        """Return the next inputs (n, E): token embeddings, or `mixed` (K, E) in rows with a full distribution."""
+    def next_inputs(self, embedded: Tensor, mixtures: Tensor) -> Tensor:
+        """Return the next inputs (n, E): token embeddings, or `mixtures` (K, E) in rows with a full distribution."""
         assert self.choice.full is not None
-        if not devices.is_synchronous(mixed.device):
-            return torch.where(self.choice.full.unsqueeze(1), mixed, embedded)
-        return embedded.index_copy(0, self.full, mixed)
+        if not devices.is_synchronous(mixtures.device):
+            return torch.where(self.choice.full.unsqueeze(1), mixtures, embedded)
+        return embedded.index_copy(0, self.full, mixtures)
 
 
 Part = tuple[UnrollStep, Tensor]  # a step and some of its rows, (M,) int64
@@ -70,22 +70,22 @@ def token_likelihoods(
     """Compute the likelihoods of `tokens` (N, T), with entropies if `entropies` is set."""
     parts = [(step, mask_rows(step.alive)) for step in unroll]
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
-    states, value = _states_and_logits(parts)
+    states, step_logits = _gather_states_and_logits(parts)
     valid = _mask_valid_rows([(step.alive, rows) for step, rows in parts])
-    places = _places(parts, tokens.shape[1])
+    positions = _locate(parts, tokens.shape[1])
 
-    def put(values: Tensor) -> Tensor:
+    def scatter(values: Tensor) -> Tensor:
         if valid is not None:
             values = values.masked_fill(~valid, 0)
-        return values.new_zeros(tokens.numel()).index_copy(0, places, values).view(tokens.shape)
+        return values.new_zeros(tokens.numel()).index_copy(0, positions, values).view(tokens.shape)
 
     def logits() -> TokenDistributions:
-        return TokenDistributions(places, logit.product(states, bias, value), valid)
+        return TokenDistributions(positions, logit.product(states, bias, step_logits), valid)
 
     if not entropies:
-        return TokenLikelihoods(put(logit.log_prob(states, bias, value, index)), None, logits)
-    log_probs, token_entropies = logit.log_prob_and_entropy(states, bias, value, index)
-    return TokenLikelihoods(put(log_probs), put(token_entropies), logits)
+        return TokenLikelihoods(scatter(logit.log_prob(states, bias, step_logits, index)), None, logits)
+    log_probs, token_entropies = logit.log_prob_and_entropy(states, bias, step_logits, index)
+    return TokenLikelihoods(scatter(log_probs), scatter(token_entropies), logits)
 
 
 def relaxed_tokens(
@@ -100,32 +100,32 @@ def relaxed_tokens(
     for step in unroll:
         choice = step.choice
         assert choice.straight_through is not None
-        through = step.alive & choice.straight_through
+        word_mask = step.alive & choice.straight_through
         if choice.full is not None:
-            relaxed, through = through & choice.full, through & ~choice.full
-            chosen = mask_rows(relaxed[step.full])
-            full.append((step, step.full[chosen]))
-            full_masks.append((relaxed, step.full[chosen]))
-            soft.append(step.distribution(channel, logit, bias)[chosen])
-        rows = mask_rows(through)
+            full_mask, word_mask = word_mask & choice.full, word_mask & ~choice.full
+            full_rows = mask_rows(full_mask[step.full])
+            full.append((step, step.full[full_rows]))
+            full_masks.append((full_mask, step.full[full_rows]))
+            soft.append(step.distribution(channel, logit, bias)[full_rows])
+        rows = mask_rows(word_mask)
         words.append((step, rows))
-        word_masks.append((through, rows))
+        word_masks.append((word_mask, rows))
     return RelaxedTokens(
         TokenDistributions(
-            _places(words, steps),
+            _locate(words, steps),
             relaxed_distributions(words, channel.relax, logit, bias),
             _mask_valid_rows(word_masks),
         ),
-        TokenDistributions(_places(full, steps), torch.cat(soft), _mask_valid_rows(full_masks)) if full else None,
+        TokenDistributions(_locate(full, steps), torch.cat(soft), _mask_valid_rows(full_masks)) if full else None,
     )
 
 
 def relaxed_distributions(parts: Sequence[Part], relax: Relax, logit: SharedWeight, bias: Tensor) -> Tensor:
-    """Return a channel's `relax` or `distribution` of the rows of `parts`, (M, V+1), with a graph."""
+    """Compute the distributions (M, V+1) of the rows of `parts` by `relax`, a method of the channel, with a graph."""
     noises = [step.choice.noise[rows] for step, rows in parts if step.choice.noise is not None]
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
-    states, value = _states_and_logits(parts)
-    return relax(logit.product(states, bias, value), torch.cat(noises) if noises else None, index)
+    states, logits = _gather_states_and_logits(parts)
+    return relax(logit.product(states, bias, logits), torch.cat(noises) if noises else None, index)
 
 
 def gather_states(recorded: Sequence[tuple[Tensor, Tensor]], captions: int) -> Tensor:
@@ -137,16 +137,16 @@ def gather_states(recorded: Sequence[tuple[Tensor, Tensor]], captions: int) -> T
     return table
 
 
-def _states_and_logits(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
+def _gather_states_and_logits(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     """Return the states (M, H) of the rows of `parts` with a graph, and their logits (M, V+1) without one."""
     states = torch.cat([step.states.index_select(0, rows) for step, rows in parts])
-    value = parts[0][0].logits.new_empty(len(states), parts[0][0].logits.shape[1])
-    for (step, rows), place in zip(parts, value.split([len(rows) for _, rows in parts]), strict=True):
-        torch.index_select(step.logits, 0, rows, out=place)
-    return states, value
+    logits = parts[0][0].logits.new_empty(len(states), parts[0][0].logits.shape[1])
+    for (step, rows), rows_out in zip(parts, logits.split([len(rows) for _, rows in parts]), strict=True):
+        torch.index_select(step.logits, 0, rows, out=rows_out)
+    return states, logits
 
 
-def _places(parts: Sequence[Part], steps: int) -> Tensor:
+def _locate(parts: Sequence[Part], steps: int) -> Tensor:
     """Return the positions n·T + t of the rows of `parts`, (M,) int64; T = `steps`."""
     return torch.cat([step.rows[rows] * steps + step.t for step, rows in parts])
 

@@ -90,7 +90,7 @@ class Transformer(Decoder[TransformerState]):
             self.add_null_image()
 
     def encode_image(self, batch: Batch) -> Tensor:
-        """Encode the regions, (B, R, H), without dropout; a training step does so once for all its captions."""
+        """Encode the regions, (B, R, H), without dropout; a training step does this once for all its captions."""
         x, mask = super().encode_image(batch), self.mask(batch)[:, None, None]
         for layer in _layers(self.encoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
@@ -121,34 +121,34 @@ class Transformer(Decoder[TransformerState]):
         return self.norm(x), replace(state, token_memory=tuple(tokens))
 
     def select(self, state: TransformerState, rows: Tensor, same_images: bool = False) -> TransformerState:
-        moved = replace(state, token_memory=tuple(x[rows] for x in state.token_memory))
+        subset = replace(state, token_memory=tuple(x[rows] for x in state.token_memory))
         if same_images:
-            return moved
+            return subset
         images, group = rows // state.group, state.group
         if not _has_whole_groups(rows, group):
             group = 1
         images = images[::group]
         regions = tuple(x[images] for x in state.region_memory)
-        return replace(moved, region_memory=regions, mask=state.mask[images], group=group, rows=state.rows[rows])
+        return replace(subset, region_memory=regions, mask=state.mask[images], group=group, rows=state.rows[rows])
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run the decoder on all tokens at once, since they are known."""
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
-        before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
+        inputs = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         state = self.begin(batch, encoded, drop, 1)
-        x = drop(self.word(before) + self.position.weight[:longest])
+        x = drop(self.word(inputs) + self.position.weight[:longest])
         for layer, memory in zip(_layers(self.decoder), state.region_memory, strict=True):
-            query, own = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
-            x = x + drop(layer.own_out(layer.attend(query, own, causal=True)))
+            query, token_memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            x = x + drop(layer.own_out(layer.attend(query, token_memory, causal=True)))
             query = layer.query(layer.region_norm(x))
             x = x + drop(layer.region_out(layer.attend(query, memory, state.mask[:, None, None])))
             x = x + drop(layer.feed_forward(x))
-        places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
+        positions = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
-            kept = mask[:, :longest]
-            return self.norm(x[kept]), places[kept]
-        return self.norm(x).flatten(0, 1), places.flatten()
+            valid = mask[:, :longest]
+            return self.norm(x[valid]), positions[valid]
+        return self.norm(x).flatten(0, 1), positions.flatten()
 
 
 def _has_whole_groups(rows: Tensor, group: int) -> bool:

@@ -38,7 +38,7 @@ def generate(
             return generate(speaker, batch, channel, rng, encoded)
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # captions still in the batch
-    drop = _dropout(speaker, BatchRandom(batch, rng).derive_stream(DROPOUT))
+    drop = _make_dropout(speaker, BatchRandom(batch, rng).derive_stream(DROPOUT))
     decoder, word, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
     state = decoder.begin(batch, speaker.encode_image(batch) if encoded is None else encoded, drop, width)
     choose = channel.open(batch, speaker.vocabulary, rng)
@@ -71,13 +71,13 @@ def generate(
             break
         embedded = word.rows(index if choice.next_input is None else choice.next_input)
         if choice.feeds_relaxed:
-            mixed = word.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
-            embedded = step.next_inputs(embedded, mixed)
+            mixtures = word.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
+            embedded = step.next_inputs(embedded, mixtures)
         if len(remaining) < MIN_UNFINISHED * len(rows):
             rows, ended, embedded = rows[remaining], ended[remaining], embedded[remaining]
             state = decoder.select(state, remaining)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
-    message = _message(tokens, channel.samples, recorded)
+    message = _make_message(tokens, channel.samples, recorded)
     if channel.relaxes:
         return replace(
             message, relaxed=relaxed_tokens(steps, cast(RelaxingChannel, channel), logit, speaker.logit.bias, t + 1)
@@ -100,17 +100,19 @@ def teacher_force(
         with torch.no_grad():
             return teacher_force(speaker, batch, rng, encoded)
     tokens = batch.captions
-    drop = _dropout(speaker, BatchRandom(batch, rng))
+    drop = _make_dropout(speaker, BatchRandom(batch, rng))
     hidden, positions = fast_form(speaker).teacher_force(
         batch, speaker.encode_image(batch) if encoded is None else encoded, drop
     )
     h = drop(hidden, positions, tokens.shape[1])
     with torch.no_grad():
         logits = speaker.logits(h)
-    known = SharedWeight(speaker.logit.weight).log_prob(h, speaker.logit.bias, logits, tokens.flatten()[positions])
-    log_probs = known.new_zeros(tokens.numel()).index_copy(0, positions, known).view(tokens.shape)
-    message = _message(tokens, 1, [])
-    states = partial(_states, hidden.detach(), positions, tokens.shape)
+    token_log_probs = SharedWeight(speaker.logit.weight).log_prob(
+        h, speaker.logit.bias, logits, tokens.flatten()[positions]
+    )
+    log_probs = token_log_probs.new_zeros(tokens.numel()).index_copy(0, positions, token_log_probs).view(tokens.shape)
+    message = _make_message(tokens, 1, [])
+    states = partial(_scatter_states, hidden.detach(), positions, tokens.shape)
     return replace(message, log_probs=log_probs * message.mask, states=states)
 
 
@@ -131,19 +133,19 @@ def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: 
     )
     encoded = speaker.encode_image(batch)[images]
     hidden, state_positions = fast_form(speaker).teacher_force(
-        caption_batch, encoded, _dropout(speaker, BatchRandom(batch, None))
+        caption_batch, encoded, _make_dropout(speaker, BatchRandom(batch, None))
     )
     state_rows = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
     state_rows[state_positions] = torch.arange(len(state_positions), device=tokens.device)
     return speaker.logits(hidden[state_rows[positions]])
 
 
-def _dropout(speaker: Decoder, numbers: BatchRandom) -> RolloutDropout:
+def _make_dropout(speaker: Decoder, batch_random: BatchRandom) -> RolloutDropout:
     probability = speaker.dropout if speaker.training else 0.0
-    return RolloutDropout(probability, fast_random(numbers) if probability else numbers)
+    return RolloutDropout(probability, fast_random(batch_random) if probability else batch_random)
 
 
-def _states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Tensor:
+def _scatter_states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Tensor:
     """Return a table (N, T, H) of hidden states (M, H) at their positions (M,), 0 elsewhere."""
     table = hidden.new_zeros(shape.numel(), *hidden.shape[1:])
     return table.index_copy(0, positions, hidden).view(*shape, *hidden.shape[1:])
@@ -155,7 +157,7 @@ def _find_unfinished_rows(ended: Tensor, group: int) -> Tensor:
     return unfinished.repeat_interleave(group).nonzero().squeeze(1)
 
 
-def _message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:
+def _make_message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
     states = partial(gather_states, recorded, len(tokens)) if recorded else None
     return Message(tokens, caption_mask(tokens), images, samples, states=states)

@@ -1,4 +1,4 @@
-"""Annotation files, parsed so that errors name the place of a mistake."""
+"""Parsing of annotation files, with errors that name the position of a mistake."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JsonEntry(FilePosition):
     part: str = ""
 
     def __str__(self) -> str:
-        return f"{self.key}[{self.index}]{self.part} (line {_line_of(self.text, self.key, self.index)})"
+        return f"{self.key}[{self.index}]{self.part} (line {_find_line(self.text, self.key, self.index)})"
 
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
         """Return `value[key]`, or `default` without this key; raises UserError unless it has the type `kind`."""
@@ -58,8 +58,8 @@ class JsonEntry(FilePosition):
             self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
         value = self.value.get(key, default)
         if not isinstance(value, kind) or isinstance(value, bool):
-            found = "missing" if value is None else show_json(value)
-            self.fail(f"`{key}` is {found}, and {KINDS.get(kind, 'another value')} is expected")
+            description = "missing" if value is None else show_json(value)
+            self.fail(f"`{key}` is {description}, and {KINDS.get(kind, 'another value')} is expected")
         return value
 
     def parts(self, key: str) -> Iterator[JsonEntry]:
@@ -79,7 +79,7 @@ class JsonFile:
             raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
             raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
-        if line := _line_of_lone_surrogate(self.text):
+        if line := _find_lone_surrogate(self.text):
             raise UserError(
                 f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half); "
                 "write the whole character"
@@ -98,18 +98,18 @@ class JsonFile:
 class UniqueNames:
     """A set of names that may occur only once, in one file or in several; the number 1 and the text "1" are equal."""
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, kind: str):
+        self.kind = kind
         self.positions: dict[str, FilePosition] = {}
 
-    def add(self, name: Any, place: FilePosition) -> None:
+    def add(self, name: Any, position: FilePosition) -> None:
         """Add `name`; raises UserError where it was added before, or is neither a whole number nor a text."""
         if not isinstance(name, str | int) or isinstance(name, bool):
-            place.fail(f"{self.what} must be a whole number or a text, not {show_json(name)}")
+            position.fail(f"{self.kind} must be a whole number or a text, not {show_json(name)}")
         if (first := self.positions.get(str(name))) is not None:
-            where = str(first) if first.file == place.file else f"{first.file}, {first}"
-            place.fail(f"{self.what} {show_json(name)} occurs a second time, first at {where}")
-        self.positions[str(name)] = place
+            first_position = str(first) if first.file == position.file else f"{first.file}, {first}"
+            position.fail(f"{self.kind} {show_json(name)} occurs a second time, first at {first_position}")
+        self.positions[str(name)] = position
 
 
 def read_annotation_text(file: Path) -> str:
@@ -132,34 +132,34 @@ def lines_of(file: Path) -> Iterator[tuple[FileRow, str]]:
             yield FileRow(file, number, "line"), line.rstrip("\r")
 
 
-def _line_of_lone_surrogate(text: str) -> int:
+def _find_lone_surrogate(text: str) -> int:
     """Return the first line with the escape of a lone surrogate, which UTF-8 cannot encode; 0 if there is none."""
     return next((text.count("\n", 0, match.start()) + 1 for match in ESCAPE.finditer(text) if match[1]), 0)
 
 
 def show_json(value: Any) -> str:
     """Return a value as JSON, shortened to at most 60 characters."""
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 60 else shown[:57] + "…"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _line_of(text: str, key: str, index: int) -> int:
+def _find_line(text: str, key: str, index: int) -> int:
     """Return the line, from 1, on which element `index` of the list `key` of the file's object begins."""
-    decoder, listed = json.JSONDecoder(), 0
+    decoder, list_start = json.JSONDecoder(), 0
 
-    def skip(at: int) -> int:
-        while text[at] in " \t\r\n,:":
-            at += 1
-        return at
+    def skip(offset: int) -> int:
+        while text[offset] in " \t\r\n,:":
+            offset += 1
+        return offset
 
-    at = skip(text.index("{") + 1)
-    while text[at] != "}":
-        name, at = decoder.raw_decode(text, at)
-        value = skip(at)
+    offset = skip(text.index("{") + 1)
+    while text[offset] != "}":
+        name, offset = decoder.raw_decode(text, offset)
+        value = skip(offset)
         if name == key:
-            listed = value  # the last list counts if a key is repeated, as in `json.loads`
-        at = skip(decoder.raw_decode(text, value)[1])
-    at = skip(listed + 1)
+            list_start = value  # the last list counts if a key is repeated, as in `json.loads`
+        offset = skip(decoder.raw_decode(text, value)[1])
+    offset = skip(list_start + 1)
     for _ in range(index):
-        at = skip(decoder.raw_decode(text, at)[1])
-    return text.count("\n", 0, at) + 1
+        offset = skip(decoder.raw_decode(text, offset)[1])
+    return text.count("\n", 0, offset) + 1

@@ -13,17 +13,17 @@ from pipeline.readers.annotation_file import FilePosition, show_json
 from pipeline.runtime.untrusted import leads_outside
 
 
-def make_caption(text: str, words: Any, place: FilePosition) -> AnnotatedCaption:
+def make_caption(text: str, words: Any, position: FilePosition) -> AnnotatedCaption:
     """Return a caption with single blanks between words; `words` None means that `tokenise` splits it.
 
-    Raises the UserError of `place` for an empty caption, and for `words` that are not a list of words.
+    Raises a UserError that names `position` for an empty caption, and for `words` that are not a list of words.
     """
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        place.fail(f"`tokens` must be a list of words, not {show_json(words)}")
+        position.fail(f"`tokens` must be a list of words, not {show_json(words)}")
     if not words or not text.strip():
-        place.fail(f"the caption is empty ({show_json(text)})")
+        position.fail(f"the caption is empty ({show_json(text)})")
     return AnnotatedCaption(" ".join(text.split()), tuple(words))
 
 
@@ -44,19 +44,21 @@ def check_corpus(
     """
     expected = expected or {}
     counts = corpus.counts()
-    if empty := _empty_split(corpus):
+    if empty := _find_empty_split(corpus):
         raise UserError(
             f"{corpus.sources[-1]}: no image is in the split {empty}; each of {', '.join(SPLITS)} needs one"
         )
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
-        counted = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
+        differences = ", ".join(
+            f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong
+        )
         hint = "is it the right file? If it is, correct prepare.expected_counts"
         if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
                 f"no image is in the split restval, whose images join train (30504 in Karpathy's split of COCO) "
                 f"({expected['train'] - counts['train']} are missing here); take a file that names them"
             )
-        raise UserError(f"{corpus.sources[-1]}: {counted}; {hint}")
+        raise UserError(f"{corpus.sources[-1]}: {differences}; {hint}")
     if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
         raise UserError(
             f"{corpus.sources[0]}: the file {show_json(outside.file)} of image {outside.id} lies outside the folder of "
@@ -74,12 +76,12 @@ def check_corpus(
         images=tuple(image for image in corpus.images if image.file not in skipped),
         skipped=tuple(image for image in corpus.images if image.file in skipped),
     )
-    if empty := _empty_split(remaining):
-        skips = f"all {counts[empty]} images of the split {empty} are skipped"
-        raise UserError(f"{images}: {skips}; each of {', '.join(SPLITS)} needs one that can be decoded")
+    if empty := _find_empty_split(remaining):
+        problem = f"all {counts[empty]} images of the split {empty} are skipped"
+        raise UserError(f"{images}: {problem}; each of {', '.join(SPLITS)} needs one that can be decoded")
     return remaining
 
 
-def _empty_split(corpus: Corpus) -> str | None:
-    """Return the first split without an image; None where each has one."""
+def _find_empty_split(corpus: Corpus) -> str | None:
+    """Return the first split without an image; None where every split has an image."""
     return next((split for split, count in corpus.counts().items() if not count), None)

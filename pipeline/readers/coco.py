@@ -36,32 +36,33 @@ def read_coco(
             raise UserError(f"{files[0][0]}: a COCO file names no splits; give {{split: file}} or a split file")
     split_file = None if splits is None else read_splits(Path(splits))
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
-    ids, used, read = UniqueNames("image id"), set(), []
+    ids, used, corpus_images = UniqueNames("image id"), set(), []
     for file, split in files:
         for row, annotated in _read_annotated_images(file, ids):
             name = row.value["file_name"]
             if split_file:
-                listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in split_file.named]
-                if not listed:
+                keys = [key for key in (str(row.value["id"]), name, Path(name).name) if key in split_file.by_image]
+                if not keys:
                     continue
-                if len(found := {split_file.named[key] for key in listed}) > 1:
-                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(found))}")
-                used.update(listed)
-                split = split_file.named[listed[0]]
+                if len(image_splits := {split_file.by_image[key] for key in keys}) > 1:
+                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(image_splits))}")
+                used.update(keys)
+                split = split_file.by_image[keys[0]]
             split = split_of(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:
                 row.fail(f"image {name} has no captions; remove the image or add a caption")
-            read.append(CorpusImage(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
+            path = _build_path(name, file, folders)
+            corpus_images.append(CorpusImage(str(row.value["id"]), path, split, tuple(captions)))
     sources = tuple(file for file, _ in files)
-    if split_file and (missing := [name for name in split_file.named if name not in used]):
+    if split_file and (missing := [name for name in split_file.by_image if name not in used]):
         names = ", ".join(file.name for file in sources)
         raise UserError(
             f"{splits}: {len(missing)} of its images, such as {missing[0]}, are not in {names}; "
             "give all annotation files, for example train2014 and val2014"
         )
     name, restval = sources[0].stem, split_file.restval if split_file else None
-    return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
+    return Corpus(name, tuple(corpus_images), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
 def _read_annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
@@ -86,10 +87,10 @@ def _read_annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonE
     return ((row, captions_of[row.value["id"]]) for row in rows)
 
 
-def _path(name: str, file: Path, folders: set[str]) -> str:
+def _build_path(name: str, file: Path, folders: set[str]) -> str:
     """Return the path of an image below the images' folder, which has the subfolders `folders`."""
-    own = re.match(r"COCO_([a-z]+\d{4})_", name)
-    folder = own[1] if own else file.stem.rpartition("_")[2]
+    match = re.match(r"COCO_([a-z]+\d{4})_", name)
+    folder = match[1] if match else file.stem.rpartition("_")[2]
     return (Path(folder if folder in folders else "") / name).as_posix()
 
 

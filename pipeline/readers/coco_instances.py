@@ -1,4 +1,4 @@
-"""COCO's instance annotations: the categories of the objects in each image."""
+"""Reader of COCO's instance annotations: the categories of the objects in each image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.readers.annotation_file import JsonFile, show_json
 def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
     """Return the sorted names of the categories in each image of COCO's instance files, by the image's id as text.
 
-    Raises UserError with file and place, for instance where an annotation's image or category is not in its file.
+    Raises UserError with file and position, for instance where an annotation's image or category is not in its file.
     """
     by_image: dict[str, list[str]] = {}
     for file in files:
@@ -21,8 +21,8 @@ def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
         for annotation in source.entries("annotations"):
             image, category = annotation.get("image_id", int | str), annotation.get("category_id", int)
             if image not in objects or category not in names:
-                named = f"image {show_json(image)} or category {show_json(category)}"
-                annotation.fail(f"{named} is not in the file's `images` or `categories`")
+                problem = f"image {show_json(image)} or category {show_json(category)}"
+                annotation.fail(f"{problem} is not in the file's `images` or `categories`")
             objects[image].add(names[category])
         by_image |= {str(image): sorted(categories) for image, categories in objects.items()}
     return by_image

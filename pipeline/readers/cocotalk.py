@@ -1,4 +1,4 @@
-"""Reader of cocotalk.json and its labels, the form of neuraltalk2, self-critical.pytorch and DiscCaptioning."""
+"""Reader of cocotalk.json and its labels, the format of neuraltalk2, self-critical.pytorch and DiscCaptioning."""
 
 from __future__ import annotations
 
@@ -34,68 +34,71 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
     """
     annotations, labels = Path(annotations), Path(labels)
     source = JsonFile(annotations)
-    vocabulary = _vocabulary(source.data, annotations)
+    vocabulary = _read_vocabulary(source.data, annotations)
     rows = source.entries("images")
-    tokens, first = _labels(labels, len(rows), len(vocabulary), annotations)
+    tokens, first = _read_labels(labels, len(rows), len(vocabulary), annotations)
     words = np.array(["", *vocabulary.words], object)
     captions = [tuple(words[row[row > 0]]) for row in tokens]
-    ids, read = UniqueNames("image id"), []
+    ids, corpus_images = UniqueNames("image id"), []
     for index, row in enumerate(rows):
         image = str(row.get("id", int | str))
         ids.add(image, row)
-        own = captions[first[index] : first[index + 1]]
+        image_captions = captions[first[index] : first[index + 1]]
         split = split_of(row.get("split", str), row)
         file = row.get("file_path", str, "")
-        annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in own)
-        read.append(CorpusImage(image, file, split, annotated))
-    sources, cut = (annotations, labels), tokens.shape[1]
-    return Corpus(annotations.stem, tuple(read), sources, count_restval(rows), vocabulary=vocabulary, cut=cut)
+        annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in image_captions)
+        corpus_images.append(CorpusImage(image, file, split, annotated))
+    corpus = Corpus(annotations.stem, tuple(corpus_images), (annotations, labels), count_restval(rows))
+    return replace(corpus, vocabulary=vocabulary, cut=tokens.shape[1])
 
 
-def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
-    """Replace the captions of `corpus`, truncated and with UNK, by the captions of `whole` that they were made from.
+def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
+    """Replace the captions of `corpus`, truncated and with UNK, by the captions of `original` that they were made from.
 
-    Splits, files and vocabulary stay. Raises UserError where `whole` lacks an image or has other captions.
+    Splits, files and vocabulary stay. Raises UserError where `original` lacks an image or has other captions.
     """
     assert corpus.vocabulary is not None
-    encode, annotated, read = corpus.vocabulary.encode, {image.id: image.captions for image in whole.images}, []
+    encode, corpus_images = corpus.vocabulary.encode, []
+    annotated = {image.id: image.captions for image in original.images}
     for image in corpus.images:
         captions = annotated.get(image.id)
         if captions is None:
-            raise UserError(f"{whole.sources[0]}: image {image.id} of {corpus.sources[0]} is not there")
-        known = [encode(caption.words) for caption in image.captions]
-        if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
+            raise UserError(f"{original.sources[0]}: image {image.id} of {corpus.sources[0]} is missing")
+        tokens = [encode(caption.words) for caption in image.captions]
+        if [encode(caption.words[: corpus.cut]) for caption in captions] != tokens:
             problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
-            raise UserError(f"{whole.sources[0]}: {problem}; it was made from other annotations")
-        read.append(replace(image, captions=captions))
-    return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
+            raise UserError(f"{original.sources[0]}: {problem}; it was made from other annotations")
+        corpus_images.append(replace(image, captions=captions))
+    return replace(corpus, images=tuple(corpus_images), sources=(*corpus.sources, *original.sources), cut=None)
 
 
-def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
+def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     """Read the vocabulary `ix_to_word`, "1" … "V" with UNK last, in its order; raises UserError for other content."""
     words = data.get("ix_to_word")
     if not isinstance(words, dict) or not words:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
     if data.get("bpe"):
         raise UserError(f"{file}: its tokens are parts of words (`bpe`), which cannot be read here; write whole words")
-    numbers: dict[str, int] = {}
-    for number in range(1, len(words) + 1):
-        word = words.get(str(number))
+    ids: dict[str, int] = {}
+    for index in range(1, len(words) + 1):
+        word = words.get(str(index))
         if not isinstance(word, str) or word.split() != [word]:
-            raise UserError(f'{file}: ix_to_word["{number}"] must be a word, not {show_json(word)}')
-        if word in numbers:
-            problem = f"is {show_json(word)}, which is word {numbers[word]} already"
-            raise UserError(f'{file}: ix_to_word["{number}"] {problem}')
-        numbers[word] = number
+            raise UserError(f'{file}: ix_to_word["{index}"] must be a word, not {show_json(word)}')
+        if word in ids:
+            problem = f"is {show_json(word)}, which is word {ids[word]} already"
+            raise UserError(f'{file}: ix_to_word["{index}"] {problem}')
+        ids[word] = index
     if word != UNK_WORD:
         raise UserError(
             f'{file}: the last word, ix_to_word["{len(words)}"], is {show_json(word)} and not {UNK_WORD}; '
             "here the last word of a vocabulary stands for unknown words"
         )
-    return Vocabulary(tuple(numbers))
+    return Vocabulary(tuple(ids))
 
 
-def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_labels(
+    file: Path, image_count: int, vocabulary_size: int, annotations: Path
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids (N, T) of all captions, and the rows (B + 1,) of each image's first caption; the last one is N.
 
     Raises UserError where the arrays are missing, damaged or inconsistent, and where there are no images.
@@ -103,30 +106,30 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     import h5py
 
     try:
-        with h5py.File(require_plain_file(file), "r") as opened:
-            tokens, first, last = (_read_integers(opened, name) for name in (LABELS, FIRST, LAST))
-            lengths = _read_integers(opened, LENGTH) if LENGTH in opened else None
+        with h5py.File(require_plain_file(file), "r") as h5_file:
+            tokens, first, last = (_read_integers(h5_file, name) for name in (LABELS, FIRST, LAST))
+            lengths = _read_integers(h5_file, LENGTH) if LENGTH in h5_file else None
     except UserError:
         raise
     except FileNotFoundError:
         raise UserError(f"{file}: the file of labels is missing") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # as h5py raises them
         raise UserError(f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({reason(error)})") from None
-    if tokens.ndim != 2 or first.shape != (images,) or last.shape != (images,):
+    if tokens.ndim != 2 or first.shape != (image_count,) or last.shape != (image_count,):
         raise UserError(
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "
-            f"{images} images of {annotations}"
+            f"{image_count} images of {annotations}"
         )
-    if images == 0:
+    if image_count == 0:
         raise UserError(f"{annotations}: `images` is empty; expected one image or more")
-    begins = np.append(1, last + 1)[:-1]
-    if (first != begins).any():
-        at = (first != begins).argmax()
+    expected_first = np.append(1, last + 1)[:-1]
+    if (first != expected_first).any():
+        index = (first != expected_first).argmax()
         hint = "each image's captions must follow those of the image before it"
-        raise UserError(f"{file}: {FIRST}[{at}] is {first[at]}, not {begins[at]}; {hint}")
+        raise UserError(f"{file}: {FIRST}[{index}] is {first[index]}, not {expected_first[index]}; {hint}")
     if (last < first).any():
-        at = (last < first).argmax()
-        raise UserError(f"{file}: image {at} has no captions ({FIRST} {first[at]}, {LAST} {last[at]})")
+        index = (last < first).argmax()
+        raise UserError(f"{file}: image {index} has no captions ({FIRST} {first[index]}, {LAST} {last[index]})")
     if last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1]}")
     is_word = tokens > 0
@@ -134,14 +137,17 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     expected: np.ndarray | int = length
     if lengths is not None:
         expected = lengths if lengths.shape == length.shape else -1  # -1 is no length
-    for problem, bad in (
-        (f"holds an id outside 0 … {words}, the words of {annotations}", ((tokens < 0) | (tokens > words)).any(axis=1)),
+    for problem, wrong in (
+        (
+            f"holds an id outside 0 … {vocabulary_size}, the words of {annotations}",
+            ((tokens < 0) | (tokens > vocabulary_size)).any(axis=1),
+        ),
         ("goes on after its end (0)", (is_word & (np.cumsum(~is_word, axis=1) > 0)).any(axis=1)),
         ("is empty", length == 0),
         (f"has another length than {LENGTH} states", length != expected),
     ):
-        if bad.any():
-            raise UserError(f"{file}: {LABELS}[{bad.argmax()}] {problem}")
+        if wrong.any():
+            raise UserError(f"{file}: {LABELS}[{wrong.argmax()}] {problem}")
     return tokens, np.append(0, last)
 
 
@@ -162,7 +168,7 @@ def _fits(source: CorpusSource) -> bool:
 def _read(source: CorpusSource) -> Corpus:
     corpus = read_cocotalk(source.files["json"], source.files["labels"])
     if "captions" in source.files:
-        return with_whole_captions(corpus, read_karpathy(source.files["captions"]))
+        return restore_captions(corpus, read_karpathy(source.files["captions"]))
     return corpus
 
 

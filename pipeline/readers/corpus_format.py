@@ -1,4 +1,4 @@
-"""Formats of published corpora: the settings that a format's reader takes, and the reader."""
+"""Formats of published corpora: a format's settings and its reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.data.corpus import SPLITS, Corpus
 
 Annotations = str | Sequence[str] | Mapping[str, str]
-LISTED = {"captions", *SPLITS}  # a file of captions and a list of images for each split
+LIST_KEYS = {"captions", *SPLITS}  # a file of captions and a list of images for each split
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class CorpusSource:
     @property
     def files(self) -> dict[str, Path]:
         """Return the paths of the annotation files by key; {} where the annotations have no keys."""
-        named = self.annotations if isinstance(self.annotations, Mapping) else {}
-        return {key: self.root / file for key, file in named.items()}
+        annotations = self.annotations if isinstance(self.annotations, Mapping) else {}
+        return {key: self.root / file for key, file in annotations.items()}
 
     @property
     def given(self) -> set[str]:
@@ -63,10 +63,10 @@ class CorpusFormat:
 
 
 def is_one_file(source: CorpusSource) -> bool:
-    """Return whether the annotations are one file, and no other setting is given."""
+    """Return whether the annotations are one file, without other settings."""
     return isinstance(source.annotations, str) and not source.given
 
 
-def is_listed(source: CorpusSource) -> bool:
-    """Return whether the annotations are a file of captions and a list of images for each split, and no more."""
-    return source.files.keys() == LISTED and not source.given
+def has_image_lists(source: CorpusSource) -> bool:
+    """Return whether the annotations are a file of captions and a list of images per split, without other settings."""
+    return source.files.keys() == LIST_KEYS and not source.given

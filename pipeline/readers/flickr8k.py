@@ -1,4 +1,4 @@
-"""Flickr8k as first published (Hodosh et al., JAIR 47, 2013): a text file of captions and three lists of images."""
+"""Reader of Flickr8k as first published (Hodosh et al., JAIR 47, 2013): captions and three lists of images."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from pathlib import Path
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.readers.annotation_file import UniqueNames, lines_of, show_json
 from pipeline.readers.checks import make_caption
-from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, is_listed
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, has_image_lists
 
 
 def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}.
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
-    images in no list are omitted. The published file has captions of 8,092 file names, and the lists have 8,000. The
-    name `2258277193_586949ec62.jpg.1` has no photo. Images are in the order of the lists. Raises UserError with file
-    and line.
+    images in no list are omitted. The published file has captions of 8,092 file names, and the lists have 8,000 names.
+    The name `2258277193_586949ec62.jpg.1` has no photo. Images are in the order of the lists. Raises UserError with
+    file and line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
-    captions_of = _captions(Path(captions))
-    once = UniqueNames("image")
-    read = []
+    captions_of = _read_captions(Path(captions))
+    image_names = UniqueNames("image")
+    images = []
     for split, file in lists.items():
         for row, name in lines_of(file):
             name = name.strip()
-            once.add(name, row)
+            image_names.add(name, row)
             if name not in captions_of:
                 row.fail(f"image {name} has no captions in {Path(captions).name}")
-            read.append(
+            images.append(
                 CorpusImage(name, name, split, tuple(caption for _, caption in sorted(captions_of[name].items())))
             )
-    return Corpus("flickr8k", tuple(read), (Path(captions), *lists.values()))
+    return Corpus("flickr8k", tuple(images), (Path(captions), *lists.values()))
 
 
-def _captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
-    """Return the captions of each image by their numbers."""
+def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
+    """Read the captions of each image, by image and number."""
     captions: dict[str, dict[int, AnnotatedCaption]] = {}
     for row, line in lines_of(file):
-        parts = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
-        if parts is None:
+        match = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
+        if match is None:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
-        name, number = parts[1], int(parts[2])
+        name, number = match[1], int(match[2])
         if number in captions.setdefault(name, {}):
             row.fail(f"caption {name}#{number} occurs a second time")
-        captions[name][number] = make_caption(parts[3], None, row)
+        captions[name][number] = make_caption(match[3], None, row)
     return captions
 
 
@@ -57,6 +57,6 @@ def _read(source: CorpusSource) -> Corpus:
 FLICKR8K = CorpusFormat(
     "flickr8k",
     "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
-    is_listed,
+    has_image_lists,
     _read,
 )

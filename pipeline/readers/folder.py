@@ -1,4 +1,4 @@
-"""A user's own photos and films: a folder of images and a table of captions."""
+"""Reader of a user's own photos and films: a folder of images and a table of captions."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | None = None) -> Corpus:
     """Read a CSV, TSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
 
-    `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
-    test; equal in all rows of an image) is optional. Without it `shares` (val, test, seed) determine random splits, see
-    `draw_split`. Images are in the order of their first rows. Photos below `images` without a row are reported in a
-    warning on stderr. Raises UserError with file and row (a CSV's header is row 1; blank lines do not count).
+    `file` is relative to the folder `images`; the rows of an image need not be consecutive. The column `split` (train,
+    val, test; equal in all rows of an image) is optional. Without it `shares` (val, test, seed) determine random
+    splits, see `draw_split`. Images are in the order of their first rows. A warning on stderr reports photos below
+    `images` without a row. Raises UserError with file and row (a CSV's header is row 1; blank lines do not count).
     """
     table = Path(table)
-    first: dict[str, FileRow] = {}
+    rows: dict[str, FileRow] = {}
     captions: dict[str, dict[AnnotatedCaption, FileRow]] = {}
     splits: dict[str, str] = {}
     for row, values in read_rows(table):
-        file, split = _file(values["file"], row), values.get("split")
-        if file not in first:
+        file, split = _normalise_path(values["file"], row), values.get("split")
+        if file not in rows:
             if images and not os.path.isfile(images / file):  # also False for a name that cannot be a path
                 row.fail(f"the image {show_json(file)} is missing in {images}{_suggest_file(file, images)}")
-            first[file], captions[file] = row, {}
+            rows[file], captions[file] = row, {}
             splits[file] = "" if split is None else split_of(split, row)
         elif split is not None and split_of(split, row) != splits[file]:
-            row.fail(f"{file} is in the split {split} here, and in {splits[file]} at {first[file]}")
+            row.fail(f"{file} is in the split {split} here, and in {splits[file]} at {rows[file]}")
         if UNBROKEN.search(values["caption"]):
             row.fail(
                 "the caption has no blanks between its words, so that it would be one word "
@@ -55,47 +55,47 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         if caption in captions[file]:
             row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show_json(caption.text)})")
         captions[file][caption] = row
-    if len(first) < MIN_PHOTOS:
+    if len(rows) < MIN_PHOTOS:
         raise UserError(
-            f"{table}: captions of {len(first)} photo{'s' * (len(first) > 1)}; {MIN_PHOTOS} are needed, two for each "
+            f"{table}: captions of {len(rows)} photo{'s' * (len(rows) > 1)}; {MIN_PHOTOS} are needed, two for each "
             "split, and 60 or more are advisable"
         )
     if images:
-        _warn_of_photos_without_row(table, images, first.keys())
+        _warn_of_photos_without_row(table, images, rows.keys())
     if not any(splits.values()):
-        splits = _draw_splits(table, list(first), shares)
-    elif few := _find_small_splits(splits.values()):
+        splits = _draw_splits(table, list(rows), shares)
+    elif small := _find_small_splits(splits.values()):
         raise UserError(
-            f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two or more"
+            f"{table}: of {len(splits)} images fewer than two are in {small[0]}; each split needs two or more"
         )
-    read = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in first)
-    return Corpus(table.stem, read, (table,))
+    corpus_images = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in rows)
+    return Corpus(table.stem, corpus_images, (table,))
 
 
 def _suggest_file(file: str, images: Path) -> str:
-    """Return a hint for the error about a missing file, if a file with nearly this name exists."""
+    """Return a hint for the error about a missing file if a file with a similar name exists, else ""."""
     if "\\" in file and os.path.isfile(images / file.replace("\\", "/")):
         return f"; {file.replace(chr(92), '/')} exists: write / in place of \\"
     path = images / file
     try:
-        similar = [other.name for other in path.parent.iterdir() if other.stem.lower() == path.stem.lower()]
+        similar = [sibling.name for sibling in path.parent.iterdir() if sibling.stem.lower() == path.stem.lower()]
     except OSError:  # the folder does not exist either
         return ""
     return f"; {', '.join(map(show_json, sorted(similar)))} exists: write that name" if similar else ""
 
 
-def _warn_of_photos_without_row(table: Path, images: Path, named: Collection[str]) -> None:
+def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collection[str]) -> None:
     paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTOS and path.is_file())
-    files = sorted({path.relative_to(images).as_posix() for path in paths} - set(named))
+    files = sorted({path.relative_to(images).as_posix() for path in paths} - set(known_files))
     if files:
         print(
-            f"warning: {table}: {len(files)} of the photos in {images} have no row, {one_line(files[0])} the first; "
+            f"warning: {table}: {len(files)} of the photos in {images} have no row, such as {one_line(files[0])}; "
             "they are left out",
             file=sys.stderr,
         )
 
 
-def _file(name: str, row: FileRow) -> str:
+def _normalise_path(name: str, row: FileRow) -> str:
     """Return `name` as a normalised path relative to the images' folder; raises UserError if it leads outside."""
     if leads_outside(name):
         row.fail(f"the file {show_json(name)} lies outside the folder of images; write it relative to that, without ..")
@@ -112,15 +112,15 @@ def _draw_splits(table: Path, files: list[str], shares: Mapping[str, float] | No
     def draw(seed: int) -> dict[str, str]:
         return {file: draw_split(file, shares["val"], shares["test"], seed) for file in files}
 
-    drawn = draw(int(shares["seed"]))
-    if few := _find_small_splits(drawn.values()):
-        fits = next((other for other in range(100) if not _find_small_splits(draw(other).values())), None)
-        hint = "" if fits is None else f"with seed: {fits} each has two or more, "
+    splits = draw(int(shares["seed"]))
+    if small := _find_small_splits(splits.values()):
+        other_seed = next((other for other in range(100) if not _find_small_splits(draw(other).values())), None)
+        hint = "" if other_seed is None else f"with seed: {other_seed} each has two or more, "
         raise UserError(
-            f"{table}: at random fewer than two of {len(files)} images are in {few[0]}, and two are needed; {hint}"
+            f"{table}: at random fewer than two of {len(files)} images are in {small[0]}, and two are needed; {hint}"
             "else give larger shares, or a column split (train, val, test)"
         )
-    return drawn
+    return splits
 
 
 def _find_small_splits(splits: Collection[str]) -> list[str]:

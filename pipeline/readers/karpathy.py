@@ -1,4 +1,4 @@
-"""The format of Karpathy & Fei-Fei (CVPR 2015): dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json."""
+"""Reader of the format of Karpathy & Fei-Fei (CVPR 2015): dataset_coco.json, dataset_flickr8k.json and others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def read_karpathy(annotations: Path) -> Corpus:
     """Read a file in Karpathy's format, `dataset_*.json`.
 
     An image's optional `filepath` is a subfolder of the images' folder. The split `restval` joins train. Sentences
-    without `tokens` are tokenised. Raises UserError with file and place.
+    without `tokens` are tokenised. Raises UserError with file and position.
     """
     annotations = Path(annotations)
     source = JsonFile(annotations)
-    rows, read = source.entries("images"), []
+    rows, corpus_images = source.entries("images"), []
     ids, files, sentence_ids = UniqueNames("image id"), UniqueNames("image file"), UniqueNames("sentence id")
     for row in rows:
         file = (Path(row.get("filepath", str, "")) / row.get("filename", str)).as_posix()
@@ -34,13 +34,14 @@ def read_karpathy(annotations: Path) -> Corpus:
             if "sentid" in entry:
                 sentence_ids.add(entry["sentid"], sentence)
             if "imgid" in entry and entry["imgid"] != row.value.get("imgid", entry["imgid"]):
-                sentence.fail(f"the caption is of image {entry['imgid']}, which is not the image it stands under")
+                sentence.fail(f"the caption is of image {entry['imgid']}, which is not the image of this entry")
             captions.append(make_caption(sentence.get("raw", str), entry.get("tokens"), sentence))
         if not captions:
             row.fail(f"image {file} has no captions")
-        read.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
+        corpus_images.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
-    return Corpus(name if isinstance(name, str) else annotations.stem, tuple(read), (annotations,), count_restval(rows))
+    name = name if isinstance(name, str) else annotations.stem
+    return Corpus(name, tuple(corpus_images), (annotations,), count_restval(rows))
 
 
 KARPATHY = CorpusFormat(

@@ -13,20 +13,20 @@ from pipeline.readers.annotation_file import FilePosition, JsonEntry, JsonFile, 
 
 
 class Splits(NamedTuple):
-    """The split of each image id or file name in a file."""
+    """Splits of the images that a file names by id or file name."""
 
-    named: dict[str, str]
+    by_image: dict[str, str]
     restval: int  # number of images that the file calls restval
 
 
-def split_of(name: str, place: FilePosition) -> str:
+def split_of(name: str, position: FilePosition) -> str:
     """Return train, val or test; restval (COCO's val2014 images that Karpathy trains on) becomes train.
 
-    Raises the UserError of `place` for another name.
+    Raises a UserError that names `position` for another name.
     """
     split = "train" if name == "restval" else name
     if split not in SPLITS:
-        place.fail(f"the split {show_json(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
+        position.fail(f"the split {show_json(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
     return split
 
 
@@ -43,7 +43,7 @@ def read_splits(file: Path) -> Splits:
     An image without `filename` is named by its `file_path`, without folders, or else by its `id`.
     """
     source = JsonFile(file)
-    read: list[tuple[JsonEntry, str, str]] = []  # position, image, split
+    entries: list[tuple[JsonEntry, str, str]] = []  # position, image, split
     if "images" in source.data:
         for row in source.entries("images"):
             split = row.get("split", str)
@@ -53,7 +53,7 @@ def read_splits(file: Path) -> Splits:
                 image = Path(row.get("file_path", str)).name
             else:
                 image = str(row.get("id", int | str))
-            read.append((row, image, split))
+            entries.append((row, image, split))
     else:
         for split, members in source.data.items():
             if not isinstance(members, list):
@@ -63,13 +63,13 @@ def read_splits(file: Path) -> Splits:
             for member in source.entries(split):
                 if not isinstance(member.value, str | int) or isinstance(member.value, bool):
                     member.fail(f"expected an image id or a file name, found {show_json(member.value)}")
-                read.append((member, str(member.value), split))
-    named: dict[str, str] = {}
-    for place, image, split in read:
-        if image in named:
-            place.fail(f"image {image} occurs here a second time")
-        named[image] = split_of(split, place)
-    return Splits(named, sum(split == "restval" for _, _, split in read))
+                entries.append((member, str(member.value), split))
+    by_image: dict[str, str] = {}
+    for position, image, split in entries:
+        if image in by_image:
+            position.fail(f"image {image} occurs here a second time")
+        by_image[image] = split_of(split, position)
+    return Splits(by_image, sum(split == "restval" for _, _, split in entries))
 
 
 def draw_split(image: str, val: float, test: float, seed: int) -> str:
@@ -79,7 +79,7 @@ def draw_split(image: str, val: float, test: float, seed: int) -> str:
     1,000 of 10,000 ± 30. Other images do not affect the result.
     """
     digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
-    drawn = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)
-    if drawn < val:
+    uniform = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)
+    if uniform < val:
         return "val"
-    return "test" if drawn < val + test else "train"
+    return "test" if uniform < val + test else "train"

@@ -1,4 +1,4 @@
-"""Tables of texts in CSV, JSON Lines or Parquet files, parsed so that errors name the row."""
+"""Parsing of tables of texts in CSV, JSON Lines or Parquet files, with errors that name the row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
 
 
 def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> Iterator[tuple[FileRow, dict[str, str]]]:
-    """Yield each row's position and its stripped texts by column, those of `wanted` that the table has.
+    """Yield each row's position and its stripped texts, for the columns of `wanted` that the table has.
 
     Numbers are read as texts. Raises UserError as `read_rows` does, but not for an empty text; `required` are the
     columns that must be there.
@@ -44,16 +44,18 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
 
     if table.suffix.lower() in SPREADSHEETS:
         raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file (prepare.annotations)")
-    if (read := READERS.get(table.suffix.lower())) is None:
+    if (reader := READERS.get(table.suffix.lower())) is None:
         raise UserError(f"{table}: expected a table whose name ends in {', '.join(READERS)}")
     if not table.is_file():
-        others = [path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}]
+        candidates = [
+            path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}
+        ]
         hint = ""
-        if others:
+        if candidates:
             save = f", which a spreadsheet writes as “CSV UTF-8”, {table.name}"
-            hint = f"; there is {others[0].name}{save if others[0].suffix.lower() in SPREADSHEETS else ''}"
+            hint = f"; there is {candidates[0].name}{save if candidates[0].suffix.lower() in SPREADSHEETS else ''}"
         raise UserError(f"{table}: the table is missing{hint}")
-    content = read(table, wanted)
+    content = reader(table, wanted)
     names, columns = content.column_names, {}
     for name in wanted:
         if names.count(name) > 1:
@@ -72,7 +74,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
     if not content.num_rows:
         raise UserError(f"{table}: the table has no rows")
-    for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if read is _read_csv else 1):
+    for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if reader is _read_csv else 1):
         yield FileRow(table, number), {name: (text or "").strip() for name, text in zip(columns, texts, strict=True)}
 
 
@@ -81,13 +83,13 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
     from pyarrow import csv
 
     text = read_annotation_text(table)
-    wrong: list[csv.InvalidRow] = []
+    invalid_rows: list[csv.InvalidRow] = []
 
     def collect(row: csv.InvalidRow) -> str:
-        wrong.append(row)
+        invalid_rows.append(row)
         return "skip"
 
-    texts = {name: pa.string() for name in wanted}
+    column_types = {name: pa.string() for name in wanted}
     header = text.partition("\n")[0]
     separator = max(SEPARATORS, key=header.count)  # a comma if there is none of the three
     try:
@@ -95,12 +97,12 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
             io.BytesIO(text.encode()),
             read_options=csv.ReadOptions(use_threads=False),  # with threads, the number of a row is unknown
             parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=collect),
-            convert_options=csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
+            convert_options=csv.ConvertOptions(column_types=column_types, strings_can_be_null=False),
         )
     except pa.ArrowInvalid as error:
         raise UserError(f"{table}: not a CSV table ({' '.join(str(error).split())})") from None
-    if wrong:
-        row = wrong[0]
+    if invalid_rows:
+        row = invalid_rows[0]
         FileRow(table, row.number).fail(
             f"{row.actual_columns} values for {row.expected_columns} columns ({show_json(row.text)}); "
             f'put a caption with {SEPARATORS[separator]} in double quotes, "…"'
@@ -132,7 +134,10 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
 
 
 def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
-    """Read in parts and count bytes before texts are unpacked: a small file may hold one text a billion times."""
+    """Read the table in parts and count bytes before texts are unpacked.
+
+    A small file may hold one text a billion times. Raises UserError above MAX_ROWS or MAX_BYTES.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

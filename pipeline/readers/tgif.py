@@ -1,4 +1,4 @@
-"""TGIF as published (Li et al., CVPR 2016): a table of URLs and sentences, and three lists of URLs."""
+"""Reader of TGIF as published (Li et al., CVPR 2016): a table of URLs and sentences, and three lists of URLs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
 from pipeline.readers.annotation_file import FilePosition, UniqueNames, lines_of, show_json
 from pipeline.readers.checks import make_caption
-from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, is_listed
+from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, has_image_lists
 
 
 def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
@@ -27,11 +27,11 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
         if not tab:
             row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
         # a repeated sentence counts once
-        sentences.setdefault(_file_name(url, row), {})[make_caption(sentence, None, row)] = None
+        sentences.setdefault(_parse_file_name(url, row), {})[make_caption(sentence, None, row)] = None
     names, images = UniqueNames("GIF"), []
     for split, file in lists.items():
         for row, url in lines_of(file):
-            name = _file_name(url, row)
+            name = _parse_file_name(url, row)
             names.add(name, row)
             if name not in sentences:
                 row.fail(f"the GIF {show_json(name)} has no sentence in {captions.name}; add one or remove this line")
@@ -39,10 +39,10 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     return Corpus("tgif", tuple(images), (captions, *lists.values()))
 
 
-def _file_name(url: str, place: FilePosition) -> str:
+def _parse_file_name(url: str, position: FilePosition) -> str:
     """Return the last part of the path of a GIF's URL.
 
-    Raises the UserError of `place` for a text that is not an http or https URL with a path.
+    Raises a UserError that names `position` for a text that is not an http or https URL with a path.
     """
     url = url.strip()
     try:
@@ -50,7 +50,7 @@ def _file_name(url: str, place: FilePosition) -> str:
     except ValueError:  # brackets around something other than an IP address
         name = ""
     if not url.startswith(("http://", "https://")) or not name:
-        place.fail(f"a GIF's URL is expected here, not {show_json(url)}")
+        position.fail(f"a GIF's URL is expected here, not {show_json(url)}")
     return name
 
 
@@ -61,6 +61,6 @@ def _read(source: CorpusSource) -> Corpus:
 TGIF = CorpusFormat(
     "tgif",
     "format tgif takes annotations: {captions: table, train: list, val: list, test: list} and no other setting",
-    is_listed,
+    has_image_lists,
     _read,
 )

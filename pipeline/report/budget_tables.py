@@ -32,19 +32,24 @@ def budgets(choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]
     Systems with frozen speakers are omitted.
     """
     trained = (choice for choice in choices if choice.point and choice.point.runs[0].frozen is None)
-    return {choice.method: _mean_budget(trainings.get(choice.method, ())) for choice in trained}
+    return {choice.method: _average_budget(trainings.get(choice.method, ())) for choice in trained}
 
 
-def budget_table(spent: Mapping[str, Mapping[str, float]]) -> Table | None:
+def budget_table(by_method: Mapping[str, Mapping[str, float]]) -> Table | None:
     """Return the table of each method's budget; None where no budget is recorded."""
-    columns = [TableColumn(name, show=partial(_cell, key)) for key, name in COLUMNS.items()]
-    rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [(name, (), of) for name, of in spent.items()]
-    return fill_table("budget", BUDGET, rows, columns, NOTES) if any(spent.values()) else None
+    columns = [TableColumn(name, show=partial(_format_cell, key)) for key, name in COLUMNS.items()]
+    rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [
+        (name, (), budget) for name, budget in by_method.items()
+    ]
+    return fill_table("budget", BUDGET, rows, columns, NOTES) if any(by_method.values()) else None
 
 
-def budget_csv(spent: Mapping[str, Mapping[str, float]]) -> str:
+def budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
     """Return the CSV of `budget_table` with unrounded numbers."""
-    rows = [{"method": name, **{label: of.get(key) for key, label in COLUMNS.items()}} for name, of in spent.items()]
+    rows = [
+        {"method": name, **{label: budget.get(key) for key, label in COLUMNS.items()}}
+        for name, budget in by_method.items()
+    ]
     return as_csv(["method", *COLUMNS.values()], rows)
 
 
@@ -62,7 +67,7 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
     for (key, name, digits), (budget, x_label, unit) in product(metrics, quantities):
         lines = []
         for method, history in histories.items():
-            label, known = (
+            label, entries = (
                 replace_method_names(method),
                 [entry for entry in history if key in entry and budget in entry],
             )
@@ -70,10 +75,10 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
                 PlotPoint(
                     entry[budget] / unit,
                     entry[key],
-                    f"{label}, step {entry[STEPS]:,.0f}, {_number(entry[budget])} {COLUMNS[budget]}: "
+                    f"{label}, step {entry[STEPS]:,.0f}, {_format_number(entry[budget])} {COLUMNS[budget]}: "
                     f"{name} {entry[key]:.{digits}f}",
                 )
-                for entry in known
+                for entry in entries
             ]
             lines.append(PlotSeries(label, style[method], tuple(points)))
         title = f"{name} against {COLUMNS[budget]}"
@@ -81,17 +86,21 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
     return [panel for panel in panels if not panel.empty]
 
 
-def _mean_budget(trainings: Sequence[History]) -> dict[str, float]:
+def _average_budget(trainings: Sequence[History]) -> dict[str, float]:
     """Return the mean over seeds of the last entry's budget; the budget of a training without steps is 0."""
-    last = [history[-1] if history else dict.fromkeys(COLUMNS, 0.0) for history in trainings]
-    return {key: fmean(entry[key] for entry in last) for key in COLUMNS if last and all(key in entry for entry in last)}
+    last_entries = [history[-1] if history else dict.fromkeys(COLUMNS, 0.0) for history in trainings]
+    return {
+        key: fmean(entry[key] for entry in last_entries)
+        for key in COLUMNS
+        if last_entries and all(key in entry for entry in last_entries)
+    }
 
 
-def _cell(key: str, spent: Mapping[str, float]) -> str:
-    return _number(spent.get(key))
+def _format_cell(key: str, budget: Mapping[str, float]) -> str:
+    return _format_number(budget.get(key))
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"

@@ -1,11 +1,11 @@
-"""Caption tables of the report: truth, diversity, surface quality, and several captions of an image."""
+"""Caption tables of the report: truth, diversity, surface quality, and multiple captions per image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
 
-from pipeline.analysis.caption_files import AS_CONTROL
+from pipeline.analysis.caption_files import CONTROL_OVERLAP
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.measured_baselines import HUMAN, list_measured_baselines
 from pipeline.analysis.results import Point, Results, Run, human_run
@@ -48,7 +48,7 @@ SURFACE: dict[tuple[str, str], tuple[str, int]] = {
     ("chair", "objects"): ("objects", 2),
     ("chair", "CHAIR_i"): ("CHAIR_i", 3),
     ("chair", "CHAIR_s"): ("CHAIR_s", 3),
-    AS_CONTROL: ("as control", 3),
+    CONTROL_OVERLAP: ("as control", 3),
 }
 BEST = {metric.name: metric.digits for metric in METRICS if metric.best_of_beam}
 SETS = {"samples": "Random sampling", "beams": "Beam search"}
@@ -56,24 +56,28 @@ MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
-    """Return the tables of truth, diversity and surface quality of captions, and of several captions per image.
+    """Return the tables of truth, diversity and surface quality of captions, and of multiple captions per image.
 
     A table appears only where its metrics were measured, and a row of human captions only where one of their metrics is
-    known. The tables of several captions show the best of a wide beam, and all captions (Chen and Jin 2020, Tables 2
-    and 4).
+    known. The tables of multiple captions show the best caption of a wide beam, and all captions (Chen and Jin 2020,
+    Tables 2 and 4).
     """
-    facts = ("test", "faithfulness", "by_kind")
-    kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
-    shares = [("true", TRUTH[-1]), ("told", "told")]
+    fact_keys = ("test", "faithfulness", "by_kind")
+    kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == fact_keys)
+    truth_metrics = [("true", TRUTH[-1]), ("told", "told")]
     samples, beams = (count(results, "multi_sample", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
             "Truth of the captions, test split",
             [
-                *((label, ("faithfulness", key), 3, "All facts") for label, key in shares),
+                *((label, ("faithfulness", key), 3, "All facts") for label, key in truth_metrics),
                 ("claims", ("faithfulness", "claims_per_caption"), 2, "All facts"),
-                *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in shares),
+                *(
+                    (label, (*fact_keys[1:], kind, key), 3, kind.capitalize())
+                    for kind in kinds
+                    for label, key in truth_metrics
+                ),
             ],
             [
                 "true: share of the captions' claims that are true of their image; told: share of the image's facts "
@@ -122,24 +126,26 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
     ]
-    filled, baselines = [], list_measured_baselines(results)
+    result, baselines = [], list_measured_baselines(results)
     for name, caption, wanted, notes in tables:
         if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]
-            human = _human_row(choices, keys)
+            human = _list_human_rows(choices, keys)
             notes += [HUMAN_NOTES[name]] if human and name in HUMAN_NOTES else []
-            known = [
+            shown_baselines = [
                 b for b in baselines if b.name != HUMAN and any(b.point.mean("test", *key) is not None for key in keys)
             ]
-            filled.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *human], columns, notes))
-    return filled
+            result.append(
+                fill_table(name, caption, [*rows_with_baselines(choices, shown_baselines), *human], columns, notes)
+            )
+    return result
 
 
-def _human_row(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
-    """Return the row of human captions if a run has one of their metrics at the keys `wanted`, else no row."""
+def _list_human_rows(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
+    """Return the row of human captions, or no row unless a run has one of the metrics `wanted`."""
     rows = (Point((human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
-    known = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
-    return [("human captions", (), row) for row in islice(known, 1)]
+    measured_rows = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
+    return [("human captions", (), row) for row in islice(measured_rows, 1)]
 
 
 def count(results: Results, *keys: str) -> str:

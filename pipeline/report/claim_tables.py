@@ -1,4 +1,4 @@
-"""Tables of the claims in results/claims.toml: measured on this machine, and compared with recorded results."""
+"""Tables of the claims in results/claims.toml: results of this machine, and a comparison with recorded results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTES = (
 
 
 def read_claims(root: Path) -> list[MethodClaim]:
-    """Read all claims; [] if there is no file. Raises UserError where the file does not have the expected form."""
+    """Read all claims; return [] without a file. Raises UserError where the file does not have the expected form."""
     path = root / FOLDER / FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -38,8 +38,8 @@ def read_claims(root: Path) -> list[MethodClaim]:
         return TypeAdapter(list[MethodClaim]).validate_python(content.get("claim", []))
     except ValidationError as error:
         first = error.errors()[0]
-        place = f"claim {'.'.join(map(str, first['loc']))}".rstrip()
-        raise UserError(f"{path}: {place}: {first['msg']}") from None
+        position = f"claim {'.'.join(map(str, first['loc']))}".rstrip()
+        raise UserError(f"{path}: {position}: {first['msg']}") from None
 
 
 def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
@@ -48,27 +48,27 @@ def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
     `score` is the retrieval metric of claims that name none.
     """
     columns = [
-        TableColumn("by", show=lambda result: _metric(result.claim, score), text=True),
+        TableColumn("by", show=lambda result: _name_metric(result.claim, score), text=True),
         TableColumn("at", show=lambda result: result.at, text=True),
-        TableColumn("seeds × pretrainings", show=_seed_count),
-        TableColumn("difference", show=_difference, text=True),
-        TableColumn("seeds", show=_seeds, text=True),
-        TableColumn("verdict", show=_verdict, text=True),
+        TableColumn("seeds × pretrainings", show=_format_seed_count),
+        TableColumn("difference", show=_format_difference, text=True),
+        TableColumn("seeds", show=_format_seeds, text=True),
+        TableColumn("verdict", show=_format_verdict, text=True),
     ]
     rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
     return fill_table("claims", CLAIMS, rows, columns, NOTES, head="Claim")
 
 
 def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
-    """Return the table of this run with the recorded differences and verdicts beside its own.
+    """Return the table of this run, with the recorded differences and verdicts beside the measured ones.
 
-    Rows belong together by claim and metric. Rows that are equal in both belong together in their order.
+    Rows correspond by claim and metric. Rows with equal claim and metric correspond by their order.
     """
-    known: dict[tuple[str, str], list[dict[str, str]]] = {}
+    recorded_rows: dict[tuple[str, str], list[dict[str, str]]] = {}
     if recorded is not None:
-        for printed in recorded.rows:
-            values = dict(zip(recorded.columns, printed, strict=True))
-            known.setdefault((printed[0], printed[1]), []).append(values)
+        for row_cells in recorded.rows:
+            values = dict(zip(recorded.columns, row_cells, strict=True))
+            recorded_rows.setdefault((row_cells[0], row_cells[1]), []).append(values)
     heads = [column.label for column in measured.columns]
     columns = [
         *measured.columns[:3],
@@ -76,36 +76,36 @@ def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
     ]
     rows = []
     for row in measured.rows:
-        own, same = dict(zip(heads, row, strict=True)), known.get((row[0], row[1]))
-        earlier = same.pop(0) if same else {}
-        differences = [earlier.get("difference", MISSING), own["difference"]]
-        verdicts = [earlier.get("verdict", MISSING), own["verdict"]]
+        cells, matches = dict(zip(heads, row, strict=True)), recorded_rows.get((row[0], row[1]))
+        recorded_cells = matches.pop(0) if matches else {}
+        differences = [recorded_cells.get("difference", MISSING), cells["difference"]]
+        verdicts = [recorded_cells.get("verdict", MISSING), cells["verdict"]]
         rows.append([*row[:3], *differences, *verdicts])
     return Table("claims", f"{CLAIMS} on this machine", columns, rows, measured.notes, measured.warning)
 
 
-def _metric(claim: MethodClaim, score: str) -> str:
+def _name_metric(claim: MethodClaim, score: str) -> str:
     return f"{claim.score or score} {claim.judge}" if claim.judge else "CIDEr"
 
 
-def _points(result: ClaimResult, value: float) -> str:
+def _format_points(result: ClaimResult, value: float) -> str:
     return typographic_sign(f"{value if result.claim.judge else 100 * value:+.1f}")
 
 
-def _difference(result: ClaimResult) -> str | None:
+def _format_difference(result: ClaimResult) -> str | None:
     if result.value is None:
         return None
-    ends = ", ".join(_points(result, end) for end in result.interval or ())
-    return f"{result.bound}{_points(result, result.value)}" + (f" [{ends}]" if ends else "")
+    ends = ", ".join(_format_points(result, end) for end in result.interval or ())
+    return f"{result.bound}{_format_points(result, result.value)}" + (f" [{ends}]" if ends else "")
 
 
-def _seed_count(result: ClaimResult) -> str | None:
+def _format_seed_count(result: ClaimResult) -> str | None:
     return f"{len(result.by_seed)} × 1" if result.by_seed else None
 
 
-def _verdict(result: ClaimResult) -> str:
+def _format_verdict(result: ClaimResult) -> str:
     return f"{result.verdict}: {result.reason}" if result.reason else result.verdict
 
 
-def _seeds(result: ClaimResult) -> str | None:
-    return ", ".join(_points(result, value) for value in result.by_seed.values()) or None
+def _format_seeds(result: ClaimResult) -> str | None:
+    return ", ".join(_format_points(result, value) for value in result.by_seed.values()) or None

@@ -15,21 +15,21 @@ BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is
 
 
 def equal_tables(comparison: Comparison) -> list[Table]:
-    """Return the tables at equal CIDEr, each with its differences from the reference, and those at equal recall."""
+    """Return tables at equal CIDEr, each with its differences from the reference, and tables at equal recall."""
     pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
     at_score = [at_score_table(comparison, slice_) for slice_ in comparison.at_score]
     return [table for table in (*(table for pair in pairs for table in pair), *at_score) if table]
 
 
 def rho_tables(comparison: Comparison) -> list[Table]:
-    """Return the score against ρ of each method that was measured with several values."""
+    """Return a table of the score against ρ for each method that was measured at more than one ρ."""
     return [rho_table(comparison, slice_) for slice_ in comparison.along_rho]
 
 
 def compact_comparison(comparison: Comparison) -> list[Table]:
     """Return the score at equal CIDEr and its significance, in tables narrow enough for a terminal."""
-    both = (at_cider_table, significance_table)
-    tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in both]
+    builders = (at_cider_table, significance_table)
+    tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in builders]
     return [table for table in tables if table]
 
 
@@ -38,13 +38,13 @@ def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: boo
     results, score = comparison.results, comparison.results.score
     names, baselines = list(dict.fromkeys((score, *RECALLS))), read_baseline_curves(comparison)
     columns = [_estimate_column(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
-    columns += [_spread_column(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
+    columns += [_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
     if compact:
-        columns = [_estimate_column(f"{score} {judge}", results.by(judge), 1) for judge in results.judges]
+        columns = [_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return fill_table(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
-        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bound_remark(slice_),
+        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _describe_bounds(slice_),
         _rows([*slice_.readings, *baselines]),
         columns,
         [*_notes(comparison, slice_, 3), *([BASELINE_NOTE] if baselines else [])],
@@ -56,10 +56,10 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
     columns = [_estimate_column(name, ("language", name), SHOWN[name].digits) for name in metrics]
-    level, by = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
+    level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
         f"equal-recall-{_slug(slice_)}",
-        f"Naturalness at equal discriminability, {level} ({by}): test split",
+        f"Naturalness at equal discriminability, {level} ({judge}): test split",
         _rows(slice_.readings),
         [*columns, _spread_column("CIDEr", ("language", "CIDEr"), 3)],
         _notes(comparison, slice_, 1),
@@ -69,13 +69,12 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
 def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
     """Return every method's score minus the reference's at equal CIDEr.
 
-    A cell has a dash where both numbers are lower bounds, or where one bound does not determine the order. It also has
-    one where a number was not measured. Returns None if the reference or all other methods have no intervals at this
-    CIDEr.
+    A dash marks a number that was not measured, a pair of lower bounds, or a bound that does not determine the order.
+    Returns None if the reference or all other methods have no intervals at this CIDEr.
     """
-    results, drawn = comparison.results, [reading for reading in slice_.readings if reading.resampled]
-    shown = [reading for reading in drawn if reading.curve is not slice_.reference]
-    if slice_.reference is None or len(drawn) == len(shown) or not shown:
+    results, resampled_readings = comparison.results, [reading for reading in slice_.readings if reading.resampled]
+    compared_readings = [reading for reading in resampled_readings if reading.curve is not slice_.reference]
+    if slice_.reference is None or len(resampled_readings) == len(compared_readings) or not compared_readings:
         return None
     pairs = [
         _difference_columns(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
@@ -85,11 +84,11 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
         if judge.name in results.ends or not compact
     ]
     differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
-    bounds, dashes = any(each.bound for each in differences), len(shown) - len(slice_.differences)
+    bounds, dash_rows = any(each.bound for each in differences), len(compared_readings) - len(slice_.differences)
     return fill_table(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
-        _rows(shown),
+        _rows(compared_readings),
         [column for pair in pairs for column in pair],
         [
             f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
@@ -98,9 +97,9 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
             "differences (of every judge); the intervals are not adjusted. They do not contain the spread over "
             "training seeds, nor the spread over pretrainings, which was not measured.",
             *(["≥, ≤: one of the two numbers is a lower bound, so the difference is a bound."] if bounds else []),
-            *_explain_dashes(comparison, slice_, dashes, len(shown)),
+            *_explain_dashes(comparison, slice_, dash_rows, len(compared_readings)),
         ],
-        beside=slice_.reference.runs,
+        other_runs=slice_.reference.runs,
     )
 
 
@@ -108,14 +107,15 @@ def rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     """Return the score of one method against ρ at one CIDEr (Figure 4 of PSST)."""
     results, method = comparison.results, slice_.readings[0].curve.method
     columns = [
-        _estimate_column(judge.title, results.by(judge.name), 1, results.score) for judge in results.judges.values()
+        _estimate_column(judge.title, results.score_keys(judge.name), 1, results.score)
+        for judge in results.judges.values()
     ]
     rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
     return fill_table(
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
-        [*columns, _spread_column(results.first.name, results.by(results.first.name), 1)],
+        [*columns, _spread_column(results.first.name, results.score_keys(results.first.name), 1)],
         ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
         head="ρ",
     )
@@ -136,10 +136,10 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
         yield slice_.rule
     results = comparison.results
     score = f"{results.score} ({results.first.title.lower()})"
-    several = [reading.curve.method for reading in slice_.readings if len(reading.curve.points) > 1]
-    along = dict.fromkeys(SYMBOLS.get(name, name) for name in map(results.curve_setting, several))
+    curve_methods = [reading.curve.method for reading in slice_.readings if len(reading.curve.points) > 1]
+    symbols = dict.fromkeys(SYMBOLS.get(name, name) for name in map(results.curve_setting, curve_methods))
     yield (
-        f"Read from each method's curve along {' or '.join(along) or 'λ'} (seeds averaged). Settings that contradict "
+        f"Read from each method's curve along {' or '.join(symbols) or 'λ'} (seeds averaged). Settings that contradict "
         f"the trade-off of CIDEr and {score} are pooled. The curve is linear between neighbours and undefined beyond "
         "the last setting."
     )
@@ -164,31 +164,31 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
             f"Marked ‡: in more than {MAX_SHORT_SHARE:.0%} of the resamples the curve ends before this value; "
             "these resamples use the numbers of its last setting."
         )
-    empty = [reading for reading in slice_.readings if reading.nearest is None]
+    unreached = [reading for reading in slice_.readings if reading.nearest is None]
     # curves with settings at or above the level have no numbers if the other metric was not measured there
-    unmeasured = [reading for reading in empty if reading.span and reading.span[1] >= slice_.level]
-    if short := [_measured_range(reading, digits) for reading in empty if reading not in unmeasured]:
-        yield f"{MISSING}, not reached ({slice_.fixed} measured): {'; '.join(short)}."
+    unmeasured = [reading for reading in unreached if reading.span and reading.span[1] >= slice_.level]
+    if ranges := [_describe_range(reading, digits) for reading in unreached if reading not in unmeasured]:
+        yield f"{MISSING}, not reached ({slice_.fixed} measured): {'; '.join(ranges)}."
     if unmeasured:
-        other = score if slice_.fixed == "CIDEr" else "CIDEr"
+        other_metric = score if slice_.fixed == "CIDEr" else "CIDEr"
         labels = ", ".join(reading.curve.label for reading in unmeasured)
-        yield f"{MISSING}: no setting of {labels} that reaches this {slice_.fixed} has {other}."
+        yield f"{MISSING}: no setting of {labels} that reaches this {slice_.fixed} has {other_metric}."
     if slice_.reference and slice_.reference.label in {r.curve.label for r in slice_.readings if r.nearest is None}:
         yield f"{slice_.reference.label} is not reached, so there are no differences from it here."
     measured = {keys for reading in slice_.readings for keys in reading.estimates}
-    lacking = [each.curve.label for each in slice_.readings if each.nearest and measured - {*each.estimates}]
-    if lacking:
-        yield f"{MISSING}: a setting of {', '.join(lacking)} has no value of this metric."
+    incomplete = [each.curve.label for each in slice_.readings if each.nearest and measured - {*each.estimates}]
+    if incomplete:
+        yield f"{MISSING}: a setting of {', '.join(incomplete)} has no value of this metric."
     yield from comparison.notes
 
 
-def _bound_remark(slice_: ComparisonSlice) -> str:
+def _describe_bounds(slice_: ComparisonSlice) -> str:
     """Return a caption's remark on how many rows hold lower bounds; "" if none does."""
-    above = sum(reading.above for reading in slice_.readings)
-    return f" (§: {above} of {len(slice_.readings)} rows are lower bounds)" if above else ""
+    bounds = sum(reading.above for reading in slice_.readings)
+    return f" (§: {bounds} of {len(slice_.readings)} rows are lower bounds)" if bounds else ""
 
 
-def _measured_range(reading: CurveReading, digits: int) -> str:
+def _describe_range(reading: CurveReading, digits: int) -> str:
     if reading.span is None:
         return f"{reading.curve.label} not measured"
     low, high = (f"{end:.{digits}f}" for end in reading.span)
@@ -224,19 +224,19 @@ def _difference_columns(
 ) -> tuple[TableColumn, TableColumn]:
     """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
 
-    def value(reading: CurveReading) -> str | None:
+    def show_difference(reading: CurveReading) -> str | None:
         if (difference := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
             return None
         value, low, high = (typographic_sign(f"{number:+.1f}") for number in (difference.value, *difference.interval))
         return f"{difference.bound}{value} [{low}, {high}]{'*' if difference.clear else ''}"
 
-    def probability(reading: CurveReading) -> str | None:
+    def show_p(reading: CurveReading) -> str | None:
         difference = slice_.differences.get(reading.curve.label, {}).get(judge)
         if difference is None:
             return None
         return "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
 
-    return TableColumn(label, group, value), TableColumn(p, group, probability)
+    return TableColumn(label, group, show_difference), TableColumn(p, group, show_p)
 
 
 def _mark(reading: CurveReading) -> str:

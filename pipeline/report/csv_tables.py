@@ -20,16 +20,16 @@ _SYMBOLS = {"λ": "lambda", "ρ": "rho", "τ": "tau", "@": "", "%": ""}
 def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
     """Return the path and the text of each table's CSV file, by the table's title.
 
-    Raises UserError where two tables have one title, or titles that give one file name.
+    Raises UserError where two tables have the same title, or titles with the same file name.
     """
     files: dict[str, tuple[Path, str]] = {}
     titles: dict[Path, str] = {}
     for caption, table in result.tables.items():
         title = _DETAILS.split(replace_method_names(caption))[0].strip()
-        path = root / FOLDER / name / f"{_file_name(title)}.csv"
+        path = root / FOLDER / name / f"{_make_file_name(title)}.csv"
         if path in titles:
             raise UserError(f"has tables “{titles[path]}” and “{title}”, whose file is {path.name}: rename one")
-        titles[path], files[title] = title, (path, _csv(table))
+        titles[path], files[title] = title, (path, _format_csv(table))
     return files
 
 
@@ -51,15 +51,15 @@ def write_csv_files(files: Mapping[Path, str], check: bool) -> list[str]:
     return []
 
 
-def _file_name(title: str) -> str:
+def _make_file_name(title: str) -> str:
     for symbol, word in _SYMBOLS.items():
         title = title.replace(symbol, word)
     return re.sub(r"[^\w.]+", "_", title.lower()).strip("_.")
 
 
-def _csv(table: PrintedTable) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+def _format_csv(table: PrintedTable) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.columns)
     writer.writerows([replace_method_names(row[0]), *row[1:]] for row in table.rows)
-    return text.getvalue()
+    return out.getvalue()

@@ -48,31 +48,31 @@ def update_documents(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args(arguments)
 
-    def work() -> int:
-        complaints = write_documents(Path(), check=options.check)
-        print("\n".join(complaints), end="\n" if complaints else "", file=sys.stderr)
-        return 2 if complaints else 0
+    def run() -> int:
+        errors = write_documents(Path(), check=options.check)
+        print("\n".join(errors), end="\n" if errors else "", file=sys.stderr)
+        return 2 if errors else 0
 
-    return run_command("documents", work)
+    return run_command("documents", run)
 
 
 def write_documents(root: Path, check: bool) -> list[str]:
-    """Write every document of `root`, or only compare it with `check`; return a line for each wrong block.
+    """Write every document of `root`, or with `check` only compare; return a line for each wrong block.
 
     Without `check`, a block is wrong only where its result file lacks the requested content; nothing is then written.
     Raises UserError as `documents` does.
     """
-    complaints: list[str] = []
+    errors: list[str] = []
     tables: dict[Path, str] = {}
-    before = dict(documents(root))
-    updated = partial(_update_block, root, complaints, tables, check)
-    after = {path: BLOCK.sub(partial(updated, path), text) for path, text in before.items()}
-    if complaints and not check:
-        return complaints
-    for path, text in after.items():
-        if text != before[path] and not check:
+    texts = dict(documents(root))
+    update_block = partial(_update_block, root, errors, tables, check)
+    new_texts = {path: BLOCK.sub(partial(update_block, path), text) for path, text in texts.items()}
+    if errors and not check:
+        return errors
+    for path, text in new_texts.items():
+        if text != texts[path] and not check:
             write_atomically(path, text)
-    return complaints + write_csv_files(tables, check)
+    return errors + write_csv_files(tables, check)
 
 
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
@@ -81,29 +81,29 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
     Raises UserError for a marker without its partner, and for a file that is not UTF-8.
     """
     for path in [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]:
-        shown = path.relative_to(root).as_posix()
+        name = path.relative_to(root).as_posix()
         try:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{shown}: expected UTF-8, found another encoding ({reason(error)}); save it as UTF-8"
+                f"{name}: expected UTF-8, found another encoding ({reason(error)}); save it as UTF-8"
             ) from None
-        rest = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
-        if marker := MARKER.search(rest):
-            where = f"{shown}, line {_line(marker)}: "
+        remaining_text = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+        if marker := MARKER.search(remaining_text):
+            position = f"{name}, line {_count_line(marker)}: "
             if marker["request"] is None:
-                raise UserError(f"{where}<!-- end --> without a block: remove it")
-            raise UserError(f"{where}the block “{marker['request']}” has no <!-- end -->: add it")
+                raise UserError(f"{position}<!-- end --> without a block: remove it")
+            raise UserError(f"{position}the block “{marker['request']}” has no <!-- end -->: add it")
         yield path, text
 
 
 def figures_of(root: Path, name: str) -> list[str]:
     """Return the names of the figures of the result file `name` that documents show."""
-    asked = [_parse_request(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
-    return sorted({value for file, parts in asked if file == name for key, value in parts if key == "figure"})
+    requests = [_parse_request(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
+    return sorted({value for file, parts in requests if file == name for key, value in parts if key == "figure"})
 
 
-def _line(match: re.Match[str]) -> int:
+def _count_line(match: re.Match[str]) -> int:
     return match.string.count("\n", 0, match.start()) + 1
 
 
@@ -115,23 +115,23 @@ def _parse_request(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _update_block(
-    root: Path, complaints: list[str], tables: dict[Path, str], check: bool, document: Path, block: re.Match[str]
+    root: Path, errors: list[str], tables: dict[Path, str], check: bool, document: Path, block: re.Match[str]
 ) -> str:
-    """Return the block with its content replaced; errors are added to `complaints`, CSV files to `tables`."""
+    """Return the block with its content replaced; messages are added to `errors`, CSV files to `tables`."""
     name, parts = _parse_request(block)
-    here = f"{document.relative_to(root).as_posix()}, line {_line(block)}: "
+    position = f"{document.relative_to(root).as_posix()}, line {_count_line(block)}: "
     try:
-        shown = _block_content(root, name, parts or [("", "")], block["content"], document.parent, tables)
+        content = _build_content(root, name, parts or [("", "")], block["content"], document.parent, tables)
     except UserError as error:
-        complaints.append(here + str(error))
+        errors.append(position + str(error))
         return block[0]
-    if check and shown != block["content"]:
+    if check and content != block["content"]:
         request = " | ".join(block["request"].split(" | ")[:2])
-        complaints.append(f"{here}“{request}” differs from {path_of(Path(), name)}: run make documents")
-    return block["begin"] + shown + block["end"]
+        errors.append(f"{position}“{request}” differs from {path_of(Path(), name)}: run make documents")
+    return block["begin"] + content + block["end"]
 
 
-def _block_content(
+def _build_content(
     root: Path, name: str, parts: list[tuple[str, str]], content: str, folder: Path, tables: dict[Path, str]
 ) -> str:
     """Return the text that belongs between a block's markers, in a document of `folder`; add CSV files to `tables`.
@@ -142,45 +142,45 @@ def _block_content(
     (key, value), *options = parts
     try:
         if parts == [("provenance", "")]:
-            return _provenance(result) + "\n"
+            return _describe_provenance(result) + "\n"
         if parts == [("tables", "")]:
             files = csv_files(root, name, result)
             tables.update(files.values())
-            links = (f"[{title}]({_link(path, folder)})" for title, (path, _) in files.items())
+            links = (f"[{title}]({_make_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
         if key == "figure" and not options:
             description = re.search(r"!\[(.*?)\]\(", content, re.DOTALL)
-            picture = root / _picture(root, result.figure(value))
-            return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
-        asked, chosen = f"{key}: {value}" if value else key, dict(options)
-        otherwise = chosen.pop("else", None)
-        if otherwise and not any(
-            replace_method_names(name).startswith(replace_method_names(asked)) for name in result.tables
+            picture = root / _find_picture(root, result.figure(value))
+            return f"![{description[1] if description else value}]({_make_link(picture, folder)})\n"
+        beginning, table_options = f"{key}: {value}" if value else key, dict(options)
+        fallback = table_options.pop("else", None)
+        if fallback and not any(
+            replace_method_names(name).startswith(replace_method_names(beginning)) for name in result.tables
         ):
-            return f"{otherwise}\n"
-        table = _select_cells(result.table(asked), chosen)
+            return f"{fallback}\n"
+        table = _select_cells(result.table(beginning), table_options)
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
-    return _table_text(table)
+    return _format_table(table)
 
 
-def _link(path: Path, folder: Path) -> str:
+def _make_link(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def _table_text(table: PrintedTable) -> str:
-    long = any(len(cell) > MAX_PADDED for line in (table.columns, *table.rows) for cell in line)
-    right = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
-    return markdown_table(table.columns, table.rows, right, padded=not long) + "\n"
+def _format_table(table: PrintedTable) -> str:
+    has_long_cells = any(len(cell) > MAX_PADDED for line in (table.columns, *table.rows) for cell in line)
+    right_aligned = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
+    return markdown_table(table.columns, table.rows, right_aligned, padded=not has_long_cells) + "\n"
 
 
-def _provenance(result: ResultFile) -> str:
+def _describe_provenance(result: ResultFile) -> str:
     seeds = ", ".join(map(str, result.seeds))
     with_seeds = f", seed{'s' if len(result.seeds) > 1 else ''} {seeds}" if seeds else ""
     return f"Printed by `{result.command}` at commit {result.commit}, {result.date}{with_seeds}; {result.machine}."
 
 
-def _picture(root: Path, figure: PrintedFigure) -> str:
+def _find_picture(root: Path, figure: PrintedFigure) -> str:
     """Return the figure's path; raises UserError if the file there differs from the recorded figure."""
     path = root / figure.file
     if not path.is_file() or sha256(path) != figure.sha256:
@@ -200,18 +200,20 @@ def _select_cells(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
         columns=[replace_method_names(name) for name in table.columns],
         rows=[[replace_method_names(row[0]), *row[1:]] for row in table.rows],
     )
-    known = {row[0] for row in table.rows}
-    unknown = [name for name in columns if name not in table.columns] + [name for name in rows if name not in known]
+    row_names = {row[0] for row in table.rows}
+    unknown = [name for name in columns if name not in table.columns] + [name for name in rows if name not in row_names]
     for name in unknown[:1]:
-        raise UserError(f"has no “{name}” in that table; there are: {'; '.join([*table.columns, *sorted(known)])}")
-    shown = [row for name in rows for row in table.rows if row[0] == name] if rows else table.rows
-    at = [table.columns.index(name) for name in columns or table.columns]
-    return PrintedTable(columns=[table.columns[n] for n in at], rows=[[row[n] for n in at] for row in shown])
+        raise UserError(f"has no “{name}” in that table; there are: {'; '.join([*table.columns, *sorted(row_names)])}")
+    selected_rows = [row for name in rows for row in table.rows if row[0] == name] if rows else table.rows
+    indices = [table.columns.index(name) for name in columns or table.columns]
+    return PrintedTable(
+        columns=[table.columns[n] for n in indices], rows=[[row[n] for n in indices] for row in selected_rows]
+    )
 
 
-def _split_names(given: str) -> list[str]:
-    """Return the names between semicolons; a method's name in params.yaml becomes its published name."""
-    return [replace_method_names(name.strip()) for name in given.split(";") if name.strip()]
+def _split_names(names: str) -> list[str]:
+    """Split a list of names at semicolons; a method's name in params.yaml becomes its published name."""
+    return [replace_method_names(name.strip()) for name in names.split(";") if name.strip()]
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
                 labels.append(label)
     if handles:
         # an entry takes 0.5 inches for the sample of its line and 0.075 inches per letter
-        fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))
-        columns = max(1, min(len(labels), 5, fit))
+        max_columns = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))
+        columns = max(1, min(len(labels), 5, max_columns))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
-    _fix_layout(figure)  # the labels need the axes' places
+    _fix_layout(figure)  # the labels need the axes' positions
     for axes, panel in zip(grid.flat, panels, strict=False):
         label_points(axes, panel.series, ends=len(panel.series) <= MAX_LABELLED_ENDS)
     return png(figure)
@@ -85,13 +85,13 @@ def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, 
     """
     from matplotlib.figure import Figure
 
-    drawn = []
+    result = []
     for n, panel in enumerate(panels, 1):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), frameon=False)
         axes = figure.add_axes((0.15, 0.13, 0.82, 0.85))
         draw_panel(axes, panel, panels)
-        drawn.append((panel, svg_content(figure, f"{name}-{n}", panel.series)))
-    return drawn
+        result.append((panel, svg_content(figure, f"{name}-{n}", panel.series)))
+    return result
 
 
 def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
@@ -102,44 +102,49 @@ def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> 
     """
     from matplotlib.figure import Figure
 
-    figure, letters = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
-    lines = [(series, max(series.points, key=lambda point: point.x)) for series in panel.series if series.points]
-    fit = int(LABEL_SHARE * size[0] / (0.6 * letters))
-    labels = {series.label: textwrap.wrap(series.label, fit, break_on_hyphens=False) or [""] for series, _ in lines}
+    figure, font_size = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
+    line_ends = [(series, max(series.points, key=lambda point: point.x)) for series in panel.series if series.points]
+    max_letters = int(LABEL_SHARE * size[0] / (0.6 * font_size))
+    labels = {
+        series.label: textwrap.wrap(series.label, max_letters, break_on_hyphens=False) or [""]
+        for series, _ in line_ends
+    }
     # width reserved for the labels, in points
-    room = 14 + 0.6 * letters * max((len(line) for label in labels.values() for line in label), default=0)
-    axes = figure.add_axes((46 / size[0], 42 / size[1], (size[0] - 46 - room) / size[0], (size[1] - 46) / size[1]))
+    label_width = 14 + 0.6 * font_size * max((len(line) for label in labels.values() for line in label), default=0)
+    axes = figure.add_axes(
+        (46 / size[0], 42 / size[1], (size[0] - 46 - label_width) / size[0], (size[1] - 46) / size[1])
+    )
     draw_panel(axes, panel, [panel])
-    lines.sort(key=lambda line: line[1].y)
+    line_ends.sort(key=lambda line: line[1].y)
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = [float(to_axes.transform((point.x, point.y))[1]) for _, point in lines]
-    tall = [(0.25 + 1.2 * len(labels[series.label])) * letters / (size[1] - 46) for series, _ in lines]
-    heights = _spread_heights(ends, tall)
-    for (series, point), height in zip(lines, heights, strict=True):
+    ends = [float(to_axes.transform((point.x, point.y))[1]) for _, point in line_ends]
+    label_heights = [(0.25 + 1.2 * len(labels[series.label])) * font_size / (size[1] - 46) for series, _ in line_ends]
+    heights = _spread_heights(ends, label_heights)
+    for (series, point), height in zip(line_ends, heights, strict=True):
         colour = series.style.options["color"]
         label = escape_math("\n".join(labels[series.label]))
         axes.annotate(label, (point.x, point.y), xytext=(1.02, height), textcoords="axes fraction",
-                      va="center", fontsize=letters, color=colour, annotation_clip=False,
+                      va="center", fontsize=font_size, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
     return svg_content(figure, name, panel.series)
 
 
-def _spread_heights(heights: Sequence[float], tall: Sequence[float]) -> list[float]:
-    """Return ascending heights, close to `heights`, at which labels as high as `tall` do not overlap.
+def _spread_heights(heights: Sequence[float], label_heights: Sequence[float]) -> list[float]:
+    """Return ascending heights, close to `heights`, at which labels of the heights `label_heights` do not overlap.
 
     Heights and sizes are shares of the axes' height. The heights are from 0 to about 1. The lowest are below 0 where
     the labels together are higher than the axes.
     """
-    apart = [(below + above) / 2 for below, above in pairwise(tall)]
-    placed: list[float] = []
+    distances = [(lower + upper) / 2 for lower, upper in pairwise(label_heights)]
+    result: list[float] = []
     for n, height in enumerate(heights):
-        placed.append(max(height, placed[-1] + apart[n - 1]) if placed else max(height, 0.0))
-    limit = 1.02 - tall[-1] / 2 if placed else 1.0  # labels may reach a little beyond the axes
-    for n in reversed(range(len(placed))):
-        placed[n] = min(placed[n], limit)
-        limit = placed[n] - apart[n - 1] if n else limit
-    return placed
+        result.append(max(height, result[-1] + distances[n - 1]) if result else max(height, 0.0))
+    limit = 1.02 - label_heights[-1] / 2 if result else 1.0  # labels may reach a little beyond the axes
+    for n in reversed(range(len(result))):
+        result[n] = min(result[n], limit)
+        limit = result[n] - distances[n - 1] if n else limit
+    return result
 
 
 def swatch(style: LineStyle) -> Markup:

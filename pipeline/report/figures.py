@@ -50,8 +50,10 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             x_label=f"{metric}: more natural →",
             y_label=f"{results.score}: higher recall →",
             # a frozen speaker has the captions of its method; only its own listener differs
-            series=_series(results, choices, x, Axis(results.score, results.by(judge.name)), frozen=judge.name == OWN),
-            band=_band(results, human_recall_keys(judge.name, results.score)),
+            series=_make_series(
+                results, choices, x, Axis(results.score, results.score_keys(judge.name)), frozen=judge.name == OWN
+            ),
+            band=_find_band(results, human_recall_keys(judge.name, results.score)),
             band_label="human captions",
         )
         for judge in results.judges.values()
@@ -65,7 +67,7 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
     Returns None where human captions were not judged, or where there is no own listener.
     """
     score = results.score
-    x = Axis(f"own captions {score}", results.by(OWN))
+    x = Axis(f"own captions {score}", results.score_keys(OWN))
     y = Axis(f"human captions {score}", human_recall_keys(OWN, score))
     panel = PlotPanel(
         name="drift",
@@ -73,8 +75,8 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
         subtitle="recall on its speaker's captions and on human captions",
         x_label=f"{score} of its speaker's captions →",
         y_label=f"{score} of human captions →",
-        series=_series(results, choices, x, y),
-        band=_band(results, human_recall_keys(PRETRAINED, score)),
+        series=_make_series(results, choices, x, y),
+        band=_find_band(results, human_recall_keys(PRETRAINED, score)),
         band_label="before joint training",
     )
     return None if panel.empty else panel
@@ -83,8 +85,8 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
 def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
     """Return panels of the score against ρ at one CIDEr, by the first judge and by the last, a line per method.
 
-    Bars are 95 % intervals over the test images. Returns [] where no method has curves of several values of
-    ρ that are equal in all other settings.
+    Bars are 95 % intervals over the test images. Returns [] where no method has curves at more than one ρ that
+    are equal in all other settings.
     """
     style, panels = styles(results), []
     for judge in results.ends:
@@ -93,60 +95,62 @@ def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
             method = slice_.readings[0].curve.method
             label, points = f"{replace_method_names(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
-                if (estimate := reading.estimates.get(results.by(judge))) is not None:
+                if (estimate := reading.estimates.get(results.score_keys(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), estimate.interval
-                    words = f"{label}, ρ {rho:g}, {results.score} "
-                    words += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
-                    words += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
-                    points.append(PlotPoint(rho, estimate.value, words, bars=(rho, rho, *ends) if ends else None))
+                    text = f"{label}, ρ {rho:g}, {results.score} "
+                    text += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
+                    text += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
+                    points.append(PlotPoint(rho, estimate.value, text, bars=(rho, rho, *ends) if ends else None))
             lines.append(PlotSeries(label, style[method], tuple(points)))
         x_label, y_label = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
         panels.append(PlotPanel(judge, results.judges[judge].title, x_label, y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
-def _series(
-    results: Results, choices: Sequence[Choice], across: Axis, up: Axis, frozen: bool = True
+def _make_series(
+    results: Results, choices: Sequence[Choice], x_axis: Axis, y_axis: Axis, frozen: bool = True
 ) -> tuple[PlotSeries, ...]:
     """Return a line per curve, with a point per setting that has both values; frozen speakers only if `frozen`."""
-    style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
+    style, chosen = styles(results), {id(choice.point) for choice in choices if choice.candidates > 1}
 
     def plot_point(point: Point) -> PlotPoint | None:
-        x, y = point.mean("test", *across.keys), point.mean("test", *up.keys)
+        x, y = point.mean("test", *x_axis.keys), point.mean("test", *y_axis.keys)
         if x is None or y is None:
             return None
-        dx, dy = point.spread("test", *across.keys), point.spread("test", *up.keys)
-        several, along = len(point.runs) > 1, results.curve_setting(point.method)
-        names = dict.fromkeys(("lambda", "rho", along, *results.varying_settings(point.method)))
+        dx, dy = point.spread("test", *x_axis.keys), point.spread("test", *y_axis.keys)
+        multiple_seeds, curve_setting = len(point.runs) > 1, results.curve_setting(point.method)
+        names = dict.fromkeys(("lambda", "rho", curve_setting, *results.varying_settings(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
-        words = [
+        parts = [
             replace_method_names(point.method),
             *(named_setting(point, name) for name in names if name in point.settings),
         ]
-        words += [f"{'seeds' if several else 'seed'} {seeds}"]
-        words += [
-            f"{across.name} {format_number(x, across.digits, dx)}",
-            f"{up.name} {format_number(y, up.digits, dy)}",
+        parts += [f"{'seeds' if multiple_seeds else 'seed'} {seeds}"]
+        parts += [
+            f"{x_axis.name} {format_number(x, x_axis.digits, dx)}",
+            f"{y_axis.name} {format_number(y, y_axis.digits, dy)}",
         ]
-        each = [(run.value("test", *across.keys), run.value("test", *up.keys)) for run in point.runs]
+        seed_points = [(run.value("test", *x_axis.keys), run.value("test", *y_axis.keys)) for run in point.runs]
         return PlotPoint(
             x=x,
             y=y,
-            label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
+            label=", ".join([*parts, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
-            seeds=tuple(each) if several else (),  # type: ignore[arg-type]
-            tag=named_setting(point, along) if along in point.settings else "",
+            seeds=tuple(seed_points) if multiple_seeds else (),  # type: ignore[arg-type]
+            tag=named_setting(point, curve_setting) if curve_setting in point.settings else "",
             chosen=id(point) in chosen,
         )
 
-    shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
+    points_by_label = {
+        curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)
+    }
     return tuple(
         PlotSeries(replace_method_names(label), style[label], tuple(filter(None, map(plot_point, points))))
-        for label, points in shown.items()
+        for label, points in points_by_label.items()
     )
 
 
-def _band(results: Results, keys: Keys) -> tuple[float, float] | None:
-    """Return the smallest and the largest of the runs' values at `keys`; None if there is none."""
-    known = results.values(*keys)
-    return (min(known), max(known)) if known else None
+def _find_band(results: Results, keys: Keys) -> tuple[float, float] | None:
+    """Return the smallest and the largest value of the runs at `keys`; None if there is no value."""
+    values = results.values(*keys)
+    return (min(values), max(values)) if values else None

@@ -25,7 +25,7 @@ from pipeline.analysis.results import SYMBOLS, Point, Results, named_setting
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
-from pipeline.features.animated_thumbnail import animated_thumbnail, data_uri, first_frame
+from pipeline.features.animated_thumbnail import data_uri, make_animated_thumbnail, open_first_frame
 from pipeline.features.images import to_upright_rgb
 from pipeline.report.figures import styles
 from pipeline.report.plot_elements import LineStyle
@@ -34,7 +34,7 @@ from pipeline.runtime.untrusted import path_inside
 
 EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if a curve of it has two settings
 LONGEST_SIDE = 320  # pixels of a picture on the page
-DRAWN = 256  # pixels of a scene that is drawn again
+SCENE_WIDTH = 256  # pixels of a scene that is drawn again
 THUMBNAIL = 88  # pixels of a thumbnail
 MAX_THUMBNAILS = 2_000_000  # characters of all thumbnails together, to limit the page's size
 
@@ -46,7 +46,7 @@ class SceneRecord(Protocol):
         """Draw the scene, `pixels` wide, with the seed of its data set."""
 
     def judge_words(self, caption: str) -> Sequence[bool | None]:
-        """Return for each word of `caption` whether its claims are true; None: no claim."""
+        """Return whether each word's claims are true; None for a word without a claim."""
 
 
 # maps the folder of a prepared data set to its scenes by image id
@@ -54,7 +54,7 @@ ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]
 
 
 def no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
-    """Return the scenes of photos: none."""
+    """Return no scenes; photos have none."""
     return {}
 
 
@@ -113,32 +113,38 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
     The views of levels correspond to Figure 6 of PSST: captions of equal CIDEr that differ in recall, and the reverse.
     """
 
-    def view(name: str, label: str, description: str, points: Iterable[Point | None]) -> GalleryView:
+    def make_view(name: str, label: str, description: str, points: Iterable[Point | None]) -> GalleryView:
         return GalleryView(name, label, description, frozenset(id(point) for point in points if point))
 
     chosen = [choice.point for choice in choices]
     views = [
-        view("chosen", "chosen on validation", "One setting per method: the setting chosen on validation.", chosen),
-        view("all", "every λ", "Each method's captions along λ, the smallest λ first.", results.points),
+        make_view(
+            "chosen", "chosen on validation", "One setting per method: the setting chosen on validation.", chosen
+        ),
+        make_view("all", "every λ", "Each method's captions along λ, the smallest λ first.", results.points),
     ]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         at_cider = n < len(comparison.at_cider)
         level = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if at_cider else f"{round(slice_.level, 1):g}%")
-        by = "" if at_cider else f" ({results.first.title.lower()})"
-        description = f"Each method's measured setting with the largest weight in its estimate at a test {level}{by}; "
+        judge_note = "" if at_cider else f" ({results.first.title.lower()})"
+        description = (
+            f"Each method's measured setting with the largest weight in its estimate at a test {level}{judge_note}; "
+        )
         description += "its numbers are below its name."
         unreached = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
         description += f" Not reached by: {', '.join(unreached)}." if unreached else ""
-        views.append(view(f"equal-{n}", f"at {level}", description, [reading.nearest for reading in slice_.readings]))
+        views.append(
+            make_view(f"equal-{n}", f"at {level}", description, [reading.nearest for reading in slice_.readings])
+        )
     return views
 
 
 def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
     """Return `settings.images` random images of the test split (all if it has fewer), in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
-    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
-    drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
-    return [rows[n]["image"] for n in drawn]
+    rng = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    indices = sorted(rng.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
+    return [rows[n]["image"] for n in indices]
 
 
 def pictures_of(
@@ -153,23 +159,23 @@ def pictures_of(
 ) -> list[GalleryPicture]:
     """Return the images `wanted`, in the order of the data set, with their captions.
 
-    A setting with several seeds shows the captions of the first seed. With `scene_seed`, the seed of drawn scenes,
-    scenes are drawn again from their facts, DRAWN pixels wide. Raises UserError if a file is missing or cannot be read.
+    A setting shows the captions of its first seed. With `scene_seed`, the seed of drawn scenes, scenes are drawn again
+    from their facts, SCENE_WIDTH pixels wide. Raises UserError if a file is missing or cannot be read.
     """
     if not wanted:
         return []
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
     wanted = [row["image"] for row in rows]
     scenes = read_scenes(prepared)
-    human, captions = _human_captions(prepared, wanted), _captions(results, views, wanted)
+    human, captions = _read_human_captions(prepared, wanted), _collect_captions(results, views, wanted)
     for row in rows if scenes else ():
-        captions[row["image"]] = [_with_truths(shown, scenes[row["id"]]) for shown in captions[row["image"]]]
+        captions[row["image"]] = [_add_truths(shown, scenes[row["id"]]) for shown in captions[row["image"]]]
     if scene_seed is not None and scenes:
-        images = [scenes[row["id"]].draw(scene_seed, DRAWN) for row in rows]
+        images = [scenes[row["id"]].draw(scene_seed, SCENE_WIDTH) for row in rows]
         moving = [""] * len(rows)
     else:
         images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
-        moving = [animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        moving = [make_animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
         GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, copy)
         for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
@@ -185,14 +191,14 @@ def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> Gal
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
 
-    Only curves of the method EXAMPLE are considered, or all curves if none of EXAMPLE has two settings. Curves with a
-    chosen setting come first, then curves with more settings, then the order of the results.
+    Candidates are the curves of the method EXAMPLE, or all curves if no curve of EXAMPLE has two settings. Curves with
+    a chosen setting come first, then curves with more settings, then the order of the results.
     """
-    several = [curve for curve in curves(results) if len(curve.points) > 1]
-    wanted = [curve for curve in several if curve.method == EXAMPLE] or several
+    long_curves = [curve for curve in curves(results) if len(curve.points) > 1]
+    candidates = [curve for curve in long_curves if curve.method == EXAMPLE] or long_curves
     chosen = {id(choice.point) for choice in choices if choice.point}
-    ranked = [(any(id(point) in chosen for point in curve.points), len(curve.points)) for curve in wanted]
-    return wanted[ranked.index(max(ranked))].label if wanted else None
+    ranked = [(any(id(point) in chosen for point in curve.points), len(curve.points)) for curve in candidates]
+    return candidates[ranked.index(max(ranked))].label if candidates else None
 
 
 def example_along(
@@ -202,9 +208,9 @@ def example_along(
 
     The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
     """
-    along = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
-    along = [(picture, rows) for picture, rows in along if rows]
-    return max(along, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
+    pairs = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
+    pairs = [(picture, rows) for picture, rows in pairs if rows]
+    return max(pairs, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
 
 
 def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
@@ -221,21 +227,21 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
     if not wanted:
         return {}
     rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
-    files, human = {row["image"]: row["file"] for row in rows}, _human_captions(prepared, wanted)
-    by_row, left = {}, MAX_THUMBNAILS
+    files, human = {row["image"]: row["file"] for row in rows}, _read_human_captions(prepared, wanted)
+    by_row, remaining = {}, MAX_THUMBNAILS
     for row in (row for row in wanted if row in files):
         src = data_uri(open_thumbnail(path_inside(images_root, files[row]), THUMBNAIL), 70)
-        left -= len(src)
-        if left < 0:
+        remaining -= len(src)
+        if remaining < 0:
             break
         by_row[row] = {"src": src, "text": next(iter(human[row]), "")}
     return by_row
 
 
 def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
-    """Return the words of `caption`, each with whether an alignment with the words of `other` leaves it unmatched.
+    """Return the words of `caption`, each with True if an alignment with the words of `other` leaves it unmatched.
 
-    The alignment keeps the order of words: a word that stands elsewhere in `other` may be unmatched.
+    The alignment keeps the order of words, so a word at another position in `other` may be unmatched.
     """
     words = caption.split()
     blocks = SequenceMatcher(None, words, other.split(), autojunk=False).get_matching_blocks()
@@ -249,14 +255,16 @@ def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | 
     With an empty `other`, no word is marked.
     """
     words = changed_words(shown.caption or "", other or shown.caption or "")
-    return [(word, new, truth) for (word, new), truth in zip_longest(words, shown.truths)]
+    return [(word, marked, truth) for (word, marked), truth in zip_longest(words, shown.truths)]
 
 
-def _with_truths(shown: ShownCaption, scene: SceneRecord) -> ShownCaption:
+def _add_truths(shown: ShownCaption, scene: SceneRecord) -> ShownCaption:
     return replace(shown, truths=tuple(scene.judge_words(shown.caption or "")))
 
 
-def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
+def _collect_captions(
+    results: Results, views: Sequence[GalleryView], images: Sequence[int]
+) -> dict[int, list[ShownCaption]]:
     """Return the captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
@@ -264,7 +272,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
     columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
     captions: dict[int, list[ShownCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
-        cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.by(first))
+        cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.score_keys(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
         means += [f"{results.score} {score:.1f}"] if score is not None else []
         keys = dict.fromkeys((*SYMBOLS, results.curve_setting(run.method)))
@@ -289,7 +297,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
     return captions
 
 
-def _human_captions(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
+def _read_human_captions(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     texts: dict[int, list[str]] = defaultdict(list)
     rows = read_rows(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))])
     for row in rows.to_pylist():
@@ -305,7 +313,7 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
     """
     try:
         if is_moving(path):
-            picture = first_frame(path)
+            picture = open_first_frame(path)
             picture.thumbnail((longest, longest))
             return picture
         with Image.open(path) as image:

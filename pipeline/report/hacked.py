@@ -12,12 +12,12 @@ from pipeline.report.gallery import GalleryPicture, picture_with_methods
 
 SHOWN = 6  # examples
 
-Hacked = tuple[int, str]  # row of an image, and the method of its caption
+HackedCaption = tuple[int, str]  # row of an image, and the method of its caption
 
 
 def hacked_captions(
     results: Results, choices: Sequence[Choice], methods: Iterable[str], retriever: str, control: str
-) -> list[Hacked]:
+) -> list[HackedCaption]:
     """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
 
     The reference is the control's caption. Each change is a ratio of ranks, and the smaller of the two counts. Each
@@ -26,21 +26,21 @@ def hacked_captions(
     """
     judge = results.ends[-1]
     first = {choice.method: choice.point.runs[0] for choice in choices if choice.point}
-    compared = [first[method] for method in methods if method in first]
+    compared_runs = [first[method] for method in methods if method in first]
     if control not in first or retriever not in results.judges or judge == retriever:
         return []
-    runs = [first[control], *compared]
+    runs = [first[control], *compared_runs]
     columns = [(run.column("rank", retriever), run.column("rank", judge)) for run in runs]
-    read = read_captions(runs, None, sorted({name for pair in columns for name in pair}))
+    captions = read_captions(runs, None, sorted({name for pair in columns for name in pair}))
 
-    def ranks(n: int, image: int) -> tuple[int | None, int | None]:
-        row = read[n].get(image) or {}
+    def get_ranks(n: int, image: int) -> tuple[int | None, int | None]:
+        row = captions[n].get(image) or {}
         return row.get(columns[n][0]), row.get(columns[n][1])
 
     best_of: dict[int, tuple[float, str]] = {}
-    for n, run in enumerate(compared, 1):
-        for image in read[n]:
-            change = _rank_change(ranks(0, image), ranks(n, image))
+    for n, run in enumerate(compared_runs, 1):
+        for image in captions[n]:
+            change = _compare_ranks(get_ranks(0, image), get_ranks(n, image))
             if change > best_of.get(image, (0.0, ""))[0]:
                 best_of[image] = change, run.method
     best = sorted(best_of, key=lambda image: (-best_of[image][0], image))[:SHOWN]
@@ -48,19 +48,19 @@ def hacked_captions(
 
 
 def hacked_pictures(
-    examples: Sequence[Hacked], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
+    examples: Sequence[HackedCaption], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
 ) -> list[GalleryPicture]:
-    """Return the pictures of `examples`, each with only the control's chosen caption and the selected one."""
+    """Return the pictures of `examples`, each with only the control's chosen caption and the selected caption."""
     by_row = {picture.row: picture for picture in pictures([row for row, _ in examples])} if examples else {}
     return [picture_with_methods(by_row[row], (control, method)) for row, method in examples]
 
 
-def _rank_change(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> float:
+def _compare_ranks(control_ranks: tuple[int | None, int | None], method_ranks: tuple[int | None, int | None]) -> float:
     """Return the smaller of two log ratios: the retriever's rank improves, and the judge's rank worsens.
 
-    `before` and `after` are ranks by the retriever and by the judge; 1 is the best rank.
+    `control_ranks` and `method_ranks` are ranks by the retriever and by the judge; 1 is the best rank.
     """
-    (retriever_before, judge_before), (retriever_after, judge_after) = before, after
+    (retriever_before, judge_before), (retriever_after, judge_after) = control_ranks, method_ranks
     if retriever_before is None or judge_before is None or retriever_after is None or judge_after is None:
         return 0.0
     return min(log(retriever_before / retriever_after), log(judge_after / judge_before))

@@ -34,15 +34,15 @@ def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> 
     Frozen speakers are excluded. A method below the floor of CIDEr counts only where all others are below it, because
     ungrammatical captions may have a high recall.
     """
-    keys = results.by(results.ends[-1])
-    own = next((choice for choice in choices if choice.method == control and choice.point), None)
+    keys = results.score_keys(results.ends[-1])
+    control_choice = next((choice for choice in choices if choice.method == control and choice.point), None)
     others = [c for c in choices if c.method != control and c.point and c.point.runs[0].frozen is None]
     scored = [
         ((c.basis is not SelectionBasis.BELOW, value), c)
         for c in others
         if c.point and (value := c.point.mean("val", *keys)) is not None
     ]
-    return own, max(scored, key=lambda each: each[0])[1] if scored else None
+    return control_choice, max(scored, key=lambda each: each[0])[1] if scored else None
 
 
 def headline_sentence(
@@ -54,30 +54,32 @@ def headline_sentence(
 ) -> str:
     """Return the main result in one sentence with its numbers on the test split; "" where a method or score is missing.
 
-    A missing CIDEr is a dash. Without `samples`, the sentence has no interval. `references` names the captions with
-    which CIDEr compares.
+    A dash replaces a missing CIDEr. Without `samples`, the sentence has no interval. `references` names the captions
+    with which CIDEr compares.
     """
-    own, best = headline_pair(results, choices, control)
+    control_choice, best = headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]
-    keys, images = results.by(judge.name), int(max(results.values("images"), default=0))
-    if own is None or best is None or own.point is None or best.point is None:
+    keys, images = results.score_keys(judge.name), int(max(results.values("images"), default=0))
+    if control_choice is None or best is None or control_choice.point is None or best.point is None:
         return ""
-    score, control_score = best.point.mean("test", *keys), own.point.mean("test", *keys)
+    score, control_score = best.point.mean("test", *keys), control_choice.point.mean("test", *keys)
     if score is None or control_score is None:
         return ""
     success = SUCCESS[results.score].format(images=images)
-    drawn = samples.mean([best.point, own.point], *keys) if samples else None
+    resampled_means = samples.mean([best.point, control_choice.point], *keys) if samples else None
     interval_text = ""
-    if drawn is not None:
-        low, high = interval(drawn[:, 0] - drawn[:, 1])
+    if resampled_means is not None:
+        low, high = interval(resampled_means[:, 0] - resampled_means[:, 1])
         interval_text = f", 95 % interval {typographic_sign(f'{low:+.1f}')} to {typographic_sign(f'{high:+.1f}')}"
         interval_text += ", so it may be chance" if low <= 0 <= high else ""
     ciders = [
-        format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
+        format_number(choice.point.mean("test", "language", "CIDEr"), 3)
+        for choice in (best, control_choice)
+        if choice.point
     ]
     return (
         f"With captions by {replace_method_names(best.method)} the {judge.title.lower()} {success} in {score:.1f} % of "
-        f"cases, with captions by {replace_method_names(own.method)} in {control_score:.1f} % (difference "
+        f"cases, with captions by {replace_method_names(control_choice.method)} in {control_score:.1f} % (difference "
         f"{typographic_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )
@@ -87,7 +89,8 @@ def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a table of method, CIDEr, and the score by the first and the last judge."""
     columns = [language_column("CIDEr")]
     columns += [
-        metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends
+        metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.score_keys(j))
+        for j in results.ends
     ]
     caption = "At the λ chosen on validation, test split; recall in %"
     return remove_protocol_notes([fill_table("headline-table", caption, chosen_rows(choices), columns)])[0]

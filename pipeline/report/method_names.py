@@ -30,24 +30,24 @@ def replace_method_names(text: str) -> str:
 
     A name that is also an ordinary word is replaced only at the beginning of the text.
     """
-    begins, within = _patterns()
-    if match := begins.match(text):
-        return _name(match) + replace_method_names(text[match.end() :])
-    return within.sub(_name, text)
+    at_start, inner = _compile_patterns()
+    if match := at_start.match(text):
+        return _get_title(match) + replace_method_names(text[match.end() :])
+    return inner.sub(_get_title, text)
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, int]:
-    """Return the colour index of each method: its card's, or for a method without a card an unused index.
+    """Return the colour index of each method: the index of its card, or an unused index for a method without a card.
 
     If there are more methods than indices, indices repeat.
     """
     names = list(dict.fromkeys(methods))
     cards = method_cards()
-    known = {name: cards[name].colour for name in names if name in cards}
+    card_colours = {name: cards[name].colour for name in names if name in cards}
     palette: Sequence[int] = range(1, 1 + max(card.colour for card in cards.values()))
-    free = [n for n in palette if n not in known.values()] or palette
-    others = [name for name in names if name not in known]
-    return known | {name: free[n % len(free)] for n, name in enumerate(others)}
+    free = [n for n in palette if n not in card_colours.values()] or palette
+    without_card = [name for name in names if name not in card_colours]
+    return card_colours | {name: free[n % len(free)] for n, name in enumerate(without_card)}
 
 
 def estimator_colour(name: str) -> int:
@@ -55,8 +55,8 @@ def estimator_colour(name: str) -> int:
 
     Variants of an estimator, such as REINFORCE with another baseline, therefore have the same colour.
     """
-    known = {card.title: card.colour for card in method_cards().values() if name.startswith(card.title)}
-    return known[max(known, key=len)] if known else 0
+    colours = {card.title: card.colour for card in method_cards().values() if name.startswith(card.title)}
+    return colours[max(colours, key=len)] if colours else 0
 
 
 def cite_papers(methods: Iterable[str]) -> str:
@@ -66,13 +66,13 @@ def cite_papers(methods: Iterable[str]) -> str:
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _compile_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of names at the beginning of a text and within it."""
     cards = {re.escape(name): card for name, card in method_cards().items()}
-    anywhere = "|".join(name for name, card in cards.items() if not card.ordinary_word)
-    begins = re.compile(rf"(frozen_)?({'|'.join(cards)})\b(?!/)")  # a name before a slash is part of a path
-    return begins, re.compile(rf"(?<![\w./=`@-])(frozen_)?({anywhere})(?![\w/=`])")
+    inner_names = "|".join(name for name, card in cards.items() if not card.ordinary_word)
+    at_start = re.compile(rf"(frozen_)?({'|'.join(cards)})\b(?!/)")  # a name before a slash is part of a path
+    return at_start, re.compile(rf"(?<![\w./=`@-])(frozen_)?({inner_names})(?![\w/=`])")
 
 
-def _name(match: re.Match[str]) -> str:
+def _get_title(match: re.Match[str]) -> str:
     return method_cards()[match[2]].title + (" (frozen)" if match[1] else "")

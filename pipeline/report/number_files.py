@@ -26,15 +26,15 @@ def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()
 
     `failed` are warnings of failed trainings, and `rule` states how λ is chosen. Methods have their published names.
     """
-    first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
-    parts = [_bullets(first)] if first else []
+    head_notes = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
+    parts = [_format_bullets(head_notes)] if head_notes else []
     for table in notes_once(tables, [rule]):
         heads = [replace_method_names(f"{column.group} {column.label}".strip()) for column in table.columns]
-        rows = [[as_text(cell) for cell in (replace_method_names(row[0]), *row[1:])] for row in table.rows]
-        right = [not column.text for column in table.columns]
-        parts += [f"**{replace_method_names(table.caption)}**", markdown_table(heads, rows, right, min_width=2)]
+        rows = [[escape_markdown(cell) for cell in (replace_method_names(row[0]), *row[1:])] for row in table.rows]
+        right_aligned = [not column.text for column in table.columns]
+        parts += [f"**{replace_method_names(table.caption)}**", markdown_table(heads, rows, right_aligned, min_width=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
-        parts += [_bullets(notes)] if notes else []
+        parts += [_format_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -42,7 +42,7 @@ def curve_csv(results: Results) -> str:
     """Return the CSV with a line per run and split, val and test; numbers are unrounded, missing numbers empty."""
     judges, settings = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
-    for label, measure, where in [
+    for label, measure, parent_keys in [
         *((recall, recall, ()) for recall in ("R@10", "R@5", "R@1")),
         ("median rank", "median_rank", ()),
         ("human R@10", "R@10", ("human", TEXT)),
@@ -50,13 +50,13 @@ def curve_csv(results: Results) -> str:
         ("R@1 (hard)", "R@1", ("galleries", HARD_GALLERY)),
         ("MRR (hard)", "MRR", ("galleries", HARD_GALLERY)),
     ]:
-        keys |= {f"{label} {judge}": recall_keys(judge, measure, *where) for judge in judges}
+        keys |= {f"{label} {judge}": recall_keys(judge, measure, *parent_keys) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
-    keys |= {key: (where, key) for where, key in SURFACE}
+    keys |= {key: (parent_keys, key) for parent_keys, key in SURFACE}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
         {"method": run.method, "split": split, **run.settings}
-        | {key: run.value(split, *at) for key, at in keys.items()}
+        | {key: run.value(split, *metric_keys) for key, metric_keys in keys.items()}
         for run in results.runs
         for split in ("val", "test")
     ]
@@ -84,9 +84,9 @@ def comparison_csv(comparison: Comparison) -> str:
                     "method": reading.curve.label,
                     "metric": " ".join([keys[-1], *["(hard)"] * (HARD_GALLERY in keys)]),
                 }
-                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(estimate)}
+                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_list_numbers(estimate)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)
-                if slice_.reference and difference and keys == comparison.results.by(judge):
+                if slice_.reference and difference and keys == comparison.results.score_keys(judge):
                     low, high = difference.interval
                     row |= {"reference": slice_.reference.label, "difference": difference.value, "p": difference.p}
                     row |= {"difference bound": difference.bound, "difference low": low, "difference high": high}
@@ -100,16 +100,16 @@ def rho_csv(comparison: Comparison) -> str:
     """Return the CSV of the score against ρ at an equal CIDEr: one line per method, ρ and judge."""
     rows = [
         {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
-        | _numbers(estimate)
+        | _list_numbers(estimate)
         for slice_ in comparison.along_rho
         for reading in slice_.readings
         for judge in comparison.results.judges
-        if (estimate := reading.estimates.get(comparison.results.by(judge)))
+        if (estimate := reading.estimates.get(comparison.results.score_keys(judge)))
     ]
     return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
 
 
-def _numbers(estimate: Estimate) -> dict[str, Any]:
+def _list_numbers(estimate: Estimate) -> dict[str, Any]:
     low, high = estimate.interval or (None, None)
     return dict(zip(NUMBERS, (estimate.value, low, high, estimate.spread, estimate.seeds), strict=True))
 
@@ -122,14 +122,14 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     return pd.DataFrame(cells, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
-def as_text(cell: str) -> str:
-    """Escape tags, links and images in a Markdown cell, so that none of them takes effect; make it one line."""
+def escape_markdown(cell: str) -> str:
+    """Escape tags, links and images in a Markdown cell, so that none of them is rendered; make it one line."""
     line = re.sub(r"[\r\n]+", " ", cell)
     # backslashes before a tag are doubled: one that stands there already would escape the added one
     return re.sub(r"(\\*)(<(?=[A-Za-z/!?])|(?<=\])\()", r"\1\1\\\2", line)
 
 
-def _bullets(notes: Sequence[str]) -> str:
+def _format_bullets(notes: Sequence[str]) -> str:
     # only between words: a reader of Markdown shows a line break as a space, also within a method's name or a path
     wrapper = textwrap.TextWrapper(
         WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False

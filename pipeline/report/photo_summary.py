@@ -20,21 +20,21 @@ from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import WIDTH
 from pipeline.report.report_content import ReportContent
 
-FEW = 100  # test images; with fewer, a difference between methods below ten points may be chance
-SHOWN = 3  # best captions, and as many worst captions
+MIN_TEST_IMAGES = 100  # test images; with fewer, a difference between methods below ten points may be chance
+CAPTIONS_PER_LIST = 3  # best captions, and as many worst captions
 DRAWS = 20  # random subsets of photos per size
 STREAM = 7  # Philox stream of these subsets
 
 Words = Sequence[str]
 
 
-def photo_summary(content: ReportContent) -> str | None:
-    """Return the summary as text for the terminal; None for drawn images, and for FEW test images or more.
+def format_photo_summary(content: ReportContent) -> str | None:
+    """Return the summary as text for the terminal; None for drawn images, and for MIN_TEST_IMAGES test images or more.
 
-    It is also None without test images or without a folder of images. The captions are by the method with the highest
+    Returns None also without test images or without a folder of images. The captions are by the method with the highest
     score by the last judge on validation.
     """
-    if content.simulated or content.images_root is None or not 0 < content.images < FEW:
+    if content.simulated or content.images_root is None or not 0 < content.images < MIN_TEST_IMAGES:
         return None
     folder = content.images_root.as_posix()
     lines = [
@@ -45,39 +45,39 @@ def photo_summary(content: ReportContent) -> str | None:
         *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.failed),
     ]
     if point := _choose_best_point(content):
-        lines += _ranked_captions(content, point)
-    lines += chain.from_iterable(map(_wrap, _advice(content)))
+        lines += _list_ranked_captions(content, point)
+    lines += chain.from_iterable(map(_wrap, _give_advice(content)))
     return "\n".join(lines) + "\n"
 
 
-def unknown_share(train: Sequence[Words], others: Words, min_count: int) -> float:
-    """Return the share of the words of `others` that occur at most `min_count` times in `train`."""
+def compute_unknown_share(train: Sequence[Words], other_words: Words, min_count: int) -> float:
+    """Return the share of the words of `other_words` that occur at most `min_count` times in `train`."""
     counts = Counter(chain.from_iterable(train))
-    return sum(counts[word] <= min_count for word in others) / len(others)
+    return sum(counts[word] <= min_count for word in other_words) / len(other_words)
 
 
-def expected_share(photos: int, shares: Mapping[int, float]) -> float:
+def extrapolate_unknown_share(photos: int, shares: Mapping[int, float]) -> float:
     """Return the expected share of unknown words with `photos` photos, from `shares` by number of photos.
 
     The logarithm of the share is fitted as a linear function of the logarithm of the number (least squares). The result
     overestimates, because shares fall faster with more photos.
     """
-    slope, height = linear_regression([log(n) for n in shares], [log(max(share, 1e-9)) for share in shares.values()])
-    return min(1.0, exp(slope * log(photos) + height))
+    slope, intercept = linear_regression([log(n) for n in shares], [log(max(share, 1e-9)) for share in shares.values()])
+    return min(1.0, exp(slope * log(photos) + intercept))
 
 
 def _choose_best_point(content: ReportContent) -> Point | None:
-    """Return the setting that the last judge scores best on validation, without frozen speakers."""
-    keys = content.results.by(content.results.ends[-1])
+    """Return the setting with the highest validation score by the last judge, frozen speakers excluded."""
+    keys = content.results.score_keys(content.results.ends[-1])
     points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]
     scored = [(value, point) for point in points if (value := point.mean("val", *keys)) is not None]
     return max(scored, key=lambda each: each[0])[1] if scored else None
 
 
-def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
-    """Return lines of the test photos whose captions rank them highest and lowest; [] for fewer than two photos.
+def _list_ranked_captions(content: ReportContent, point: Point) -> list[str]:
+    """Return lines on the test photos with the best and the worst ranks; [] for fewer than two photos.
 
-    The last judge gives the ranks.
+    The last judge ranks each photo by its caption.
     """
     results, run = content.results, point.runs[0]
     judge = results.judges[results.ends[-1]]
@@ -85,20 +85,20 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
     (captions,) = read_captions([run], None, ["caption", "CIDEr", column])
     rows = [row for row in captions.values() if row.get(column)]
     rows.sort(key=lambda row: (row[column], -(row.get("CIDEr") or 0.0), row["image"]))
-    files = _image_files(content.prepared)
+    files = _read_image_files(content.prepared)
     human: dict[int, str] = {}
     for row in read_rows(content.prepared / "captions.parquet", ["image", "text"]).to_pylist():
         human.setdefault(row["image"], row["text"])
-    shown = min(SHOWN, len(rows) // 2)
-    if not shown:
+    count = min(CAPTIONS_PER_LIST, len(rows) // 2)
+    if not count:
         return []
     lines = []
-    for title, some in (("Best", rows[:shown]), ("Worst", rows[len(rows) - shown :])):
+    for title, group in (("Best", rows[:count]), ("Worst", rows[len(rows) - count :])):
         lines += [
             f"{title} captions by {replace_method_names(run.method)} (rank of the photo by the {judge.title.lower()})"
         ]
         lines.append("")
-        for row in some:
+        for row in group:
             lines += [f"    {one_line(files[row['image']])}: rank {row[column]} of {len(rows)}"]
             lines += [f"        {replace_method_names(run.method)}: {one_line(row['caption'])}"]
             lines += [f"        a person: {one_line(human.get(row['image'], ''))}"]
@@ -106,7 +106,7 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
     return lines
 
 
-def _advice(content: ReportContent) -> list[str]:
+def _give_advice(content: ReportContent) -> list[str]:
     """Return advice on the numbers of test photos and of training photos.
 
     Advice on training photos needs eight of them, and a vocabulary of words counted in their captions alone.
@@ -122,30 +122,33 @@ def _advice(content: ReportContent) -> list[str]:
     for row in read_rows(content.prepared / "captions.parquet", ["image", "words"]).to_pylist():
         words[row["image"]] += row.get("words") or ()
     train = [words[image] for image in words if split.get(image) == "train"]
-    others = [word for image in words if split.get(image) != "train" for word in words[image]]
+    other_words = [word for image in words if split.get(image) != "train" for word in words[image]]
     settings = content.manifest.get("settings", {})
     min_count = settings.get("min_count")
-    if min_count is None or settings.get("count_words", "train") != "train" or len(train) < 8 or not others:
+    if min_count is None or settings.get("count_words", "train") != "train" or len(train) < 8 or not other_words:
         return advice
-    draw = np.random.Generator(np.random.Philox(key=[content.settings.seed, STREAM]))
-    shares = {len(train): unknown_share(train, others, min_count)}
+    rng = np.random.Generator(np.random.Philox(key=[content.settings.seed, STREAM]))
+    shares = {len(train): compute_unknown_share(train, other_words, min_count)}
     for size in (len(train) // 2, len(train) // 4):
-        drawn = [draw.choice(len(train), size, replace=False) for _ in range(DRAWS)]
-        shares[size] = float(np.mean([unknown_share([train[n] for n in some], others, min_count) for some in drawn]))
+        subsets = [rng.choice(len(train), size, replace=False) for _ in range(DRAWS)]
+        shares[size] = float(
+            np.mean([compute_unknown_share([train[n] for n in subset], other_words, min_count) for subset in subsets])
+        )
     text = (
         f"Training photos: {len(train)}. Captions cannot contain {shares[len(train)]:.0%} of the words in the human "
         "captions of the other photos, because these words are too rare in the training captions."
     )
     if shares[len(train)] > 0:
-        twice, ten = (int(float(f"{factor * len(train):.2g}")) for factor in (2, 10))
+        double, tenfold = (int(float(f"{factor * len(train):.2g}")) for factor in (2, 10))
+        with_double, with_tenfold = (extrapolate_unknown_share(photos, shares) for photos in (double, tenfold))
         text += (
-            f" The expected share is about {expected_share(twice, shares):.0%} with {twice:,} photos like these, and "
-            f"about {expected_share(ten, shares):.0%} with {ten:,}."
+            f" The expected share is about {with_double:.0%} with {double:,} photos like these, and about "
+            f"{with_tenfold:.0%} with {tenfold:,}."
         )
     return [*advice, text]
 
 
-def _image_files(prepared: Path) -> dict[int, str]:
+def _read_image_files(prepared: Path) -> dict[int, str]:
     rows = read_rows(prepared / "images.parquet", ["image", "file"]).to_pylist()
     return {row["image"]: row["file"] for row in rows}
 

@@ -33,12 +33,12 @@ def draw_panel(axes: Axes, panel: PlotPanel, panels: Sequence[PlotPanel]) -> Non
     points = [point for other in same_x for series in other.series for point in series.points]
     xs = [x for point in points for x in (point.x, *(point.bars or ())[:2], *(seed[0] for seed in point.seeds))]
     xs += [x for other in same_x for x in other.includes[0]]
-    axes.set_xlim(_limits(xs, panel.logarithmic))
+    axes.set_xlim(_compute_limits(xs, panel.logarithmic))
     same_y = [other for other in panels if other.y_label == panel.y_label]
     points = [point for other in same_y for series in other.series for point in series.points]
     ys = [y for point in points for y in (point.y, *(point.bars or ())[2:], *(seed[1] for seed in point.seeds))]
     ys += [y for other in same_y for y in (*(other.band or ()), *other.includes[1])]
-    axes.set_ylim(_limits(ys, panel.logarithmic))
+    axes.set_ylim(_compute_limits(ys, panel.logarithmic))
     axes.set_xlabel(panel.x_label, color=INK)
     axes.set_ylabel(panel.y_label, color=INK)
     axes.grid(color=RULE, linewidth=0.8)
@@ -72,7 +72,7 @@ def draw_panel(axes: Axes, panel: PlotPanel, panels: Sequence[PlotPanel]) -> Non
 
 def _draw_series(axes: Axes, series: PlotSeries, n: int) -> None:
     options, points = series.style.options, series.points
-    dots = {"color": options["color"], "gid": f"line-{n}"}
+    style = {"color": options["color"], "gid": f"line-{n}"}
     gap = (nan, nan)
     bars: list[tuple[float, float]] = []
     for point in points:
@@ -80,13 +80,13 @@ def _draw_series(axes: Axes, series: PlotSeries, n: int) -> None:
             left, right, low, high = point.bars
             bars += [(left, point.y), (right, point.y), gap, (point.x, low), (point.x, high), gap]
     if bars:
-        axes.plot(*zip(*bars, strict=True), **dots, linewidth=0.9)
+        axes.plot(*zip(*bars, strict=True), **style, linewidth=0.9)
     seeds = [seed for point in points for seed in point.seeds]
     rings = [(point.x, point.y) for point in points if point.chosen]
     if seeds:
-        axes.plot(*zip(*seeds, strict=True), "o", **dots, markersize=3, markeredgewidth=0, alpha=0.45)
+        axes.plot(*zip(*seeds, strict=True), "o", **style, markersize=3, markeredgewidth=0, alpha=0.45)
     if rings:
-        axes.plot(*zip(*rings, strict=True), "o", **dots, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
+        axes.plot(*zip(*rings, strict=True), "o", **style, markersize=13, markerfacecolor="none", markeredgewidth=1.3)
     coordinates = [point.x for point in points], [point.y for point in points]
     axes.plot(*coordinates, **options, label=escape_math(series.label), gid=f"points-{n}")
 
@@ -101,8 +101,8 @@ def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
     from matplotlib.transforms import Bbox
 
     unit = axes.figure.dpi / 72  # pixels per point
-    marks = [disc for line in series for point in line.points for disc in _discs(axes, point)]
-    taken: list[Bbox] = []
+    discs = [disc for line in series for point in line.points for disc in _list_discs(axes, point)]
+    boxes: list[Bbox] = []
     for line in series:
         for n, point in enumerate(line.points):
             if not point.tag or not (point.chosen or (ends and n == len(line.points) - 1)):
@@ -110,21 +110,21 @@ def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
             text = axes.annotate(point.tag, (point.x, point.y), xytext=(0, 0), textcoords="offset points", fontsize=7,
                                  color=line.style.options["color"],
                                  path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
-            for right, up in LABEL_OFFSETS:
-                text.set_position((right, up))
-                text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
-                text.set_verticalalignment("bottom" if up > 0 else "top" if up < 0 else "center")
+            for dx, dy in LABEL_OFFSETS:
+                text.set_position((dx, dy))
+                text.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
+                text.set_verticalalignment("bottom" if dy > 0 else "top" if dy < 0 else "center")
                 box = text.get_window_extent()
                 inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 <= axes.bbox.y1
-                free = not any(box.padded(r * unit).contains(x, y) for x, y, r in marks)
-                if inside and free and not any(box.overlaps(other) for other in taken):
-                    taken.append(box)
+                free = not any(box.padded(r * unit).contains(x, y) for x, y, r in discs)
+                if inside and free and not any(box.overlaps(other) for other in boxes):
+                    boxes.append(box)
                     break
             else:
                 text.remove()
 
 
-def _discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
+def _list_discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
     """Return discs that labels must not cover: x, y in pixels, radius in points.
 
     There is one for the marker with its ring, one for each seed, and nine at equal distances along each bar.
@@ -137,7 +137,7 @@ def _discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
     return [(*axes.transData.transform(centre), radius) for centre, radius in discs]
 
 
-def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
+def _compute_limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
     """Return the limits of an axis, with a margin on each side of 6 % of the distance between the outermost values.
 
     Equal values have a margin of 10 % of the value, or of 1 at 0; on a logarithmic axis a tenth of a decade.

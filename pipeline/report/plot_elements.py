@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Five of the first seven colours are those of Okabe and Ito 2008, which remain distinct with common colour blindness.
+# Five of the first seven colours come from Okabe and Ito 2008; they remain distinct with common colour blindness.
 # The first is grey instead of their black, and the sixth a darker yellow, for contrast with white.
 # page.css has a colour for each, --c0 … --c11: some are darker on white, and all are lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
@@ -56,11 +56,11 @@ def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
 
     Names of one colour get different markers, which repeat where there are more names than MARKERS.
     """
-    used: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     styles = {}
     for name, colour in colours.items():
-        styles[name] = LineStyle(colour, colour + used[colour])
-        used[colour] += 1
+        styles[name] = LineStyle(colour, colour + counts[colour])
+        counts[colour] += 1
     return styles
 
 

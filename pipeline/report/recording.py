@@ -50,29 +50,36 @@ def write_record(
     `further_tables` returns more tables of a profile's run as Markdown. The name `scenes@xeon` is the profile scenes on
     another machine, and `scenes@start2` is its start 2.
 
-    Raises UserError where params.yaml is not that of the profile and start, and outside a git repository. Raises it
+    Raises UserError where params.yaml differs from the profile and start, and outside a git repository. Raises it
     also where outputs are damaged, where a table or figure is missing, and for tables with unequal rows.
     """
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in COMMANDS else "report")
-    command = COMMANDS.get(kind) or _profile_command(root, name, profile_text)
+    command = COMMANDS.get(kind) or _check_profile(root, name, profile_text)
     check_checksums(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
     try:
-        tables = {caption: table for text in texts for caption, table in tables_in(text)}
+        found = [pair for text in texts for pair in tables_in(text)]
     except ValidationError as error:
         raise UserError(
             f"{folder}: a table is damaged ({error.errors()[0]['msg']}); {command} writes it again"
         ) from None
+    tables = dict(found)
+    for title, table in found:
+        if table != tables[title]:
+            raise UserError(
+                f"{folder}: two tables have the title {title!r}; values of report.cider_levels must differ in the "
+                "third decimal place"
+            )
     if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} writes them")
     result = ResultFile(
         command=command,
-        commit=_commit(root),
+        commit=_describe_commit(root),
         date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
-        machine=_machine(),
-        seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
+        machine=_describe_machine(),
+        seeds=sorted({int(row["seed"]) for row in _read_curve(folder) if row["seed"]}),
         tables=tables,
         figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
     )
@@ -102,10 +109,10 @@ def start_of(name: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def _profile_command(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
+def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
     """Return the command that runs a profile and start.
 
-    Raises UserError where params.yaml is not that of the profile and start, or where data/sweep is damaged.
+    Raises UserError where params.yaml differs from the profile and start, or where data/sweep is damaged.
     """
     profile, start = name.partition("@")[0], start_of(name)
     try:
@@ -113,9 +120,9 @@ def _profile_command(root: Path, name: str, profile_text: Callable[[str, Path], 
     except UserError as error:
         raise UserError(f"{error}; other names are {', '.join(COMMANDS)}") from None
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
-        with_start = "" if start is None else f" with start {start}"
+        start_text = "" if start is None else f" with start {start}"
         raise UserError(
-            f"params.yaml differs from the profile {profile}{with_start}, so data/report is of another run; run the "
+            f"params.yaml differs from the profile {profile}{start_text}, so data/report is of another run; run the "
             "profile first"
         )
     check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
@@ -137,13 +144,13 @@ def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
     return PrintedFigure(file=file, sha256=sha256(root / file))
 
 
-def _curve(folder: Path) -> list[dict[str, str]]:
+def _read_curve(folder: Path) -> list[dict[str, str]]:
     """Return the rows of curve.csv; [] if there is no file."""
     path = folder / "curve.csv"
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
 
 
-def _commit(root: Path) -> str:
+def _describe_commit(root: Path) -> str:
     """Return HEAD's short hash, with `-dirty` where files of CODE differ from it or are not in it.
 
     Raises UserError outside a git repository, and in one without a commit.
@@ -153,12 +160,12 @@ def _commit(root: Path) -> str:
         raise UserError(
             f"{root} is not a git repository with a commit: expected the commit of the run; commit the code"
         )
-    changed = ["git", "status", "--porcelain", "--untracked-files=all", "--", *CODE]
-    status = subprocess.run(changed, cwd=root, capture_output=True, text=True, check=True)
+    command = ["git", "status", "--porcelain", "--untracked-files=all", "--", *CODE]
+    status = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     return git.stdout.strip() + ("-dirty" if status.stdout else "")
 
 
-def _machine() -> str:
+def _describe_machine() -> str:
     """Return the processor, cores, accelerator and PyTorch version."""
     import torch
 

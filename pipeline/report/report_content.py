@@ -15,7 +15,7 @@ from pipeline.analysis.selection import Choice, ReportSettings, choose_all, desc
 from pipeline.report import gallery
 from pipeline.report.headline import headline_pair
 from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
-from pipeline.report.training_histories import History, mean_history, training_runs
+from pipeline.report.training_histories import History, average_histories, read_training_histories
 
 HISTORY = "history.jsonl"  # file with the training histories of all cells
 
@@ -100,12 +100,12 @@ class ReportContent:
     @cached_property
     def trainings(self) -> dict[str, list[History]]:
         """Return the training histories by method, one for each seed."""
-        return training_runs(self.choices, self.sweep / HISTORY, self.models, self.input("processor_seconds"))
+        return read_training_histories(self.choices, self.sweep / HISTORY, self.models, self.input("processor_seconds"))
 
     @cached_property
     def histories(self) -> dict[str, History]:
         """Return the training histories by method, averaged over the seeds; a method without an entry is omitted."""
-        means = {method: mean_history(runs) for method, runs in self.trainings.items()}
+        means = {method: average_histories(runs) for method, runs in self.trainings.items()}
         return {method: history for method, history in means.items() if history}
 
     @cached_property
@@ -117,7 +117,7 @@ class ReportContent:
     def shared(self) -> SharedCaptions | None:
         """Return pairs of images that share a caption of the control, with the captions of the best other method.
 
-        Return None where either choice is missing, or as `find_shared_captions` does.
+        Return None where either choice is missing, or where `find_shared_captions` returns None.
         """
         control, other = self.pair
         if control is None or control.point is None or other is None or other.point is None:

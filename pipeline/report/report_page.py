@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.analysis.caption_files import with_control_overlap
+from pipeline.analysis.caption_files import add_control_overlap
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.drawing import panels_svg, swatch
@@ -29,7 +29,7 @@ from pipeline.runtime.files import sha256, write_atomically
 
 @dataclass(frozen=True)
 class PageSection:
-    """Section as the page shows it, with its drawn figures and its subsections."""
+    """Section of the page with its drawn figures and its subsections."""
 
     section: ReportSection
     tables: Sequence[Table]
@@ -65,31 +65,31 @@ def write_report(
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if kind := next((kind for kind in parts.kinds if results.has(*kind.metric)), None):
         return kind.write(results, prepared, images_root, out, settings)
-    results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen_speakers)
-    simulated, given = parts.simulated(prepared), (inputs or {}, retriever, models, scene_seed, parts.scenes)
-    content = ReportContent(results, settings, sweep, prepared, images_root, *given, simulated)
-    built = {section: section.build(content) for section in parts.sections}
-    tables = [table for each in built.values() for table in each.tables]
-    files = {name: text for each in built.values() for name, text in each.files.items()}
-    files |= {"tables.md": markdown(tables, content.rule), "report.html": _page(content, built)}
+    results = with_frozen_speakers(add_control_overlap(results, settings.control), settings.frozen_speakers)
+    simulated, options = parts.simulated(prepared), (inputs or {}, retriever, models, scene_seed, parts.scenes)
+    content = ReportContent(results, settings, sweep, prepared, images_root, *options, simulated)
+    contents = {section: section.build(content) for section in parts.sections}
+    tables = [table for each in contents.values() for table in each.tables]
+    files = {name: text for each in contents.values() for name, text in each.files.items()}
+    files |= {"tables.md": markdown(tables, content.rule), "report.html": _render_page(content, contents)}
     for name, text in files.items():
         if text is not None:
             write_atomically(out / name, text)
 
 
-def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent]) -> str:
+def _render_page(content: ReportContent, contents: Mapping[ReportSection, SectionContent]) -> str:
     """Return the page as HTML; data are escaped, and the content security policy forbids other scripts and requests."""
-    environment = open_templates([TEMPLATE, *{section.template_file.parent: None for section in built}])
+    environment = open_templates([TEMPLATE, *{section.template_file.parent: None for section in contents}])
     environment.filters["published"] = replace_method_names
     style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
-    panels = [panel for each in built.values() for figure in each.panels.values() for panel in figure]
+    panels = [panel for each in contents.values() for figure in each.panels.values() for panel in figure]
     styles = {line.style.name: line.style for panel in panels for line in panel.series}
     results, root = content.results, content.images_root
-    sources = [path for each in built.values() for path in each.sources]
-    read = [path for path in (*results.files, content.prepared / "manifest.json", *sources) if path.exists()]
+    sources = [path for each in contents.values() for path in each.sources]
+    measured_files = [path for path in (*results.files, content.prepared / "manifest.json", *sources) if path.exists()]
     return environment.get_template("page.html").render(
         content=content,
-        parts=_select_sections(built),
+        parts=_select_sections(contents),
         zip=zip,
         style=style,
         script=script,
@@ -100,25 +100,25 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
         ),
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         thumbnails={} if root is None else thumbnails(content.pictures, content.prepared, root),
-        digests=_digests(read),
+        digests=_make_digest_table(measured_files),
     )
 
 
-def _select_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
+def _select_sections(contents: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
     """Return the sections that the page shows, each with its subsections."""
-    numbers, shown = count(), dict[str, PageSection]()
-    for section, each in built.items():
+    numbers, page_sections = count(), dict[str, PageSection]()
+    for section, each in contents.items():
         figures = {name: panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}
         if each.on_page:
             tables = remove_protocol_notes(each.tables if each.page_tables is None else each.page_tables)
-            shown[section.name] = PageSection(section, tables, figures, each.values)
-    for part in shown.values():
-        if part.section.within in shown:
-            shown[part.section.within].parts.append(part)
-    return [part for part in shown.values() if not part.section.within]
+            page_sections[section.name] = PageSection(section, tables, figures, each.values)
+    for part in page_sections.values():
+        if part.section.within in page_sections:
+            page_sections[part.section.within].parts.append(part)
+    return [part for part in page_sections.values() if not part.section.within]
 
 
-def _digests(files: Sequence[Path]) -> Table:
+def _make_digest_table(files: Sequence[Path]) -> Table:
     columns = [TableColumn("File", text=True), TableColumn("SHA-256", text=True)]
     rows = [["/".join(path.parts[-2:]), sha256(path)] for path in files]
     return Table("digests", "SHA-256 of the measurements on this page", columns, rows)

@@ -61,7 +61,7 @@ class ReportSection:
 
 
 def insert_sections(sections: Sequence[ReportSection], after: Mapping[str, ReportSection]) -> tuple[ReportSection, ...]:
-    """Return `sections` with the sections of `after`, each behind the section of its key.
+    """Return `sections` with the sections of `after`, each inserted after the section named by its key.
 
     Raises ValueError for an unknown key.
     """

@@ -15,11 +15,11 @@ from pipeline.report.method_names import replace_method_names
 FOLDER = "results"
 
 
-class _Section(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PrintedTable(_Section):
+class PrintedTable(_FrozenModel):
     """Table of text cells; the first column names the rows.
 
     Raises ValueError for a table without columns, for two columns of one name, and unless each row has all columns.
@@ -40,14 +40,14 @@ class PrintedTable(_Section):
         return self
 
 
-class PrintedFigure(_Section):
+class PrintedFigure(_FrozenModel):
     """Figure: its file below the repository's root, and the SHA-256 of the file."""
 
     file: str
     sha256: str
 
 
-class ResultFile(_Section):
+class ResultFile(_FrozenModel):
     """Results of one command; tables are keyed by caption, figures by the name of their original file."""
 
     command: str
@@ -60,22 +60,22 @@ class ResultFile(_Section):
     figures: dict[str, PrintedFigure] = {}
 
     def table(self, beginning: str) -> PrintedTable:
-        """Return the table whose caption equals or begins with `beginning`; methods may have either of their names.
+        """Return the table whose caption equals or begins with `beginning`.
 
-        An equal caption is found without the published names, which import torch. Raises UserError unless exactly one
-        table matches.
+        Methods may be named as in params.yaml or as published. The published names import torch, and an equal caption
+        does not need them. Raises UserError unless exactly one table matches.
         """
         if beginning in self.tables:
             return self.tables[beginning]
-        shown, wanted = (
+        tables, start = (
             {replace_method_names(name): table for name, table in self.tables.items()},
             replace_method_names(beginning),
         )
-        names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
+        names = [start] if start in tables else [name for name in tables if name.startswith(start)]
         if len(names) != 1:
-            which = f"has {len(names)} tables" if names else "has no table"
-            raise UserError(f"{which} “{beginning}”; there are: {'; '.join(names or shown) or 'none'}")
-        return shown[names[0]]
+            problem = f"has {len(names)} tables" if names else "has no table"
+            raise UserError(f"{problem} “{beginning}”; there are: {'; '.join(names or tables) or 'none'}")
+        return tables[names[0]]
 
     def figure(self, name: str) -> PrintedFigure:
         """Return a figure; raises UserError if there is no such figure."""
@@ -85,7 +85,7 @@ class ResultFile(_Section):
 
     def text(self) -> str:
         """Return the file as JSON, with one line for each row of a table."""
-        return _json(self.model_dump(exclude_defaults=True)) + "\n"
+        return _format_json(self.model_dump(exclude_defaults=True)) + "\n"
 
 
 def path_of(root: Path, name: str) -> Path:
@@ -95,26 +95,30 @@ def path_of(root: Path, name: str) -> Path:
 
 def read_result(root: Path, name: str) -> ResultFile:
     """Read `results/<name>.json` below `root`; raises UserError if it is missing or invalid."""
-    path, shown = path_of(root, name), path_of(Path(), name)
+    path, shown_path = path_of(root, name), path_of(Path(), name)
     try:
         return ResultFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         names = ", ".join(sorted(other.stem for other in path.parent.glob("*.json")))
         raise UserError(
-            f"{shown} is missing; there are: {names or 'none'}; make record PROFILE={name} writes it"
+            f"{shown_path} is missing; there are: {names or 'none'}; make record PROFILE={name} writes it"
         ) from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{shown} is not a result file: {place + ': ' if place else ''}{first['msg']}") from None
+        position = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{shown_path} is not a result file: {position + ': ' if position else ''}{first['msg']}"
+        ) from None
 
 
-def _json(value: Any, indent: str = "") -> str:
+def _format_json(value: Any, indent: str = "") -> str:
     """Return mappings and lists of lists as JSON with one line per item, everything else on one line."""
     inner = indent + "  "
     if isinstance(value, Mapping) and value:
-        items = [f"{inner}{json.dumps(key, ensure_ascii=False)}: {_json(item, inner)}" for key, item in value.items()]
+        items = [
+            f"{inner}{json.dumps(key, ensure_ascii=False)}: {_format_json(item, inner)}" for key, item in value.items()
+        ]
         return "{\n" + ",\n".join(items) + f"\n{indent}}}"
     if isinstance(value, list) and value and isinstance(value[0], list):
-        return "[\n" + ",\n".join(inner + _json(item, inner) for item in value) + f"\n{indent}]"
+        return "[\n" + ",\n".join(inner + _format_json(item, inner) for item in value) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False)

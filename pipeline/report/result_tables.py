@@ -63,7 +63,7 @@ def results_table(
     With `direction` image_to_text, there are neither language metrics nor recalls in the hard gallery.
     """
     forward = direction == TEXT
-    columns = [*(setting_column(name, "Chosen") for name in _curve_settings(results)), SEEDS]
+    columns = [*(setting_column(name, "Chosen") for name in _list_curve_settings(results)), SEEDS]
     if forward:
         columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     for judge in results.judges.values():
@@ -77,9 +77,13 @@ def results_table(
         rows_with_baselines(choices, list_measured_baselines(results)),
         columns,
         [
-            *_spread_note(choices),
-            *_choice_notes(results, choices),
-            *([*_hard_gallery_notes(results, choices, samples), *_explain_missing_metrics(results)] if forward else ()),
+            *_explain_spread(choices),
+            *_list_choice_notes(results, choices),
+            *(
+                [*_list_hard_gallery_notes(results, choices, samples), *_explain_missing_metrics(results)]
+                if forward
+                else ()
+            ),
         ],
     )
 
@@ -99,13 +103,13 @@ def human_table(results: Results, choices: Sequence[Choice]) -> Table:
 
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a row for every run: each cell of the sweep and each single run of the chain."""
-    chosen = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
-    columns = [setting_column(name) for name in (*_curve_settings(results), *other_settings(results), "seed")]
+    chosen = {id(run) for choice in choices if choice.point and choice.candidates > 1 for run in choice.point.runs}
+    columns = [setting_column(name) for name in (*_list_curve_settings(results), *other_settings(results), "seed")]
     columns += [language_column("CIDEr", "Validation", "val")]
     first = results.first.name
-    columns += [metric_column(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
+    columns += [metric_column(f"{results.score} {first}", results.score_keys(first), 1, "Validation", "val")]
     columns += [language_column("CIDEr", "Test")]
-    columns += [_recall_column(score, judge, "Test") for score in results.scores for judge in results.judges]
+    columns += [_make_recall_column(score, judge, "Test") for score in results.scores for judge in results.judges]
     columns += [
         metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS
     ]
@@ -127,38 +131,38 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
 
     The last table has the notes of all tables.
     """
-    columns = [*(setting_column(name) for name in _curve_settings(results)), replace(SEEDS, group="")]
+    columns = [*(setting_column(name) for name in _list_curve_settings(results)), replace(SEEDS, group="")]
     columns += [language_column("CIDEr")]
     judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # too wide for a terminal
-    columns += [_recall_column(results.score, judge) for judge in judges]
+    columns += [_make_recall_column(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     if truth := results.has(*TRUTH):
         columns += [metric_column("true", TRUTH, 3, spread=False)]
-    more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
-    more += [_compact_recall_column(judge) for judge in judges]
+    more_columns = [language_column(name, spread=False) for name in measured_language(results)[1:]]
+    more_columns += [_make_compact_recall_column(judge) for judge in judges]
     titles = "; ".join(f"{judge.name}: {judge.description}" for judge in results.judges.values())
     notes = [
         f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {titles}.",
         *(["true: share of the captions' claims that are true of their image."] if truth else []),
-        *_spread_note(choices),
-        *_choice_notes(results, choices),
-        *_hard_gallery_notes(results, choices, samples),
+        *_explain_spread(choices),
+        *_list_choice_notes(results, choices),
+        *_list_hard_gallery_notes(results, choices, samples),
         *_explain_missing_metrics(results),
         *results.notes,
     ]
     rows = rows_with_baselines(choices, list_measured_baselines(results))
     tables = [fill_table("results", RESULTS, rows, columns)]
     for score in results.scores[1:]:
-        whole = [_recall_column(score, judge) for judge in results.judges]
-        tables.append(fill_table("whole", f"{score} among all images, at the chosen λ", rows, whole))
-    last = fill_table("more", "More metrics at the chosen λ", rows, more, notes)
+        whole_columns = [_make_recall_column(score, judge) for judge in results.judges]
+        tables.append(fill_table("whole", f"{score} among all images, at the chosen λ", rows, whole_columns))
+    last = fill_table("more", "More metrics at the chosen λ", rows, more_columns, notes)
     return *(replace(table, notes=(), warning="") for table in tables), last
 
 
 def other_settings(results: Results) -> list[str]:
-    """Return the settings without a symbol, other than the seed, that have several values within a method."""
-    return sorted({key for method in results.methods for key in _varying_settings(results, method)} - {*SYMBOLS})
+    """Return the settings without a symbol, other than the seed, that have more than one value within a method."""
+    return sorted({key for method in results.methods for key in _list_varying_settings(results, method)} - {*SYMBOLS})
 
 
 def measured_language(results: Results) -> list[str]:
@@ -166,15 +170,15 @@ def measured_language(results: Results) -> list[str]:
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
 
-def _varying_settings(results: Results, method: str) -> list[str]:
-    """Return the method's settings, other than the seed, that have several values; the curve's comes first."""
-    along = results.curve_setting(method)
-    values = {setting(point, along) for point in results.get_points(method)}
-    return [*([along] if len(values) > 1 else []), *results.varying_settings(method)]
+def _list_varying_settings(results: Results, method: str) -> list[str]:
+    """Return the method's settings, other than the seed, with more than one value; the curve's setting comes first."""
+    curve_setting = results.curve_setting(method)
+    values = {setting(point, curve_setting) for point in results.get_points(method)}
+    return [*([curve_setting] if len(values) > 1 else []), *results.varying_settings(method)]
 
 
-def _curve_settings(results: Results) -> list[str]:
-    """Return the settings with their own column: λ and ρ, and each other one of SYMBOLS that a method has."""
+def _list_curve_settings(results: Results) -> list[str]:
+    """Return the settings with their own column: λ, ρ, and every other setting of SYMBOLS that a method has."""
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
@@ -185,20 +189,20 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     """
     judges = [judge for judge in results.judges if judge != ADAPTED]
     sizes = [size for size in GALLERIES if any(results.has(*recall_keys(j, "R@10", "galleries", size)) for j in judges)]
-    places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
+    galleries = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
     if any(results.has(*recall_keys(judge, HARD_RECALL)) for judge in judges):
-        places["Hard gallery"] = ("galleries", HARD_GALLERY)
+        galleries["Hard gallery"] = ("galleries", HARD_GALLERY)
     columns = [
-        metric_column(f"{recall} {judge}", recall_keys(judge, recall, *where), 1, group)
-        for group, where in places.items()
+        metric_column(f"{recall} {judge}", recall_keys(judge, recall, *keys), 1, group)
+        for group, keys in galleries.items()
         for judge in judges
-        for recall in ("R@1", "MRR" if HARD_GALLERY in where else "R@10")
+        for recall in ("R@1", "MRR" if HARD_GALLERY in keys else "R@10")
     ]
-    words = "; ".join(f"{judge}: {results.judges[judge].description}" for judge in judges)
-    notes = [f"Judges: {words}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
+    descriptions = "; ".join(f"{judge}: {results.judges[judge].description}" for judge in judges)
+    notes = [f"Judges: {descriptions}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
     rows = rows_with_baselines(choices, list_measured_baselines(results))
-    return fill_table("galleries", caption, rows, columns, notes) if len(places) > 1 else None
+    return fill_table("galleries", caption, rows, columns, notes) if len(galleries) > 1 else None
 
 
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
@@ -206,7 +210,7 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     columns = [
         metric_column("before", human_recall_keys(PRETRAINED, results.score)),
         metric_column("after", human_recall_keys(OWN, results.score)),
-        TableColumn("drift", show=lambda point: typographic_sign(_summary(drift(point, results.score)))),
+        TableColumn("drift", show=lambda point: typographic_sign(_format_mean(drift(point, results.score)))),
     ]
     notes = [
         "before, after: before and after joint training; for frozen_…, after adaptation to a frozen speaker. A drift "
@@ -221,7 +225,10 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
 def drift(point: Point, score: str) -> list[float | None]:
     """Return each seed's drift: the own minus the pretrained listener's score on human captions; None if unknown."""
     pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs]
-    return [None if own is None or before is None else own - before for own, before in pairs]
+    return [
+        None if own_score is None or pretrained_score is None else own_score - pretrained_score
+        for own_score, pretrained_score in pairs
+    ]
 
 
 def crossed_table(crossed: Mapping[str, Any]) -> Table:
@@ -247,18 +254,18 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     known = [value for row in means for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     shades = [[None if v is None else round(SHADES * (v - low) / (high - low or 1.0)) for v in row] for row in means]
-    others = [name for name in listeners if name not in cells]
+    other_listeners = [name for name in listeners if name not in cells]
     columns = [TableColumn("Captions of", text=True)]
-    columns += [TableColumn(name, "Listener" if name in others else "Own listener of") for name in listeners]
+    columns += [TableColumn(name, "Listener" if name in other_listeners else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
-    words = "; ".join(f"{name}: {judge_title(name).description}" for name in others)
-    notes += [f"Listeners: {words}."] if others else []
+    descriptions = "; ".join(f"{name}: {judge_title(name).description}" for name in other_listeners)
+    notes += [f"Listeners: {descriptions}."] if other_listeners else []
     notes += ["Speaker and listener of the same method and seed were trained jointly."]
     if any(_is_incomplete(cell) for row in cells.values() for cell in row):
         notes.append(f"{MISSING}: not measured for every seed.")
     if signature := crossed.get("signature"):
         notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
-    rows = [[name, *map(_summary, row)] for name, row in cells.items()]
+    rows = [[name, *map(_format_mean, row)] for name, row in cells.items()]
     return Table("crossed", caption, columns, rows, notes, shades=shades)
 
 
@@ -267,18 +274,18 @@ def _is_incomplete(values: Sequence[float | None]) -> bool:
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 
-def _summary(values: Sequence[Any]) -> str:
+def _format_mean(values: Sequence[Any]) -> str:
     """Return the mean ± standard deviation, or a dash if a value is missing."""
     if _is_incomplete(values):
         return MISSING
     return format_number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
 
-def _recall_column(score: str, judge: str, group: str = "") -> TableColumn:
+def _make_recall_column(score: str, judge: str, group: str = "") -> TableColumn:
     return metric_column(f"{score} {judge}", recall_keys(judge, score), group=group)
 
 
-def _compact_recall_column(judge: str) -> TableColumn:
+def _make_compact_recall_column(judge: str) -> TableColumn:
     shown = [metric_column(name, recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
     shown.append(median_rank_column(judge))
     return TableColumn(
@@ -286,17 +293,17 @@ def _compact_recall_column(judge: str) -> TableColumn:
     )
 
 
-def _spread_note(choices: Sequence[Choice]) -> list[str]:
-    several = any(choice.point and len(choice.point.runs) > 1 for choice in choices)
-    return ["± is the standard deviation over the seeds."] if several else []
+def _explain_spread(choices: Sequence[Choice]) -> list[str]:
+    multiple_seeds = any(choice.point and len(choice.point.runs) > 1 for choice in choices)
+    return ["± is the standard deviation over the seeds."] if multiple_seeds else []
 
 
-def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
+def _list_choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     others = other_settings(results)
     settings = [
         f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
         for choice in choices
-        if (varied := [name for name in _varying_settings(results, choice.method) if name in others])
+        if (varied := [name for name in _list_varying_settings(results, choice.method) if name in others])
     ]
     below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
@@ -318,7 +325,7 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     return notes
 
 
-def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
+def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
     """Return notes on R@1 (hard), on baselines without training, and on methods not clearly above the template.
 
     Return [] where R@1 (hard) was not measured. Baselines are named as in the tables' rows.
@@ -334,19 +341,19 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
         "are omitted."
     ]
     if baselines:
-        explained = {
+        descriptions = {
             label: BASELINE_DESCRIPTIONS[b.name].format(method=b.beside.method)
             for label, b in zip(labels, baselines, strict=True)
         }
-        notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in explained.items())}.")
+        notes.append(f"Without training: {'; '.join(f'{name}: {text}' for name, text in descriptions.items())}.")
     points = [choice.point for choice in choices if choice.point]
     for label, template in zip(labels, baselines, strict=True):
         if template.name == TEMPLATE and samples is not None:
-            short = find_not_above_template(results, points, template, samples)
-            named = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
+            not_above = find_not_above_template(results, points, template, samples)
+            parts = [f"{judge.name}: {', '.join(not_above.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the {label} by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
-                f"below 0), by judge: {'; '.join(named)}."
+                f"below 0), by judge: {'; '.join(parts)}."
             )
     return notes
 
@@ -354,13 +361,13 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
 def _describe_hard_gallery(results: Results) -> str:
     """Return a description of the hard gallery, by the protocol."""
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
-    by, _, images = parts.get("hard-gallery", "").partition(":")
+    source, _, images = parts.get("hard-gallery", "").partition(":")
     if not images:
         return "recall among the images with the right image's place, weather and light, which thus identify no image"
     gallery = f"recall among the right image and the {int(images) - 1} images nearest to it"
-    if by == "features":
+    if source == "features":
         return f"{gallery} by the mean of their features, which the judges also receive"
-    return f"{gallery} by {by}, which is neither a judge nor used in training"
+    return f"{gallery} by {source}, which is neither a judge nor used in training"
 
 
 def _explain_missing_metrics(results: Results) -> list[str]:

@@ -23,7 +23,7 @@ from pipeline.report.tables import (
     metric_column,
     typographic_sign,
 )
-from pipeline.report.training_histories import JUDGED, LISTENER, REWARDED, History
+from pipeline.report.training_histories import JUDGE_RECALL, LISTENER, REWARD_RECALL, History
 
 ACCURACY = "discriminator/accuracy"
 
@@ -32,15 +32,15 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     """Return Table 1 of WTF-RL with the column "excess gain".
 
     Excess gain is a method's gain over the control by the retriever, minus its gain by the last judge. Returns None
-    where `retriever` is no judge or the last one, and where the control has no chosen setting.
+    where `retriever` is no judge or the last judge, and where the control has no chosen setting.
     """
     reference = next((choice.point for choice in choices if choice.method == control), None)
     judge = results.ends[-1]
     if retriever not in results.judges or judge == retriever or reference is None:
         return None
 
-    def gain(point: Point, by: str) -> float | None:
-        own, other = (each.mean("test", *results.by(by)) for each in (point, reference))
+    def gain(point: Point, name: str) -> float | None:
+        own, other = (each.mean("test", *results.score_keys(name)) for each in (point, reference))
         return None if own is None or other is None else own - other
 
     def excess(point: Point) -> str:
@@ -57,7 +57,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     columns += [
         metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
-        *(metric_column(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),
+        *(metric_column(f"{results.score} {name}", results.score_keys(name)) for name in (retriever, judge)),
         TableColumn("excess gain", show=excess),
     ]
     notes = [
@@ -71,36 +71,42 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
 
 def rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
     """Return the histories of methods whose rewards a fixed retriever computes."""
-    return {name: history for name, history in histories.items() if any(f"{REWARDED}1" in entry for entry in history)}
+    return {
+        name: history for name, history in histories.items() if any(f"{REWARD_RECALL}1" in entry for entry in history)
+    }
 
 
 def training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
-    """Return validation recall by the retriever and by a judge, against the epochs of training.
+    """Return panels of validation recall by the retriever and by a judge, against the epochs of training.
 
-    The reward is hacked where the retriever's recall grows and the judge's does not. Without a judge, the second panel
-    has the listener's recall.
+    The reward is hacked where recall by the retriever grows and recall by the judge does not. Without a judge, the
+    second panel has recall by the listener.
     """
     k = results.score.partition(" ")[0].removeprefix("R@")
-    judged = any(JUDGED + k in entry for history in histories.values() for entry in history)
-    compared = (JUDGED + k, "By the judge, which does not") if judged else (LISTENER + k, "By a listener that does not")
-    y_label, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), compared)
-    return _panels(results, histories, [(key, title, y_label, 1.0) for key, title in shown])
+    judged = any(JUDGE_RECALL + k in entry for history in histories.values() for entry in history)
+    compared = (JUDGE_RECALL + k, "Recall by the judge") if judged else (LISTENER + k, "Recall by the listener")
+    y_label, metrics = (
+        f"R@{k}, validation split →",
+        ((REWARD_RECALL + k, "Recall by the rewarding retriever"), compared),
+    )
+    return _build_panels(results, histories, [(key, title, y_label, 1.0) for key, title in metrics])
 
 
 def discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
-    """Return the discriminator's accuracy in %, against the epochs of training."""
-    return _panels(results, histories, [(ACCURACY, "The discriminator is right", "share of captions in % →", 100.0)])
+    """Return a panel of the discriminator's accuracy in %, against the epochs of training."""
+    metric = (ACCURACY, "Accuracy of the discriminator", "share of captions in % →", 100.0)
+    return _build_panels(results, histories, [metric])
 
 
-def _panels(
-    results: Results, histories: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
+def _build_panels(
+    results: Results, histories: Mapping[str, History], metrics: Sequence[tuple[str, str, str, float]]
 ) -> list[PlotPanel]:
-    """Return one panel per entry of `shown`: key in the histories, title, y axis label, and factor of the values.
+    """Return one panel per entry of `metrics`: key in the histories, title, y axis label, and factor of the values.
 
-    A method needs at least two values to be drawn.
+    A method with fewer than two values is omitted.
     """
     style, panels = styles(results), []
-    for key, title, y_label, scale in shown:
+    for key, title, y_label, scale in metrics:
         lines = []
         for n, (method, history) in enumerate(histories.items()):
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]

@@ -35,8 +35,8 @@ class CaptionedImage:
 class SharedCaptions:
     """Pairs of images that share a caption of the control, and counts of rank changes by the other method's captions.
 
-    Of the `images` test images, some share the control's caption with another image. `higher`, `equal` and `lower`
-    count these images by their rank with the other method's caption, compared with their rank with the control's.
+    `images` is the number of test images. `higher`, `equal` and `lower` count the images that share a caption of the
+    control. They compare an image's rank with the other method's caption to its rank with the control's.
     """
 
     control: str
@@ -53,12 +53,12 @@ class SharedCaptions:
     def sentence(self) -> str:
         """Return one paragraph on the selection of the pairs, and the counts over all images that share a caption."""
         sharing = self.higher + self.equal + self.lower
-        where = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
+        scope = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
         control, other = replace_method_names(self.control), replace_method_names(self.other)
         return (
             f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image also has. The "
             f"pairs are drawn at random from these images. With captions by {other} the {self.judge.title.lower()} "
-            f"ranks {self.higher:,} of the {sharing:,} images higher {where}, {self.lower:,} lower and {self.equal:,} "
+            f"ranks {self.higher:,} of the {sharing:,} images higher {scope}, {self.lower:,} lower and {self.equal:,} "
             "the same."
         )
 
@@ -68,12 +68,12 @@ def find_shared_captions(
     control: Run,
     other: Run,
     seed: int,
-    pictures_of: Callable[[Sequence[int]], Sequence[GalleryPicture]],
+    load_pictures: Callable[[Sequence[int]], Sequence[GalleryPicture]],
 ) -> SharedCaptions | None:
-    """Return up to PAIRS pairs, each of another caption of the control, and the counts by the last judge.
+    """Return up to PAIRS image pairs, each with a different caption of the control, and counts by the last judge.
 
-    Ranks are in the hard gallery where the score is. Returns None where no two images share a caption, or where ranks
-    or pictures are missing.
+    Ranks are in the hard gallery if the score of `results` is. Returns None where no two images share a caption, or
+    where ranks or pictures are missing.
     """
     judge = results.judges[results.ends[-1]]
     hard = results.score == HARD_RECALL
@@ -83,9 +83,9 @@ def find_shared_captions(
         {image: (row["caption"], row[column]) for image, row in each.items() if row.get(column)}
         for each, column in zip(rows, columns, strict=True)
     )
-    sharing = images_by_caption({image: caption for image, (caption, _) in by_control.items() if image in by_other})
-    drawn = draw_pairs(sharing, seed)
-    pictures = {picture.row: picture for picture in pictures_of([image for pair in drawn for image in pair])}
+    groups = images_by_caption({image: caption for image, (caption, _) in by_control.items() if image in by_other})
+    pairs = draw_pairs(groups, seed)
+    pictures = {picture.row: picture for picture in load_pictures([image for pair in pairs for image in pair])}
     if not pictures:
         return None
 
@@ -94,34 +94,34 @@ def find_shared_captions(
         control_caption, other_caption = picture.captions
         return CaptionedImage(picture, control_caption, other_caption, by_control[image][1], by_other[image][1])
 
-    ranks = [(by_control[image][1], by_other[image][1]) for images in sharing.values() for image in images]
+    ranks = [(by_control[image][1], by_other[image][1]) for images in groups.values() for image in images]
     return SharedCaptions(
         control=control.method,
         other=other.method,
         judge=judge,
         in_hard_gallery=hard,
-        pairs=tuple((build_pair(first), build_pair(second)) for first, second in drawn),
+        pairs=tuple((build_pair(first), build_pair(second)) for first, second in pairs),
         images=len(by_control),
-        higher=sum(after < before for before, after in ranks),
-        equal=sum(after == before for before, after in ranks),
-        lower=sum(after > before for before, after in ranks),
+        higher=sum(other_rank < control_rank for control_rank, other_rank in ranks),
+        equal=sum(other_rank == control_rank for control_rank, other_rank in ranks),
+        lower=sum(other_rank > control_rank for control_rank, other_rank in ranks),
     )
 
 
 def images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the images of each caption that several images share, in the order of `captions`."""
+    """Return the images of each caption that two or more images share, in the order of `captions`."""
     images: dict[str, list[int]] = defaultdict(list)
     for image, caption in captions.items():
         images[caption].append(image)
-    return {caption: sharing for caption, sharing in images.items() if len(sharing) > 1}
+    return {caption: group for caption, group in images.items() if len(group) > 1}
 
 
-def draw_pairs(sharing: Mapping[str, Sequence[int]], seed: int) -> list[tuple[int, int]]:
-    """Draw two images of each of PAIRS captions, or of all captions if there are fewer."""
-    draw = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
-    groups = [sorted(images) for _, images in sorted(sharing.items())]
+def draw_pairs(groups: Mapping[str, Sequence[int]], seed: int) -> list[tuple[int, int]]:
+    """Draw two images for each of PAIRS captions, or for all captions if there are fewer."""
+    rng = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
+    candidates = [sorted(images) for _, images in sorted(groups.items())]
     chosen: Sequence[int] = (
-        draw.choice(len(groups), size=min(PAIRS, len(groups)), replace=False).tolist() if groups else []
+        rng.choice(len(candidates), size=min(PAIRS, len(candidates)), replace=False).tolist() if candidates else []
     )
-    pairs = [draw.choice(groups[n], size=2, replace=False) for n in chosen]
+    pairs = [rng.choice(candidates[n], size=2, replace=False) for n in chosen]
     return [(int(first), int(second)) for first, second in pairs]

@@ -23,7 +23,7 @@ from pipeline.report.tables import typographic_sign
 OVER_STARTS = "Results over starts"
 BUDGET_OVER_STARTS = "Budget over starts"
 CLAIMS_OVER_STARTS = "Claims over starts"
-ENOUGH = 3  # starts that a verdict needs
+MIN_STARTS = 3  # starts that a verdict needs
 _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)")
 
 
@@ -67,7 +67,7 @@ class Spread:
     def verdict(self) -> str:
         """Return "holds" or "fails" if the interval over at least three starts is on one side of 0, else "open"."""
         ends = self.interval()
-        if ends is None or len(self.values) < ENOUGH:
+        if ends is None or len(self.values) < MIN_STARTS:
             return "open"
         if ends[0] > 0:
             return "holds"
@@ -86,8 +86,8 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     """Return the summary of recorded starts. Raises UserError where their methods or columns differ.
 
-    Starts without a table of captions' results, such as those of dialogs, have each table summarised whose rows and
-    columns agree in all starts.
+    Without a table of caption results, as for dialogs, each table is summarised whose rows and columns agree in all
+    starts.
     """
     files = list(starts.values())
     known = [name for name in files[0].tables if all(name in file.tables for file in files)]
@@ -98,8 +98,8 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
         if BUDGET in known:
             tables[BUDGET_OVER_STARTS] = results_over_starts([file.tables[BUDGET] for file in files])
     else:
-        alike = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
-        tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in alike}
+        common = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
+        tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in common}
     return ResultFile(
         command=" and ".join(file.command for file in files),
         commit=", ".join(dict.fromkeys(file.commit for file in files)),
@@ -112,7 +112,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
 
 
 def _frame(table: PrintedTable) -> tuple[str, ...]:
-    """Return the columns and the names of the rows."""
+    """Return the names of the columns and rows."""
     return (*table.columns, *(_remove_marks(row[0]) for row in table.rows))
 
 
@@ -126,12 +126,12 @@ def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     A bound, such as ≥2.0, is no number. Raises UserError where the rows or columns of the tables differ.
     """
     _check_frames(tables)
-    spread_of = {}
+    spread_by_cell = {}
     for n, row in enumerate(tables[0].rows):
         for m, column in enumerate(tables[0].columns[1:], 1):
-            if (spread := _spread_of_cells([table.rows[n][m] for table in tables], len(tables))) is not None:
-                spread_of[_remove_marks(row[0]), column] = spread
-    return spread_of
+            if (spread := _compute_spread([table.rows[n][m] for table in tables], len(tables))) is not None:
+                spread_by_cell[_remove_marks(row[0]), column] = spread
+    return spread_by_cell
 
 
 def _check_frames(tables: Sequence[PrintedTable]) -> None:
@@ -140,71 +140,73 @@ def _check_frames(tables: Sequence[PrintedTable]) -> None:
 
 
 def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    """Return the mean ± standard deviation between starts of every number; equal cells are unchanged."""
+    """Return a table of every number's mean ± standard deviation between starts; equal cells are unchanged."""
     _check_frames(tables)
     rows = []
-    for alike in zip(*(table.rows for table in tables), strict=True):
-        cells = [_remove_marks(alike[0][0])]
-        for by_start in islice(zip(*alike, strict=True), 1, None):
-            spread = _spread_of_cells(by_start, len(tables))
-            number = MISSING if spread is None else _with_deviation(spread, max(map(_digits_of, by_start)))
+    for same_rows in zip(*(table.rows for table in tables), strict=True):
+        cells = [_remove_marks(same_rows[0][0])]
+        for by_start in islice(zip(*same_rows, strict=True), 1, None):
+            spread = _compute_spread(by_start, len(tables))
+            number = MISSING if spread is None else _format_with_deviation(spread, max(map(_count_decimals, by_start)))
             cells.append(by_start[0] if len({*by_start}) == 1 else number)
         rows.append(cells)
     return PrintedTable(columns=list(tables[0].columns), rows=rows)
 
 
 def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict.
+    """Return a table of each claim's mean difference and 95 % interval, every start's difference, and the verdict.
 
-    The columns before the differences identify a claim, except for numbers of seeds. The claims are those of the first
-    start.
+    The columns before the differences identify a claim, except for numbers of seeds. The claims come from the first
+    start's table.
     """
     columns = tables[0].columns
-    at = next(n for n, column in enumerate(columns) if column.startswith("difference"))
-    keys = [n for n in range(at) if not columns[n].startswith("seeds")]
+    position = next(n for n, column in enumerate(columns) if column.startswith("difference"))
+    keys = [n for n in range(position) if not columns[n].startswith("seeds")]
     rows = []
     for row in tables[0].rows:
         claim = [row[n] for n in keys]
-        cells = [other[at] for table in tables for other in table.rows if [other[n] for n in keys] == claim]
-        spread = _spread_of_cells(cells, len(tables))
-        difference, each, verdict = MISSING, MISSING, "open"
+        cells = [other[position] for table in tables for other in table.rows if [other[n] for n in keys] == claim]
+        spread = _compute_spread(cells, len(tables))
+        difference, by_start, verdict = MISSING, MISSING, "open"
         if spread is not None:
-            digits = max(map(_digits_of, cells))
+            digits = max(map(_count_decimals, cells))
             ends, verdict = spread.interval(), spread.verdict
-            inside = f" [{_with_sign(ends[0], digits)}, {_with_sign(ends[1], digits)}]" if ends else ""
-            difference = _with_sign(spread.mean, digits) + inside
-            each = ", ".join(_with_sign(value, digits) for value in spread.values)
-        rows.append([*claim, str(len(tables)), difference, each, verdict])
-    return PrintedTable(columns=[*(columns[n] for n in keys), "starts", columns[at], "by start", "verdict"], rows=rows)
+            interval = f" [{_format_signed(ends[0], digits)}, {_format_signed(ends[1], digits)}]" if ends else ""
+            difference = _format_signed(spread.mean, digits) + interval
+            by_start = ", ".join(_format_signed(value, digits) for value in spread.values)
+        rows.append([*claim, str(len(tables)), difference, by_start, verdict])
+    return PrintedTable(
+        columns=[*(columns[n] for n in keys), "starts", columns[position], "by start", "verdict"], rows=rows
+    )
 
 
-def compare_with_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
-    """Return this run's table with the recorded mean ± deviation beside each number, and a line per outlier.
+def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
+    """Return this run's `table` with the recorded mean ± deviation beside each number, and a line per outlier.
 
-    An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have one number,
-    this run's number stands alone and is not compared.
+    An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have the same
+    number, this run's number is not compared.
     """
     known, first = spreads(recorded), recorded[0]
-    digits = {column: _digits(first, column) for column in first.columns}
-    rows, outside = [], []
+    digits = {column: _count_column_decimals(first, column) for column in first.columns}
+    rows, outliers = [], []
     shared = [
-        column for column in here.columns[1:] if any((_remove_marks(row[0]), column) in known for row in here.rows)
+        column for column in table.columns[1:] if any((_remove_marks(row[0]), column) in known for row in table.rows)
     ]
-    for row in here.rows:
+    for row in table.rows:
         cells = [row[0]]
         for column in shared:
-            shown, spread = row[here.columns.index(column)], known.get((_remove_marks(row[0]), column))
-            value = _value(shown)
+            cell, spread = row[table.columns.index(column)], known.get((_remove_marks(row[0]), column))
+            value = _parse_number(cell)
             if spread is None or value is None or not spread.deviation:
-                cells.append(shown)
+                cells.append(cell)
                 continue
-            cells.append(f"{shown} ({_with_deviation(spread, digits[column])})")
+            cells.append(f"{cell} ({_format_with_deviation(spread, digits[column])})")
             ends = spread.next_start()
             if ends and not ends[0] <= value <= ends[1]:
                 low, high = (f"{end:.{digits[column]}f}" for end in ends)
-                outside.append(f"{row[0]}, {column}: {shown} is outside {low} to {high}, where 95 % of starts lie")
+                outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, where 95 % of starts lie")
         rows.append(cells)
-    return PrintedTable(columns=[here.columns[0], *shared], rows=rows), outside
+    return PrintedTable(columns=[table.columns[0], *shared], rows=rows), outliers
 
 
 def _remove_marks(method: str) -> str:
@@ -212,35 +214,35 @@ def _remove_marks(method: str) -> str:
     return method.rstrip("*†")
 
 
-def _digits(table: PrintedTable, column: str) -> int:
-    at = table.columns.index(column)
-    return max((_digits_of(row[at]) for row in table.rows), default=0)
+def _count_column_decimals(table: PrintedTable, column: str) -> int:
+    position = table.columns.index(column)
+    return max((_count_decimals(row[position]) for row in table.rows), default=0)
 
 
-def _digits_of(cell: str) -> int:
+def _count_decimals(cell: str) -> int:
     """Return the number of decimals of the number at the beginning of the cell."""
     number = _NUMBER.match(cell)
     mantissa, _, exponent = number[1].partition("e") if number else ("", "", "")
     return max(len(mantissa.partition(".")[2]) - int(exponent or 0), 0)
 
 
-def _spread_of_cells(cells: Sequence[str], starts: int) -> Spread | None:
+def _compute_spread(cells: Sequence[str], starts: int) -> Spread | None:
     """Return the spread of the starts' numbers; None where a start has no number, or only a bound."""
-    numbers = [_value(cell) for cell in cells if not cell.startswith(("≥", "≤"))]
+    numbers = [_parse_number(cell) for cell in cells if not cell.startswith(("≥", "≤"))]
     known = [number for number in numbers if number is not None]
     return Spread(tuple(known)) if len(known) == starts else None
 
 
-def _value(cell: str) -> float | None:
+def _parse_number(cell: str) -> float | None:
     """Return the number at the beginning of the cell; None without one."""
     number = _NUMBER.match(cell)
     return float(number[1].replace("−", "-").replace(",", "")) if number else None
 
 
-def _with_sign(value: float, digits: int) -> str:
+def _format_signed(value: float, digits: int) -> str:
     return typographic_sign(f"{value:+.{digits}f}")
 
 
-def _with_deviation(spread: Spread, digits: int) -> str:
-    shown = f"{spread.mean:,.{digits}f}"
-    return shown if spread.deviation is None else f"{shown}±{spread.deviation:,.{digits}f}"
+def _format_with_deviation(spread: Spread, digits: int) -> str:
+    mean = f"{spread.mean:,.{digits}f}"
+    return mean if spread.deviation is None else f"{mean}±{spread.deviation:,.{digits}f}"

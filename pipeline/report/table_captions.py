@@ -1,4 +1,4 @@
-"""Captions of the tables that recorded results are read by."""
+"""Captions that identify the tables of recorded results."""
 
 RESULTS = "Results at the chosen λ"
 BUDGET = "Budget"

@@ -48,7 +48,7 @@ class Table:
         return [(group, len(list(columns))) for group, columns in groupby(column.group for column in self.columns)]
 
 
-def _protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
+def _describe_protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
     """Return a letter per protocol of `runs` if there are several, notes on the protocols, and a warning."""
     methods: dict[str, dict[str, None]] = {}
     for run in runs:
@@ -57,15 +57,15 @@ def _protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
     if len(methods) < 2:
         return {}, [f"Protocol: {' | '.join(parts)}" for parts in fields], ""
     letters = {signature: chr(ord("A") + n) for n, signature in enumerate(methods)}
-    named = [f"{letters[signature]} ({', '.join(names)})" for signature, names in methods.items()]
-    differing = ""
+    names = [f"{letters[signature]} ({', '.join(rows)})" for signature, rows in methods.items()]
+    differences = ""
     if len({len(parts) for parts in fields}) == 1:
         pairs = [" / ".join(pair) for pair in zip(*fields, strict=True) if len(set(pair)) > 1]
-        differing = f"; they differ in: {'; '.join(pairs)}"
+        differences = f"; they differ in: {'; '.join(pairs)}"
     return (
         letters,
-        [f"Protocol {name}: {' | '.join(parts)}" for name, parts in zip(named, fields, strict=True)],
-        f"These rows were measured under {len(methods)} protocols{differing}. "
+        [f"Protocol {name}: {' | '.join(parts)}" for name, parts in zip(names, fields, strict=True)],
+        f"These rows were measured under {len(methods)} protocols{differences}. "
         "Do not compare numbers with different letters.",
     )
 
@@ -77,18 +77,18 @@ def fill_table(
     columns: Sequence[TableColumn],
     notes: Iterable[str] = (),
     head: str = "Method",
-    beside: Sequence[Run] = (),
+    other_runs: Sequence[Run] = (),
 ) -> Table:
     """Build a table from `rows`: each a name, its runs, and the object passed to the columns (None: only dashes).
 
-    `head` is the heading of the names. Protocols are also compared with those of the runs `beside`, which have no row.
+    `head` is the heading of the names. Protocols are also compared with those of `other_runs`, which have no row.
     """
-    letters, protocols, warning = _protocols([*(run for _, runs, _ in rows for run in runs), *beside])
+    letters, protocols, warning = _describe_protocols([*(run for _, runs, _ in rows for run in runs), *other_runs])
     cells = []
     for row_name, runs, value in rows:
         mark = "".join(sorted({letters[run.protocol] for run in runs})) if letters else ""
-        shown = [None if value is None else column.show(value) for column in columns]
-        cells.append([row_name + (f" [{mark}]" if mark else ""), *(text or MISSING for text in shown)])
+        texts = [None if value is None else column.show(value) for column in columns]
+        cells.append([row_name + (f" [{mark}]" if mark else ""), *(text or MISSING for text in texts)])
     return Table(name, caption, [TableColumn(head, text=True), *columns], cells, [*notes, *protocols], warning)
 
 
@@ -133,28 +133,28 @@ def setting_column(name: str, group: str = "") -> TableColumn:
     return TableColumn(SYMBOLS.get(name, name), group, lambda point: setting(point.runs[0], name))
 
 
-def median_rank_column(judge: str, *where: str, group: str = "") -> TableColumn:
+def median_rank_column(judge: str, *subkeys: str, group: str = "") -> TableColumn:
     """Return a column of the median rank (averaged over seeds), without a decimal if it is an integer."""
 
     def show(point: Point) -> str:
-        value = point.mean("test", *recall_keys(judge, "median_rank", *where))
+        value = point.mean("test", *recall_keys(judge, "median_rank", *subkeys))
         return format_number(value, 0 if value is not None and value == round(value) else 1)
 
     return TableColumn("med.", group, show)
 
 
-def recall_columns(judge: str, title: str, *where: str) -> list[TableColumn]:
+def recall_columns(judge: str, title: str, *subkeys: str) -> list[TableColumn]:
     """Return the columns of recalls and median rank by a judge."""
-    recalls = [metric_column(name, recall_keys(judge, name, *where), group=title) for name in RECALLS]
-    return [*recalls, median_rank_column(judge, *where, group=title)]
+    recalls = [metric_column(name, recall_keys(judge, name, *subkeys), group=title) for name in RECALLS]
+    return [*recalls, median_rank_column(judge, *subkeys, group=title)]
 
 
 def rows_with_baselines(
     choices: Sequence[Choice], baselines: Sequence[MeasuredBaseline]
 ) -> list[tuple[str, Sequence[Run], Point | None]]:
-    """Return rows for `fill_table`, one per choice, and below them one for each baseline without training."""
-    several = len({baseline.beside.method for baseline in baselines}) > 1
-    labels = [f"{b.name} ({b.beside.method})" if several else b.name for b in baselines]
+    """Return rows for `fill_table`, one per choice, followed by one per baseline without training."""
+    multiple_methods = len({baseline.beside.method for baseline in baselines}) > 1
+    labels = [f"{b.name} ({b.beside.method})" if multiple_methods else b.name for b in baselines]
     return [*chosen_rows(choices), *((name, b.point.runs, b.point) for name, b in zip(labels, baselines, strict=True))]
 
 
@@ -182,10 +182,10 @@ def markdown_table(
     """
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
     widths = [max(min_width, *map(len, column)) if padded else min_width for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * (width - flush) + ":" * flush for width, flush in zip(widths, right, strict=True)])
+    lines.insert(1, ["-" * (width - is_right) + ":" * is_right for width, is_right in zip(widths, right, strict=True)])
 
-    def line(cells: Sequence[str]) -> str:
+    def format_line(cells: Sequence[str]) -> str:
         columns = zip(cells, widths, right, strict=True)
-        return f"| {' | '.join(c.rjust(width) if flush else c.ljust(width) for c, width, flush in columns)} |"
+        return f"| {' | '.join(c.rjust(width) if is_right else c.ljust(width) for c, width, is_right in columns)} |"
 
-    return "\n".join(map(line, lines))
+    return "\n".join(map(format_line, lines))

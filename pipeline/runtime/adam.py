@@ -30,9 +30,8 @@ class Adam:
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
         new = updated.keys() - self._state.keys()
         if new and next(iter(updated.values())).is_cuda and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"the first gradient of {min(new)} came after the first steps"
-            )  # a replay would clear its state
+            # a replay of the graph would initialise the state again
+            raise RuntimeError(f"parameter {min(new)} got its first gradient while a CUDA graph was captured")
         for name in new:
             self._state[name] = _initialise_state(updated[name])
         groups = {0.0: updated}

@@ -1,4 +1,4 @@
-"""SHA-256 of files that later stages read: of a folder's files in sha256.json, of a JSON file in the file itself."""
+"""SHA-256 of files that later stages read: in sha256.json for a folder's files, in the file itself for JSON files."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def write_checksums(folder: Path) -> None:
 def check_checksums(folder: Path, remedy: str, required: bool = False, only: Collection[str] | None = None) -> None:
     """Raise UserError for a file that is missing or has changed. The message ends in `remedy`.
 
-    `only`: check only these names; None: all in sha256.json. A name passes that is neither in sha256.json nor in the
-    folder. A folder without sha256.json passes, unless it is `required`.
+    `only`: check only these names; None: all in sha256.json. Names that are neither in sha256.json nor in the folder
+    pass. A folder without sha256.json passes, unless it is `required`.
     """
     try:
         digests = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
         if only is not None:
             digests = {name: digests.get(name) for name in only if name in digests or (folder / name).exists()}
-        wrong = next((name for name, digest in digests.items() if _digest(folder / name) != digest), None)
+        damaged = next((name for name, digest in digests.items() if _hash_file(folder / name) != digest), None)
     except FileNotFoundError:
-        wrong = CHECKSUMS if required else None
+        damaged = CHECKSUMS if required else None
     except (ValueError, AttributeError, TypeError, RecursionError):
-        wrong = CHECKSUMS
-    if wrong is not None:
-        raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {remedy}")
+        damaged = CHECKSUMS
+    if damaged is not None:
+        raise UserError(f"{folder / damaged}: is missing, or its bytes have changed; {remedy}")
 
 
 def checksummed_json(content: Mapping[str, Any]) -> str:
     """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
     text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
-    before, _, after = text.rpartition(NONE)
-    return before + hashlib.sha256(text.encode()).hexdigest() + after
+    head, _, tail = text.rpartition(NONE)
+    return head + hashlib.sha256(text.encode()).hexdigest() + tail
 
 
 def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -69,18 +69,18 @@ def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
 
 def check_own_digest(content: bytes, path: Path, remedy: str) -> None:
     """Raise UserError where `content`, the bytes of `path`, does not match the SHA-256 that it contains."""
-    stated = OWN_DIGEST.search(content)
-    zeroed = b"" if stated is None else content[: stated.start(1)] + NONE.encode() + content[stated.end(1) :]
-    if stated is None or hashlib.sha256(zeroed).hexdigest().encode() != stated[1]:
-        raise UserError(f"{path}: its bytes are not those that were written; {remedy}")
+    recorded = OWN_DIGEST.search(content)
+    zeroed = b"" if recorded is None else content[: recorded.start(1)] + NONE.encode() + content[recorded.end(1) :]
+    if recorded is None or hashlib.sha256(zeroed).hexdigest().encode() != recorded[1]:
+        raise UserError(f"{path}: its bytes have changed; {remedy}")
 
 
 def check_captions(metrics: Path, entry: Any) -> None:
     """Raise UserError where the captions beside the file `metrics` do not match the digest in its `entry`, if any."""
     captions = metrics.with_name("captions.parquet")
     digest = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
-    if digest is not None and _digest(captions) not in (None, digest):
-        raise UserError(f"{captions}: is not the file that {metrics} was written with; run their stage again")
+    if digest is not None and _hash_file(captions) not in (None, digest):
+        raise UserError(f"{captions}: is not the file that {metrics} was written with; run the stage of both again")
 
 
 def check_history(weights: Path) -> None:
@@ -88,28 +88,28 @@ def check_history(weights: Path) -> None:
 
     Weights without a history pass. Damaged weights pass, too, because their reader reports them.
     """
-    match _header_entry(weights, HISTORY):
-        case [str(name), str(digest)] if _digest(history := weights.parent / Path(name).name) not in (None, digest):
-            raise UserError(f"{weights}: is not from the same training as {history}; run their stage again")
+    match _read_header_entry(weights, HISTORY):
+        case [str(name), str(digest)] if _hash_file(history := weights.parent / Path(name).name) not in (None, digest):
+            raise UserError(f"{weights}: is not from the same training as {history}; run the stage of both again")
 
 
 def data_digests(root: Path) -> dict[str, str]:
-    """Return the SHA-256 of the files below the data folder `root` that identify the words and features of weights."""
+    """Return the SHA-256 of the files below the data folder `root` that fix the vocabulary and features of weights."""
     return {name: sha256(root / name) for name in DATA_FILES}
 
 
 def find_changed_input(weights: Path, root: Path) -> Path | None:
-    """Return the first file below `root` that is missing or differs from that of the training of `weights`, else None.
+    """Return the first file below `root` that is missing or has changed since the training of `weights`, else None.
 
     Weights without digests of these files pass, and so do damaged weights, because their reader reports them.
     """
-    entry = _header_entry(weights, INPUTS)
-    named = entry if isinstance(entry, dict) else {}
-    return next((root / name for name in DATA_FILES if named.get(name) not in (None, _digest(root / name))), None)
+    entry = _read_header_entry(weights, INPUTS)
+    digests = entry if isinstance(entry, dict) else {}
+    return next((root / name for name in DATA_FILES if digests.get(name) not in (None, _hash_file(root / name))), None)
 
 
-def _header_entry(weights: Path, key: str) -> Any:
-    """Return an entry of the header of weights beside its agents; None where there is none."""
+def _read_header_entry(weights: Path, key: str) -> Any:
+    """Return the entry `key` of the header of `weights`; None where there is none."""
     try:
         with open(weights, "rb") as file:
             head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER)))
@@ -122,5 +122,5 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _digest(path: Path) -> str | None:
+def _hash_file(path: Path) -> str | None:
     return sha256(path) if path.is_file() else None

@@ -16,7 +16,7 @@ USER_ERROR = 2  # exit status of a command that has reported an error in one lin
 PROBLEMS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your quota of the disk is used up",
-    errno.EROFS: "nothing can be written there",
+    errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission is missing",
     errno.EPERM: "permission is missing",
     errno.ENOTDIR: "expected a folder, found a file",
@@ -44,7 +44,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
     The status is 0 or the result of `work`. It is 2 for a user error or a numbered error of the system, reported in one
-    line. After a request to end it is 128 + signal, also where an error of another kind hides the request: 130 for
+    line. After a request to end, it is 128 + signal, also where an error of another kind hides the request: 130 for
     Ctrl-C, 143 for SIGTERM. SystemExit, and an error of another kind without a request, are raised again.
     """
     with signals.raise_requests():

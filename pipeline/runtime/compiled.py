@@ -24,7 +24,7 @@ from numba.extending import overload
 from pipeline.runtime import cache
 from pipeline.runtime.files import read_checked, write_checked
 
-# numba checks the loops' own files only: a change of this file must recompile them, too
+# numba compares only the loops' own files; a change of this file must recompile the loops, too
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 # fastmath allows vector instructions: sums in any order, and fused multiplications; infinities and NaN stay exact
@@ -36,8 +36,8 @@ NUMBA_OPTIONS: dict[str, Any] = {
 
 
 def compile_loop(function: Any) -> Any:
-    """Compile the loop `function` at its first call with each kind of arrays, cached in `_folder`."""
-    return compile_loop_in(_folder(), function)
+    """Compile the loop `function` at its first call with each combination of array types, cached on disk."""
+    return compile_loop_in(_find_folder(), function)
 
 
 def compile_loop_in(folder: Path | None, function: Callable[..., Any]) -> Any:
@@ -49,7 +49,7 @@ def compile_loop_in(folder: Path | None, function: Callable[..., Any]) -> Any:
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's cache of one function in our own files, whose SHA-256 is checked before numba loads machine code.
+    """Cache of one function's machine code in files whose SHA-256 is checked before numba loads the code.
 
     A damaged file is removed, and the function is compiled again.
     """
@@ -62,7 +62,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 
 class _CodeConversion(CompileResultCacheImpl):  # type: ignore[misc]
-    """numba's conversion of machine code to a form that can be pickled, without a cache folder of numba's choice."""
+    """Conversion of machine code by numba to a form that can be pickled, without numba's own cache folder."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._locator, self._py_file, self._lineno = self, inspect.getfile(function), function.__code__.co_firstlineno
@@ -72,66 +72,66 @@ class _CodeConversion(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _CacheFiles:
-    """Cache files of a function, one for each kind of arguments."""
+    """Cache files of a function, one for each combination of argument types."""
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         source, name = inspect.getfile(function), f"{function.__module__}.{function.__qualname__}"
         self._folder, self._name = folder, function.__name__
-        self._identity = (name, _content(source), numba.__version__, sys.version, VERSION)
+        self._identity = (name, _hash_source(source), numba.__version__, sys.version, VERSION)
 
     def load(self, key: object) -> Any:
-        """Return the data saved under this key; None where there is none, or it is damaged."""
-        path, identity = self._path(key)
+        """Return the data saved under this key; None where they are missing or damaged."""
+        path, identity = self._locate(key)
         try:
             stored, data = pickle.loads(read_checked(path))
             if stored == identity:
                 return data
         except FileNotFoundError:
             return None
-        except Exception:  # content of another form, whose digest is right, raises anything where it is unpickled
+        except Exception:  # unpickling content of another form raises errors of any type
             pass
         with suppress(OSError):
             path.unlink()
         return None
 
     def save(self, key: object, data: object) -> None:
-        """Save the data. A full or read-only disk is ignored."""
-        path, identity = self._path(key)
+        """Save the data; ignore a full or read-only disk."""
+        path, identity = self._locate(key)
         with suppress(OSError):
             write_checked(path, dumps((identity, data)))
 
     def flush(self) -> None:
         """Do nothing: numba calls this before it recompiles a function, and `save` then replaces the file."""
 
-    def _path(self, key: object) -> tuple[Path, str]:
+    def _locate(self, key: object) -> tuple[Path, str]:
         identity = repr((self._identity, key))
         return self._folder / f"{self._name}-{sha256(identity.encode()).hexdigest()[:32]}", identity
 
 
 @functools.cache
-def _folder() -> Path | None:
+def _find_folder() -> Path | None:
     """Return the folder of compiled loops; None, with a warning, where it cannot be used or others can write to it."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
+    path = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        if not given:  # numba, too, takes an empty variable for none
+        if not path:  # numba treats an empty variable as unset, too
             return cache.private_folder(f"loops-{VERSION}")
-        Path(given).mkdir(0o700, parents=True, exist_ok=True)
-        cache.check_private(Path(given))
-        return Path(given)
+        Path(path).mkdir(0o700, parents=True, exist_ok=True)
+        cache.check_private(Path(path))
+        return Path(path)
     except OSError as error:
         print(f"warning: compiled loops are not kept: {error}", file=sys.stderr)
         return None
 
 
 @functools.cache
-def _content(source: str) -> str:
+def _hash_source(source: str) -> str:
     return sha256(Path(source).read_bytes()).hexdigest()
 
 
 def tanh(x):
     """Return the hyperbolic tangent; in single precision by a rational function with an error of at most 3e-7.
 
-    Loops can inline it.
+    Compiled loops can inline this function.
     """
     return math.tanh(x)
 
@@ -142,9 +142,9 @@ def _tanh(x):
         return lambda x: math.tanh(x)
 
     def rational(x):
-        # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond `most` it is ±(1 − 2.4e-7)
-        most = np.float32(7.90531110763549805)
-        x = most if x > most else (-most if x < -most else x)
+        # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond ±`bound` the result is ±(1 − 2.4e-7)
+        bound = np.float32(7.90531110763549805)
+        x = bound if x > bound else (-bound if x < -bound else x)
         z = x * x
         p = np.float32(-2.76076847742355e-16)
         p = z * p + np.float32(2.00018790482477e-13)
@@ -162,9 +162,9 @@ def _tanh(x):
 
 
 def exp(x):
-    """Return the exponential of `x` ≤ 88; in single precision by Cephes' expf.
+    """Return the exponential of `x` ≤ 88; in single precision by Cephes' expf, with a relative error below 2e-7.
 
-    The relative error of expf is below 2e-7; below -87 the result is 0.
+    In single precision the result is 0 for `x` below -87.
     """
     return math.exp(x)
 
@@ -175,18 +175,18 @@ def _exp(x):
         return lambda x: math.exp(x)
 
     def polynomial(x):
-        least = np.float32(-87)
-        power = least if x < least else x
-        twos = np.float32(math.floor(power * np.float32(1.44269504088896341) + np.float32(0.5)))
-        rest = power - twos * np.float32(0.693359375) + twos * np.float32(2.12194440e-4)
+        lower = np.float32(-87)
+        power = lower if x < lower else x
+        exponent_of_2 = np.float32(math.floor(power * np.float32(1.44269504088896341) + np.float32(0.5)))
+        remainder = power - exponent_of_2 * np.float32(0.693359375) + exponent_of_2 * np.float32(2.12194440e-4)
         p = np.float32(1.9875691500e-4)
-        p = p * rest + np.float32(1.3981999507e-3)
-        p = p * rest + np.float32(8.3334519073e-3)
-        p = p * rest + np.float32(4.1665795894e-2)
-        p = p * rest + np.float32(1.6666665459e-1)
-        p = p * rest + np.float32(5.0000001201e-1)
-        exponent = np.int32((np.int32(twos) + np.int32(127)) << np.int32(23))
-        power_of_e = (p * rest * rest + rest + np.float32(1)) * exponent.view(np.float32)
-        return np.float32(0) if x < least else power_of_e
+        p = p * remainder + np.float32(1.3981999507e-3)
+        p = p * remainder + np.float32(8.3334519073e-3)
+        p = p * remainder + np.float32(4.1665795894e-2)
+        p = p * remainder + np.float32(1.6666665459e-1)
+        p = p * remainder + np.float32(5.0000001201e-1)
+        exponent = np.int32((np.int32(exponent_of_2) + np.int32(127)) << np.int32(23))
+        power_of_e = (p * remainder * remainder + remainder + np.float32(1)) * exponent.view(np.float32)
+        return np.float32(0) if x < lower else power_of_e
 
     return polynomial

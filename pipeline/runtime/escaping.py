@@ -17,8 +17,8 @@ def csv_cell(value: Any) -> Any:
     text = value.replace("\r", " ")  # a lone carriage return would end a row
     if re.search("[\ud800-\udfff]", text):  # lone surrogates, as in file names that are not UTF-8
         text = one_line(text)
-    shown = next((character for character in text if character.isprintable() and not character.isspace()), "")
-    return f"'{text}" if text.startswith("\t") or shown in FORMULAS else text
+    first = next((character for character in text if character.isprintable() and not character.isspace()), "")
+    return f"'{text}" if text.startswith("\t") or first in FORMULAS else text
 
 
 def markdown_text(value: Any) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pipeline.errors import UserError
 
-EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code or transformers imports of each
+EXTRAS = {  # extras in pyproject.toml, and the packages of each that the code or transformers imports
     "vision": ("timm", "torchvision", "open_clip"),
     "hub": ("transformers", "peft", "tokenizers", "huggingface_hub", "num2words"),
     "films": ("av",),
@@ -35,7 +35,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
 
 @contextmanager
 def explain_missing_extra() -> Iterator[None]:
-    """Raise UserError with the command that installs the extra, where the block imports a missing package of one."""
+    """Raise UserError with the command that installs an extra, if the block imports a missing package of the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -20,7 +20,7 @@ DIGEST_CACHE = Path("data/checkpoints/digests")
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; its file is renamed to `path` if the block ends without an error.
 
-    An error of the system that names no file, or the temporary one, names `path`.
+    A system error that names no file, or the temporary file, is raised with `path` as its file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def rename(temporary: Path, path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write `content` so that a reader, also after a crash, finds the whole old file or the whole new one."""
+    """Write `content` so that a reader, also after a crash, gets the complete old or the complete new file."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -58,15 +58,15 @@ def read_checked(path: Path) -> bytes:
     """Return the content that `write_checked` wrote. Raises ValueError where the bytes have changed."""
     digest, _, content = path.read_bytes().partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode() != digest:
-        raise ValueError(f"{path}: its bytes are not those that were written")
+        raise ValueError(f"{path}: its bytes have changed")
     return content
 
 
 def allocate(path: Path, size: int) -> None:
     """Make a file of `size` zeros with its disk space reserved, where the system has posix_fallocate.
 
-    Raises OSError where the disk is too small. A memory map of a sparse file would end the process when the disk is
-    full.
+    Raises OSError where the disk is too small. A full disk would otherwise end a process that writes to a memory map
+    of the file.
     """
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate") and size:
@@ -75,7 +75,7 @@ def allocate(path: Path, size: int) -> None:
 
 
 def clear_parts(folder: Path) -> None:
-    """Remove the half-written files in `folder` that nobody has written to for STALE seconds."""
+    """Remove the half-written files in `folder` that no process has written to for STALE seconds."""
     for part in folder.glob(".*.part"):
         with suppress(OSError):
             if part.is_file() and time.time() - part.stat().st_mtime > STALE:
@@ -94,12 +94,12 @@ def known_sha256(path: Path) -> str:
     if status.st_size < LARGE:
         return sha256(path)
     stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
-    known = DIGEST_CACHE / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
-    with suppress(OSError, ValueError):  # no digest is cached, or it cannot be read, or it is damaged
-        return read_checked(known).decode()
+    cached = DIGEST_CACHE / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
+    with suppress(OSError, ValueError):  # the cached digest is missing, unreadable or damaged
+        return read_checked(cached).decode()
     digest = sha256(path)
     with suppress(OSError):
-        write_checked(known, digest.encode())
+        write_checked(cached, digest.encode())
     return digest
 
 

@@ -1,7 +1,7 @@
 """Decoding of films and animated images frame by frame, by PyAV and Pillow, within bounds of time and memory.
 
-A file is read twice: first for the duration of each frame, then for the wanted frames, one at a time. The format
-follows from the file's extension, so that playlists of other files are never followed.
+A file is read twice: first for the duration of each frame, then for the requested frames, one at a time. The format
+of a film follows from the file's extension, so that playlists of other files are never followed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_film(path: Path) -> bool:
 
 
 def is_animated(image: Image.Image) -> bool:
-    """Return whether an image that Pillow opened has frames; other formats have pages, or views of one moment."""
+    """Return whether an image that Pillow opened is animated; frames of other formats are pages or views."""
     return image.format in ANIMATED and bool(getattr(image, "is_animated", False))
 
 
@@ -57,13 +57,13 @@ def is_moving(path: Path) -> bool:
         return False
 
 
-def frames_to_take(
+def choose_frame_indices(
     durations: Sequence[float], frames: int, rate: float | None = None, ticks_per_second: Fraction = Fraction(1000)
 ) -> list[int]:
-    """Return the indices of the frames to take of a film whose frames are shown for `durations` ticks each.
+    """Return the indices of F frames to take from a film, whose frames last `durations` ticks.
 
-    The i-th of F frames, from 0, is shown at (i + ½) / F of the film; a frame may be taken more than once. F is
-    `frames`. With `rate`, in frames per second, F follows from the duration: at least one and at most `frames`.
+    The i-th index, from 0, is the frame shown at (i + ½) / F of the film; indices may repeat. F is `frames`. With
+    `rate`, in frames per second, F follows from the duration: at least one and at most `frames`.
     """
     total = sum(durations)
     if rate is not None:
@@ -78,22 +78,26 @@ def read_timeline(path: Path) -> Timeline:
     Raises FileNotFoundError where there is no file, and UserError where it cannot be decoded or is beyond the bounds.
     """
     with _name_file(path):
-        return _film_timeline(path) if is_film(path) else _image_timeline(path)
+        return _read_film_timeline(path) if is_film(path) else _read_image_timeline(path)
 
 
-def decode_frames(path: Path, numbers: Sequence[int], times: Timeline) -> Iterator[Image.Image]:
-    """Yield the frames `numbers`, ascending, as Pillow images; `times` and errors are those of `read_timeline`."""
+def decode_frames(path: Path, indices: Sequence[int], timeline: Timeline) -> Iterator[Image.Image]:
+    """Yield the frames `indices`, ascending, as Pillow images.
+
+    `read_timeline` returns the `timeline`, and raises the same errors.
+    """
     with _name_file(path):
-        yield from (
-            _film_frames(path, [times.starts[n] for n in numbers]) if times.starts else _image_frames(path, numbers)
-        )
+        if timeline.starts:
+            yield from _decode_film(path, [timeline.starts[n] for n in indices])
+        else:
+            yield from _decode_image(path, indices)
 
 
 def check_film(path: Path) -> None:
-    """Decode a film to its last frame; raises as `read_timeline`."""
-    times = read_timeline(path)
+    """Decode a film to its last frame. Raises the errors of `read_timeline`."""
+    timeline = read_timeline(path)
     if is_film(path):  # `read_timeline` decoded all frames of an animated image
-        for _ in decode_frames(path, [len(times.durations) - 1], times):
+        for _ in decode_frames(path, [len(timeline.durations) - 1], timeline):
             pass
 
 
@@ -102,25 +106,25 @@ def _name_file(path: Path) -> Iterator[None]:
     """Raise every error of the block except FileNotFoundError as a UserError that names the file."""
     try:
         if require_plain_file(path).stat().st_size == 0:
-            raise UserError(f"{path}: the image file is empty (zero bytes)")
+            raise UserError(f"{path}: the file is empty (zero bytes)")
         yield
     except (FileNotFoundError, UserError, GeneratorExit):
         raise
     except Exception as error:  # decoders of damaged files raise nearly anything
-        why = reason(error, 1000).replace(str(path), path.name)
-        raise UserError(f"{path}: the film cannot be decoded ({why})") from None
+        problem = reason(error, 1000).replace(str(path), path.name)
+        raise UserError(f"{path}: the file cannot be decoded ({problem})") from None
 
 
 def _check_bounds(path: Path, frames: int, width: int, height: int) -> None:
     pixels = width * height
     if pixels > MAX_FRAME_PIXELS:
-        raise UserError(f"{path}: frames of {width}×{height} pixels, and at most {MAX_FRAME_PIXELS:,} pixels are read")
+        raise UserError(f"{path}: frames of {width}×{height} pixels exceed {MAX_FRAME_PIXELS:,} pixels; reduce them")
     if frames > MAX_FRAMES or frames * pixels > MAX_PIXELS:
         limits = f"at most {MAX_FRAMES:,} frames and {MAX_PIXELS:,} pixels of all frames are read"
         raise UserError(f"{path}: the film is too long: {limits}; cut it or make it smaller")
 
 
-def _image_timeline(path: Path) -> Timeline:
+def _read_image_timeline(path: Path) -> Timeline:
     durations: list[int] = []
     with Image.open(path) as image:
         if not is_animated(image):
@@ -129,19 +133,19 @@ def _image_timeline(path: Path) -> Timeline:
         while True:
             _check_bounds(path, len(durations) + 1, *image.size)
             image.load()
-            shown = round(image.info.get("duration") or 0)
-            durations.append(shown if shown >= 20 else DEFAULT_DURATION)
+            duration = round(image.info.get("duration") or 0)
+            durations.append(duration if duration >= 20 else DEFAULT_DURATION)
             try:
                 image.seek(len(durations))
             except EOFError:
                 return Timeline(durations)
 
 
-def _image_frames(path: Path, numbers: Sequence[int]) -> Iterator[Image.Image]:
+def _decode_image(path: Path, indices: Sequence[int]) -> Iterator[Image.Image]:
     with Image.open(path) as image:
-        for number in numbers:
-            if number:
-                image.seek(number)
+        for index in indices:
+            if index:
+                image.seek(index)
             yield image.copy()
 
 
@@ -155,48 +159,48 @@ def _open_stream(path: Path) -> Iterator[tuple[Any, Any]]:
     container = CONTAINERS[path.suffix.lower()]
     with av.open(str(path), format=container, options={"protocol_whitelist": "file"}) as film:
         if not film.streams.video:
-            raise UserError(f"{path}: a film without pictures")
+            raise UserError(f"{path}: the film has no video stream")
         stream = film.streams.video[0]
         stream.codec_context.thread_count = 1  # films are decoded in parallel
         yield film, stream
 
 
-def _film_timeline(path: Path) -> Timeline:
+def _read_film_timeline(path: Path) -> Timeline:
     with _open_stream(path) as (film, stream):
         size = stream.codec_context.width, stream.codec_context.height
-        begins: list[int] = []
+        starts: list[int] = []
         for packet in film.demux(stream):
-            when = packet.dts if packet.pts is None else packet.pts
-            if when is not None and packet.size:
-                begins.append(int(when))
+            timestamp = packet.dts if packet.pts is None else packet.pts
+            if timestamp is not None and packet.size:
+                starts.append(int(timestamp))
                 last = int(packet.duration or 0)
-                _check_bounds(path, len(begins), *size)
-        if not begins:
-            raise UserError(f"{path}: a film without frames")
-        begins = sorted(set(begins))
-        durations = [after - previous for previous, after in pairwise(begins)]
-        return Timeline([*durations, last or max(durations, default=1)], 1 / Fraction(stream.time_base), begins)
+                _check_bounds(path, len(starts), *size)
+        if not starts:
+            raise UserError(f"{path}: the film has no frames")
+        starts = sorted(set(starts))
+        durations = [following - start for start, following in pairwise(starts)]
+        return Timeline([*durations, last or max(durations, default=1)], 1 / Fraction(stream.time_base), starts)
 
 
-def _film_frames(path: Path, begins: Sequence[int]) -> Iterator[Image.Image]:
-    """Yield the frames that are shown at these ticks, which are ascending, with the film's rotation."""
+def _decode_film(path: Path, starts: Sequence[int]) -> Iterator[Image.Image]:
+    """Yield the frame that is shown at each of `starts`, ascending ticks, rotated upright."""
     with _open_stream(path) as (film, stream):
-        waiting, previous = list(reversed(begins)), None
+        remaining, previous = list(reversed(starts)), None
         for frame in film.decode(stream):
             _check_bounds(path, 1, frame.width, frame.height)
-            while previous is not None and waiting and frame.pts is not None and waiting[-1] < frame.pts:
-                waiting.pop()
-                yield _upright(previous)
-            if not waiting:
+            while previous is not None and remaining and frame.pts is not None and remaining[-1] < frame.pts:
+                remaining.pop()
+                yield _rotate_upright(previous)
+            if not remaining:
                 return
             previous = frame
         if previous is None:
             raise UserError(f"{path}: no frame of the film can be decoded")
-        for _ in waiting:
-            yield _upright(previous)
+        for _ in remaining:
+            yield _rotate_upright(previous)
 
 
-def _upright(frame: Any) -> Image.Image:
-    """Return a frame with the rotation that players apply; phones store portrait films sideways."""
+def _rotate_upright(frame: Any) -> Image.Image:
+    """Return a frame as an image with the rotation that players apply; phones store portrait films sideways."""
     image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True) if frame.rotation else image  # degrees counterclockwise

@@ -1,4 +1,4 @@
-"""Folders that are complete or absent: written beside their place, flushed to disk, then moved there at once."""
+"""Folders that are complete or absent: written under another name, flushed to disk, then renamed at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.errors import UserError
 
-ASIDE = "-.part"  # end of the name of an older folder, while the new one is moved into its place
+ASIDE = "-.part"  # end of the name of an older folder while the new folder is renamed
 AT_CWD, EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
@@ -23,17 +23,17 @@ AT_CWD, EXCHANGE = -100, 2  # constants of Linux's renameat2
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`, which replaces `path` if the block ends without an error.
 
-    An older folder stays at `path` until then. Folders that killed processes left beside it are removed. Raises
-    UserError where `path` is a mount, or the working folder or one above it.
+    An older folder stays at `path` until then. Temporary folders of killed processes are removed. Raises UserError
+    where `path` is a mount, the working folder or a parent of the working folder.
     """
     path = path.resolve()
     if path.is_mount() or Path.cwd().is_relative_to(path):
         raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the digits matter: the leftovers of a folder k.b are not those of a folder k
+    # with the digits, a leftover of the folder k.b does not match the folder k
     is_leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}-?\.part").fullmatch
-    for leftover in [each for each in path.parent.iterdir() if is_leftover(each.name)]:
-        with suppress(OSError), _locked(leftover):
+    for leftover in [folder for folder in path.parent.iterdir() if is_leftover(folder.name)]:
+        with suppress(OSError), _lock(leftover):
             if leftover.name.endswith(ASIDE) and not path.exists():
                 os.rename(leftover, path)  # a process was killed between the two renames of _move_into_place
             else:
@@ -41,7 +41,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     temporary.mkdir()
     try:
-        with _locked(temporary):
+        with _lock(temporary):
             yield temporary
             os.sync()  # the files' bytes must be on disk before the folder gets its name
             _move_into_place(temporary, path)
@@ -50,9 +50,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path, written: Collection[str]) -> None:
-    """Raise UserError where `folder` is a file, or holds anything besides `written`, the files of an earlier one."""
+    """Raise UserError where `folder` is a file, or holds other files than `written`, the files of an earlier run."""
     if folder.is_dir():
-        known = {*written, *(above.as_posix() for name in written for above in PurePosixPath(name).parents)}
+        known = {*written, *(parent.as_posix() for name in written for parent in PurePosixPath(name).parents)}
         names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
         other = next((name for name in names if name not in known), None)
     else:
@@ -62,8 +62,8 @@ def check_replaceable(folder: Path, written: Collection[str]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that no other process takes it for abandoned. Raises BlockingIOError where one holds it."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock a folder against removal as abandoned. Raises BlockingIOError where another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,13 +90,13 @@ def _move_into_place(temporary: Path, path: Path) -> None:
     os.close(parent)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchange the two paths; return False where the system has no such call."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False
-    if call(AT_CWD, os.fsencode(one), AT_CWD, os.fsencode(other), EXCHANGE) == 0:
+    if call(AT_CWD, os.fsencode(first), AT_CWD, os.fsencode(second), EXCHANGE) == 0:
         return True
     if (number := ctypes.get_errno()) in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))

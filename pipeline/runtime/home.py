@@ -1,7 +1,7 @@
 """A home folder for a user unknown to the system, as in containers; importing this module sets HOME.
 
-Python's `Path.home()` and `getpass.getuser()` fail without an entry in the list of users and without HOME, and so do
-MLflow, PyTorch and the caches.
+Without HOME, `Path.home()` and `getpass.getuser()` fail for a user who is not in the system's list of users. MLflow,
+PyTorch and the caches then fail, too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 No code from a captioner's folder or repository is executed. The JSON files that decide what is loaded are checked here
 first. A file that names code, another file of settings or another repository is refused before transformers reads it.
-While transformers loads, its own way to such code is closed, too: some parts of a model are loaded without
-`trust_remote_code=False`.
+While transformers loads, its function that loads such code is disabled, too: transformers loads some parts of a model
+without `trust_remote_code=False`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ TOKENIZERS = ("tokenizer.json", "vocab.json", "added_tokens.json")
 MAX_TOKENIZER_BYTES = 2**28  # bytes of one of TOKENIZERS
 # a token's number, or a length, that a tokenizer would reserve memory for: no model has ten million tokens
 HUGE_NUMBER = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
-# files that name another repository, and what is in it
+# files that name another repository, and the error for each
 REFERENCES = {
     "adapter_config.json": "an adapter's model lies in another repository; merge the two and give the result",
-    "audio_tokenizer_config.json": "it names another repository, of a part for sound; remove the file",
+    "audio_tokenizer_config.json": "it names another repository, of an audio tokenizer; remove the file",
 }
 REMEDY = "take the captioner from its publisher"
 # keys that make transformers run code, or open another repository or a file that is not checked here
@@ -82,7 +82,7 @@ BOUNDS = (
     (re.compile(r"(min|max)_pixels|max_num_patches|.*image_seq_len(gth)?"), MAX_PIXELS),
 )
 EDGES = ("shortest_edge", "longest_edge")
-AREA_FAMILIES = ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye")  # models whose "edges" are areas
+AREA_FAMILIES = ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye")  # models whose "edges" are areas in pixels
 LOADING = threading.RLock()  # held while transformers is changed
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
@@ -95,7 +95,7 @@ def import_transformers() -> Any:
         raise UserError("captioners of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
     declare_operators()  # its models import torchvision
     transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # its warnings are not for users, as of tokens that SigLIP lacks
+    transformers.utils.logging.set_verbosity_error()  # its warnings, such as of missing tokens, do not concern users
     return transformers
 
 
@@ -106,12 +106,12 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
     """
     loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
     if not local and (name.count("/") > 1 or name.startswith(("/", ".", "~"))):
-        raise UserError(f"{name}: there is no such folder; give one, or a name of the Hugging Face hub, OWNER/NAME")
+        raise UserError(f"{name}: no such folder; give a folder, or a name of the Hugging Face hub, OWNER/NAME")
     try:
         commit, cached = (None, True) if local else locate_repository(name)
         _check_files(name, local, commit, cached)
         options = options if commit is None else {"revision": commit, **options}
-        fault = f"{name}: its files are not those of a whole {kind}"
+        fault = f"{name}: its files are no complete {kind}"
         with explain_load_errors(fault, (OSError, ValueError, KeyError)), forbid_remote_code(offline=cached):
             return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
@@ -135,9 +135,9 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
 
 @contextmanager
 def forbid_remote_code(offline: bool) -> Iterator[None]:
-    """Keep transformers from executing a model's Python and from asking for it; where `offline`, also from the network.
+    """Keep transformers from running a model's Python code and from asking for it; if `offline`, also from the network.
 
-    Parts of a model, such as the tokenizer of a processor, are loaded by transformers itself, without the arguments
+    transformers loads parts of a model, such as the tokenizer of a processor, without the arguments
     `trust_remote_code` and `local_files_only`. A model with code raises ValueError. Threads take turns, since the
     change holds for the whole process.
     """
@@ -147,24 +147,24 @@ def forbid_remote_code(offline: bool) -> Iterator[None]:
     dynamic: Any = dynamic_module_utils
 
     def refuse(*_: object, **__: object) -> None:
-        raise ValueError("it has Python of its own, which is never executed")
+        raise ValueError("it contains Python code, which is never executed")
 
     with LOADING:
-        before = dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE
+        originals = dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE
         # with no time to answer, transformers raises an error and asks nothing
         dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE = refuse, 0
-        constants.HF_HUB_OFFLINE = before[2] or offline
+        constants.HF_HUB_OFFLINE = originals[2] or offline
         try:
             yield
         finally:
-            dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE = before
+            dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE = originals
 
 
 @contextmanager
 def explain_load_errors(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Raise UserError with `fault` for any error of a library that reads a model's files: bad values raise anything.
+    """Raise UserError with `fault` for any error of a library that reads a model's files.
 
-    A missing package, exhausted memory and the errors `handled` pass.
+    Bad values raise errors of any type. ImportError, exhausted memory and the errors `handled` pass.
     """
     try:
         yield
@@ -203,17 +203,17 @@ def load_dual_encoder(name: str) -> Any:
 def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | None = None) -> tuple[Any, list[str]]:
     """Load `name` as the class `kind` of transformers in evaluation mode, from safetensors.
 
-    Also return the names of weights that it lacks, which contain `optional`. Raises UserError where it lacks others.
+    Also return the names of missing weights, which contain `optional`. Raises UserError where others are missing.
     """
     model, report = load_pretrained(kind, name, dtype=dtype, output_loading_info=True, use_safetensors=True)
     missing = sorted(report["missing_keys"])
-    if lacking := [key for key in missing if optional is None or optional not in key]:
-        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a whole model")
+    if required := [key for key in missing if optional is None or optional not in key]:
+        raise UserError(f"{name}: its weights lack {required[0]}; give a complete model")
     return model.eval(), missing
 
 
 def _convert_to_sides(size: Any) -> Any:
-    """Return the sides of a square for a single number, which older versions of transformers wrote."""
+    """Convert a single number, which older versions of transformers wrote, to the sides of a square."""
     return {"height": size, "width": size} if type(size) is int else size
 
 
@@ -246,22 +246,22 @@ def read_processor(name: str) -> ImageProcessor:
 
 
 def check_config(config: Any, where: str) -> None:
-    """Raise UserError for a config that names code or another repository, or has parts that are not known here.
+    """Raise UserError for a config that names code or another repository, or has an encoder or decoder not known here.
 
-    Raises UserError, too, for sizes that no model has, which would take hours or all memory.
+    Raises UserError, too, for sizes beyond BOUNDS, which would take hours or all memory.
     """
     for key, value in _pairs(config):
-        for pattern, most in BOUNDS:
+        for pattern, limit in BOUNDS:
             if not pattern.fullmatch(key):
                 continue
-            bound = _find_upper_bound(config, key, most)
+            bound = _find_upper_bound(config, key, limit)
             if large := [number for number in _list_integers(value) if number > bound]:
                 raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
         if from_hub or from_timm or (value and key in REMOTE_KEYS):
             raise UserError(
-                f"{where}: has {key}, by which code or unchecked files are loaded: none are loaded here; {REMEDY}, or "
+                f"{where}: has {key}, which loads code or unchecked files; {REMEDY}, or "
                 f"remove {key} if the model needs none"
             )
     if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
@@ -275,7 +275,7 @@ def check_config(config: Any, where: str) -> None:
 def locate_repository(name: str) -> tuple[str, bool]:
     """Return the commit of the repository `name` for all its files, and whether the hub's cache alone has them.
 
-    One request decides this: each request to a hub that cannot be reached takes half a minute. Raises OSError where the
+    Only one request is sent, since a request to an unreachable hub takes half a minute. Raises OSError where the
     hub has no such repository, and where neither the hub nor its cache can be read.
     """
     from huggingface_hub import HfApi
@@ -294,7 +294,7 @@ def locate_repository(name: str) -> tuple[str, bool]:
 
 
 def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> None:
-    """Check every JSON file that decides what transformers loads, and the numbers of tokens."""
+    """Check every JSON file that decides which classes and weights transformers loads, and the numbers of tokens."""
     from transformers.utils import cached_file
 
     for file in (*CONFIGS, *REFERENCES, *TOKENIZERS):
@@ -306,21 +306,21 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
         if file in REFERENCES:
             raise UserError(f"{path}: {REFERENCES[file]}")
         if file in TOKENIZERS:
-            if found := HUGE_NUMBER.search(read_bytes(Path(path), REMEDY, MAX_TOKENIZER_BYTES)):
-                raise UserError(f"{path}: has the number {found[1].decode():.20}, which no model has; {REMEDY}")
+            if match := HUGE_NUMBER.search(read_bytes(Path(path), REMEDY, MAX_TOKENIZER_BYTES)):
+                raise UserError(f"{path}: has the number {match[1].decode():.20}, which no model has; {REMEDY}")
         else:
             check_config(read_json(Path(path), REMEDY, MAX_CONFIG_BYTES), f"{path}")
 
 
-def _find_upper_bound(config: Any, key: str, most: int) -> int:
-    """Return the largest value of `key`; some processors give areas as edges."""
+def _find_upper_bound(config: Any, key: str, limit: int) -> int:
+    """Return the largest value that `key` may have: `limit`, or MAX_PIXELS where a processor gives areas as edges."""
     kinds = [value for name, value in _pairs(config) if name in ("image_processor_type", "video_processor_type")]
     areas = any(isinstance(kind, str) and kind.startswith(AREA_FAMILIES) for kind in kinds)
-    return MAX_PIXELS if areas and key in EDGES else most
+    return MAX_PIXELS if areas and key in EDGES else limit
 
 
 def _list_integers(value: Any) -> list[int]:
-    return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
+    return [item for item in (value if isinstance(value, list) else [value]) if type(item) is int]
 
 
 def _pairs(config: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""The CPU library for float32 matrix products: the faster one on this machine, if it is as exact as torch's own."""
+"""Choice of the CPU library for float32 matrix products: oneDNN where it is faster and as exact as torch's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.runtime.files import read_checked, write_checked
 # torch's names for its own library, for TF32 on a GPU, and for oneDNN on a CPU, which may use bfloat16 where it is fast
 OWN, TF32, ONEDNN = "highest", "high", "medium"
 REPEATS, ROWS, WEIGHTS = 5, 128, 3  # measurements of each product, rows of its input, and number of weights
-MAX_TIME_SHARE = 0.92  # share of the own library's time; a smaller gain does not justify other rounding
+MAX_TIME_SHARE = 0.92  # oneDNN's share of the own library's time; a smaller gain does not justify other rounding
 MAX_ERROR_RATIO = 4.0  # ratio to the own library's largest error; bfloat16 has about 100
 SMALL_MODEL = 2_000_000  # parameters
 
@@ -35,9 +35,9 @@ def is_small(modules: Iterable[nn.Module]) -> bool:
 
 
 def choose_precision(modules: Collection[nn.Module], device: torch.device) -> None:
-    """Set torch to the library that multiplies by the largest weights of `modules` faster, measured once per machine.
+    """Select torch's faster library for products with the largest weights of `modules`, measured once per machine.
 
-    The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
+    The choice is kept in the user's cache folder, so that equal seeds give equal bits. Small models and GPUs keep
     torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
     digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high or medium. On a GPU, high
     and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises UserError for any other value, and where the
@@ -45,28 +45,28 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     """
     if "SAYWHICH_PRODUCTS" in os.environ:
         raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")
-    wanted = os.environ.get("SAYWHICH_MATMUL_PRECISION")
-    if wanted and wanted not in (OWN, TF32, ONEDNN):
-        raise UserError(f"SAYWHICH_MATMUL_PRECISION={wanted}: expected {OWN}, {TF32} or {ONEDNN}")
+    requested = os.environ.get("SAYWHICH_MATMUL_PRECISION")
+    if requested and requested not in (OWN, TF32, ONEDNN):
+        raise UserError(f"SAYWHICH_MATMUL_PRECISION={requested}: expected {OWN}, {TF32} or {ONEDNN}")
     if device.type == "cuda":
         recurrent: Any = torch.backends.cudnn.rnn
-        recurrent.fp32_precision = "ieee" if (wanted or OWN) == OWN else "tf32"
-    if wanted or device.type != "cpu" or is_small(modules):
-        return torch.set_float32_matmul_precision(wanted or OWN)
+        recurrent.fp32_precision = "ieee" if (requested or OWN) == OWN else "tf32"
+    if requested or device.type != "cpu" or is_small(modules):
+        return torch.set_float32_matmul_precision(requested or OWN)
     shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}
     largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:WEIGHTS]
     torch.set_float32_matmul_precision(_load_or_measure(largest))
 
 
 def current_precision() -> str:
-    """Return the current precision by torch's name: "highest" is its own library in single precision."""
+    """Return torch's name of the current precision: "highest" is its own library in single precision."""
     return torch.get_float32_matmul_precision()
 
 
 def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return the earlier choice for such a machine, else measure now. The first of several processes decides."""
-    about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
-    key = json.dumps(about, sort_keys=True)
+    """Return the cached choice for this kind of machine, else measure. The first process to write the file decides."""
+    context = {"cpu": _read_cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
+    key = json.dumps(context, sort_keys=True)
     try:
         file = cache.private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
     except OSError as error:
@@ -79,18 +79,18 @@ def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
         if not _read_choice(file, key):
             file.unlink(missing_ok=True)  # it is damaged
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-            written = Path(folder, "choice")
-            write_checked(written, json.dumps(about | measured, indent=2).encode())
-            os.link(written, file)
+            temporary = Path(folder, "choice")
+            write_checked(temporary, json.dumps(context | measured, indent=2).encode())
+            os.link(temporary, file)
     return _read_choice(file, key) or str(measured["precision"])
 
 
 def _read_choice(file: Path, key: str) -> str | None:
     """Return the choice in `file`; None where it is missing, damaged, or of another `key`."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(read_checked(file))
-        same = json.dumps({name: kept[name] for name in json.loads(key)}, sort_keys=True) == key
-        return kept["precision"] if same and kept["precision"] in (OWN, ONEDNN) else None
+        choice = json.loads(read_checked(file))
+        same = json.dumps({name: choice[name] for name in json.loads(key)}, sort_keys=True) == key
+        return choice["precision"] if same and choice["precision"] in (OWN, ONEDNN) else None
     return None
 
 
@@ -102,23 +102,23 @@ def _measure(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
         exact = x[:4].double() @ weight.double().T
         for name in seconds:
             torch.set_float32_matmul_precision(name)
-            errors[name] = max(errors[name], float((_product(x, weight)[:4] - exact).abs().max()))
-            seconds[name] += min(_seconds(x, weight) for _ in range(REPEATS))
+            errors[name] = max(errors[name], float((_multiply(x, weight)[:4] - exact).abs().max()))
+            seconds[name] += min(_time_product(x, weight) for _ in range(REPEATS))
     faster, as_exact = seconds[ONEDNN] < MAX_TIME_SHARE * seconds[OWN], errors[ONEDNN] < MAX_ERROR_RATIO * errors[OWN]
     return {"precision": ONEDNN if faster and as_exact else OWN, "seconds": seconds, "errors": errors}
 
 
-def _seconds(x: Tensor, weight: Tensor) -> float:
+def _time_product(x: Tensor, weight: Tensor) -> float:
     began = time.perf_counter()
-    _product(x, weight)
+    _multiply(x, weight)
     return time.perf_counter() - began
 
 
-def _product(x: Tensor, weight: Tensor) -> Tensor:
+def _multiply(x: Tensor, weight: Tensor) -> Tensor:
     return nn.functional.linear(x, weight)
 
 
-def _cpu() -> str:
+def _read_cpu() -> str:
     """Return the model and the features of the CPU."""
     info = Path("/proc/cpuinfo")
     if not info.exists():

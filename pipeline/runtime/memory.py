@@ -14,9 +14,9 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # parameters of mallopt(3)
 
 
 def keep_freed() -> None:
-    """Keep freed memory for the next step, which allocates the same sizes again. This needs glibc.
+    """Keep freed memory for the next step, which allocates the same sizes again. Only glibc supports this.
 
-    Otherwise large blocks go back to the system each time, and each fresh one costs a page fault for every 4 KiB.
+    By default large blocks go back to the system each time, and each new block costs a page fault for every 4 KiB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -33,16 +33,16 @@ def return_freed() -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an error says that memory is exhausted; PyTorch's are RuntimeErrors."""
+    """Return whether an error reports exhausted memory; PyTorch raises RuntimeError for it."""
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
 
 
 @contextmanager
-def explain_memory_error(what: str, remedy: str) -> Iterator[None]:
-    """Raise UserError in one line where the block runs out of memory."""
+def explain_memory_error(subject: str, remedy: str) -> Iterator[None]:
+    """Raise UserError, `subject` and `remedy` in one line, where the block runs out of memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_full(error):
             raise
-        raise UserError(f"{what}: too little memory; {remedy}") from None
+        raise UserError(f"{subject}: too little memory; {remedy}") from None

@@ -52,26 +52,26 @@ ALLOWED = {
 def check_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` for `network` of `library`.
 
-    Raises UserError for an unknown option, a value of another type, and a number above its limit. Texts and lists above
-    MAX_LENGTH and lists nested deeper than MAX_DEPTH are refused, too.
+    Raises UserError for an unknown option, a value of another type, and a number above its limit. Raises UserError
+    for texts and lists longer than MAX_LENGTH, too, and for lists nested deeper than MAX_DEPTH.
     """
     for name, value in options.items():
-        refused = f"features.options: the network {network} does not accept them"
+        problem = f"features.options: the network {network} does not accept them"
         if name not in ALLOWED[library]:
-            raise UserError(f"{refused} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
+            raise UserError(f"{problem} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
         inner: Mapping[Any, Any] = {name: value}
         if name in PARTS and value is not None:
             if not isinstance(value, Mapping):
-                raise UserError(f"{refused} ({name}: a mapping of {', '.join(sorted(PARTS[name]))} is allowed)")
-            if wrong := sorted(map(str, value.keys() - PARTS[name])):
-                raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
+                raise UserError(f"{problem} ({name}: a mapping of {', '.join(sorted(PARTS[name]))} is allowed)")
+            if unknown := sorted(map(str, value.keys() - PARTS[name])):
+                raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
             inner = value
-        for key, given in inner.items():
-            if not _is_plain(given):
-                raise UserError(f"{refused} ({name}: numbers, texts, true and false are allowed, and lists of them)")
-            most = next((most for part, most in MAX_VALUES.items() if part in key), MAX_OTHERS)
-            if any(not abs(number) <= most for number in _numbers(given)):
-                raise UserError(f"{refused} ({key}: {most:,} is the largest number that is possible)")
+        for key, entry in inner.items():
+            if not _is_plain(entry):
+                raise UserError(f"{problem} ({name}: numbers, texts, true and false are allowed, and lists of them)")
+            limit = next((limit for part, limit in MAX_VALUES.items() if part in key), MAX_OTHERS)
+            if any(not abs(number) <= limit for number in _list_numbers(entry)):
+                raise UserError(f"{problem} ({key}: {limit:,} is the largest allowed number)")
     return dict(options)
 
 
@@ -82,8 +82,8 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_LENGTH)
 
 
-def _numbers(value: Any) -> list[float]:
+def _list_numbers(value: Any) -> list[float]:
     """Return the numbers in a value, which may be a list of lists."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [number for item in value for number in _numbers(item)]
+        return [number for item in value for number in _list_numbers(item)]
     return [value] if isinstance(value, int | float) else []

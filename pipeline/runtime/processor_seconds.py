@@ -1,4 +1,4 @@
-"""Processor seconds at each entry of a training's history, kept apart from its outputs.
+"""Processor seconds at each entry of a training's history, stored apart from the training's outputs.
 
 Equal trainings write equal outputs, but need different times. A file of times is therefore named by the SHA-256 of the
 history that it belongs to. No digest and no stage of DVC includes its folder.
@@ -24,7 +24,7 @@ def history_lines(history: Sequence[Mapping[str, object]]) -> str:
 
 def write_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]], seconds: Sequence[float]) -> None:
     """Write the processor seconds at each entry of `history`."""
-    write_checked(_path(folder, history), json.dumps(list(seconds)).encode())
+    write_checked(_build_path(folder, history), json.dumps(list(seconds)).encode())
 
 
 def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]) -> list[float] | None:
@@ -33,7 +33,7 @@ def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]
     Raises UserError for a damaged file.
     """
     try:
-        seconds: list[float] = json.loads(read_checked(path := _path(folder, history)))
+        seconds: list[float] = json.loads(read_checked(path := _build_path(folder, history)))
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -43,5 +43,5 @@ def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]
     return seconds
 
 
-def _path(folder: Path, history: Sequence[Mapping[str, object]]) -> Path:
+def _build_path(folder: Path, history: Sequence[Mapping[str, object]]) -> Path:
     return folder / f"{hashlib.sha256(history_lines(history).encode()).hexdigest()}.json"

@@ -1,7 +1,7 @@
 """Data-parallel processes that train one model, as torchrun starts them; without torchrun there is one rank.
 
-A batch is one batch, however many ranks hold it. Losses are those of all captions. Each rank computes the share of its
-own captions, and gradients are summed. So the number of ranks changes only the order of sums.
+The ranks share each batch, and a loss is a sum over all captions of the batch. Each rank computes the share of its own
+captions, and gradients are summed. The number of ranks therefore changes only the order of sums.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def all_sum(x: Tensor) -> Tensor:
 def all_max(number: int, device: torch.device) -> int:
     """Return the greatest `number` among the ranks."""
     if size() > 1:
-        box = torch.tensor(number, device=device)
-        dist.all_reduce(box, dist.ReduceOp.MAX)
-        number = int(box)
+        buffer = torch.tensor(number, device=device)
+        dist.all_reduce(buffer, dist.ReduceOp.MAX)
+        number = int(buffer)
     return number
 
 
@@ -93,6 +93,6 @@ def broadcast(value: T) -> T:
     """Return the `value` of rank 0."""
     if size() == 1:
         return value
-    box: list[Any] = [value]
-    dist.broadcast_object_list(box)
-    return box[0]
+    buffer: list[Any] = [value]
+    dist.broadcast_object_list(buffer)
+    return buffer[0]

@@ -1,4 +1,4 @@
-"""Untrusted JSON files: of bounded size and depth, with finite numbers and of declared types.
+"""Reading of untrusted JSON files, with bounds of size and depth, finite numbers and declared types.
 
 No number and no nesting in such a file makes the program run or allocate memory without bound. The content is checked
 against a `Record`, whose fields have types and ranges, before anything is built from it.
@@ -48,8 +48,8 @@ def read_record(path: Path, kind: type[R], remedy: str, max_bytes: int = MAX_BYT
 def parse_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
     """Check the types and ranges of `value`, from `parse_json`. Raises UserError as `read_record` does."""
     # pydantic would create an error for each key before the first error is reported
-    if (keys := _largest_mapping(value)) > MAX_KEYS:
-        raise UserError(f"{where}: a mapping has {keys:,} keys, and {MAX_KEYS:,} are possible; {remedy}")
+    if (keys := _count_largest_mapping(value)) > MAX_KEYS:
+        raise UserError(f"{where}: a mapping has {keys:,} keys, at most {MAX_KEYS:,} are allowed; {remedy}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -70,7 +70,7 @@ def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str
     value: Any = parse_json(content, str(path), remedy)
     if not isinstance(value, dict):
         raise UserError(f"{path}: must be a mapping; {remedy}")
-    digests = [own for own in value.values() if isinstance(own, str) and DIGEST.fullmatch(own)]  # under any key
+    digests = [text for text in value.values() if isinstance(text, str) and DIGEST.fullmatch(text)]  # under any key
     if required or digests or "sha256" in value:
         check_own_digest(content, path, remedy)
         del value["sha256"]
@@ -82,7 +82,7 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
     try:
         with open(require_plain_file(path), "rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-                raise UserError(f"{path}: has {size:,} bytes, and {max_bytes:,} are read at most; {remedy}")
+                raise UserError(f"{path}: has {size:,} bytes, at most {max_bytes:,} are read; {remedy}")
             return file.read(max_bytes)
     except OSError as error:
         raise UserError(f"{path}: missing, or cannot be read ({reason(error)}); {remedy}") from None
@@ -92,8 +92,8 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
     """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers and deep nesting."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
-        value = json.loads(text, parse_constant=_refuse, parse_float=_parse_float, parse_int=_parse_integer)
-        _check(value)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_integer)
+        _check_nesting(value)
         return value
     except RecursionError:
         problem = "nested too deeply"
@@ -106,9 +106,9 @@ def describe_first_problem(error: ValidationError) -> str:
     """Describe the first wrong value in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(map(str, first["loc"]))
-    given = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_describe_value(first['input'])}"
-    named = f"{_shorten(json.dumps(key)[1:-1])}: " if key else ""
-    return f"{named}{reason(ValueError(first['msg']))}{given}"
+    suffix = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_describe_value(first['input'])}"
+    prefix = f"{_shorten(json.dumps(key)[1:-1])}: " if key else ""
+    return f"{prefix}{reason(ValueError(first['msg']))}{suffix}"
 
 
 def _describe_value(value: Any) -> str:
@@ -120,7 +120,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _refuse(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -136,32 +136,32 @@ def _parse_integer(text: str) -> int:
     return int(text)
 
 
-def _check(value: Any) -> None:
+def _check_nesting(value: Any) -> None:
     """Raise ValueError where lists and mappings are nested too deeply, or a text has a lone surrogate."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []
-        for each in level:
-            if isinstance(each, str):
-                each.encode()
-            elif isinstance(each, dict):
-                _encode(each)
-                inner += each.values()
-            elif isinstance(each, list):
-                inner += each
+        for item in level:
+            if isinstance(item, str):
+                item.encode()
+            elif isinstance(item, dict):
+                _check_surrogates(item)
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
         if not (level := inner):
             return
     raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
 
 
-def _largest_mapping(value: Any) -> int:
+def _count_largest_mapping(value: Any) -> int:
     """Return the number of keys of the largest mapping in a value."""
     if not isinstance(value, dict | list):
         return 0
     own, inner = (len(value), value.values()) if isinstance(value, dict) else (0, value)
-    return max([own, *map(_largest_mapping, inner)])
+    return max([own, *map(_count_largest_mapping, inner)])
 
 
-def _encode(texts: Iterable[str]) -> None:
+def _check_surrogates(texts: Iterable[str]) -> None:
     for text in texts:
         text.encode()

@@ -1,7 +1,7 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of a calling program such as DVC.
 
-A request raises `StopRequest` at once, except in blocks that first save a point to resume from, and during imports.
-PyTorch aborts the process if an exception reaches the C++ code that initialises its modules.
+A request raises `StopRequest` at once, except during imports and in blocks that first save a checkpoint. PyTorch aborts
+the process if an exception reaches the C++ code that initialises its modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 POLL = 0.5  # seconds between checks that the calling process is alive
-STEP = 4.0  # seconds that a request waits for the end of a step
+STEP = 4.0  # seconds that a request waits for the end of a training step
 END = 8.0  # seconds that processes have to end before they are killed
 REPEAT_SECONDS = 2.0  # equal signals within these seconds are one request: the process group and each caller send it
 MAKE = ("make", "gmake")
@@ -86,11 +86,11 @@ def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
     """
     requests: list[signal.Signals] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def record(number: int, frame: FrameType | None) -> None:
         _State.is_repeated(request := signal.Signals(number))
         requests.append(request)
 
-    with _install_handler(note):
+    with _install_handler(record):
         yield lambda: requests[0] if requests else None
 
 
@@ -101,11 +101,11 @@ def block_requests() -> Iterator[None]:
     Processes that start in the block never receive them. A request to the process group therefore ends no worker of a
     pool, and the pool's owner ends them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def end_with_parent() -> None:
@@ -128,15 +128,15 @@ def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
     # an ignored SIGHUP is intended (nohup); an ignored SIGINT is only a shell's default for background processes
     numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
     ended = threading.Event()
-    if watch and (links := _calling_processes()):
-        threading.Thread(target=_watch, args=(links, ended), daemon=True).start()
+    if watch and (links := _find_callers()):
+        threading.Thread(target=_watch_callers, args=(links, ended), daemon=True).start()
     # last, since the caller cannot catch what a handler raises before the block
-    before = {number: signal.signal(number, handler) for number in numbers}
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
         ended.set()
-        for number, previous in before.items():
+        for number, previous in previous_handlers.items():
             signal.signal(number, previous)
 
 
@@ -188,13 +188,13 @@ def _repeat_swallowed_request(report: Callable[[sys.UnraisableHookArgs], object]
 
 
 def _send_again(request: signal.Signals) -> None:
-    """Send a request in a moment that could not be raised now, as a new one."""
+    """Send a request that cannot be raised now to this process again after 0.05 seconds, as a new request."""
     _State.when = -float("inf")
     _send_later(request, 0.05)
 
 
 def _send_later(request: signal.Signals, seconds: float) -> threading.Event:
-    """Send `request` to this process after `seconds`, unless the returned event is set before."""
+    """Send `request` to this process after `seconds`, unless the returned event is set earlier."""
     cancelled = threading.Event()
 
     def send() -> None:
@@ -206,7 +206,7 @@ def _send_later(request: signal.Signals, seconds: float) -> threading.Event:
 
 
 def request_of(status: int) -> signal.Signals | None:
-    """Return the request behind an exit status: of a process ended by a signal, or one with status 128 + signal."""
+    """Return the request whose signal an exit status states, as -signal or 128 + signal; None for another status."""
     return next((request for request in REQUESTS if status in (-request, 128 + request)), None)
 
 
@@ -225,27 +225,28 @@ def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], s
 
 
 def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIGTERM) -> None:
-    """Ask process `pid` and its descendants to end, or those of this process, and kill the remaining ones after END.
+    """Send `request` to process `pid` and its descendants; after END seconds, kill the remaining processes.
 
-    On Linux, after `adopt_orphans`, the descendants of this process include those whose parent has ended.
+    Without `pid`, the processes are the descendants of this process. On Linux, after `adopt_orphans`, they include
+    processes whose parent has ended.
     """
     import psutil
 
     signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + END
     while True:
-        alive = {process for process in signalled | set(_descendants(pid)) if _alive(process)}
+        alive = {process for process in signalled | set(_list_descendants(pid)) if _is_alive(process)}
         late = time.monotonic() - deadline
-        if not alive or late > 1:  # a process that the kernel still holds ends later
+        if not alive or late > 1:  # the kernel still holds the remaining processes: they end later
             return
-        for process in sorted(alive if late > 0 else alive - signalled, key=_age):
+        for process in sorted(alive if late > 0 else alive - signalled, key=_get_start_time):
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL if late > 0 else request)
         signalled |= alive
         time.sleep(0.05)
 
 
-def _descendants(pid: int | None) -> list[Any]:
+def _list_descendants(pid: int | None) -> list[Any]:
     import psutil
 
     with suppress(psutil.Error):
@@ -254,7 +255,7 @@ def _descendants(pid: int | None) -> list[Any]:
     return []
 
 
-def _alive(process: Any) -> bool:
+def _is_alive(process: Any) -> bool:
     import psutil
 
     with suppress(psutil.Error):
@@ -262,8 +263,8 @@ def _alive(process: Any) -> bool:
     return False
 
 
-def _age(process: Any) -> float:
-    """Return the start time: a parent is asked before its children, so that it starts no others."""
+def _get_start_time(process: Any) -> float:
+    """Return the start time: a parent gets the request before its children, so that it starts no other children."""
     return float(process.create_time())
 
 
@@ -273,36 +274,36 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def end_with_children(what: str) -> None:
+def end_with_children(name: str) -> None:
     """End this process and its descendants at once on any later request to end; no new process starts then.
 
-    This is for third-party programs, which would otherwise first finish hours of work.
+    Third-party programs would otherwise first finish hours of work.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in REQUESTS:
-            signal.signal(each, signal.SIG_IGN)
-        subprocess.Popen.__init__ = _refuse  # type: ignore[method-assign]  # other threads keep running
-        ended = f"{what}: ended by {signal.Signals(number).name}; the same command goes on from here"
+        for request in REQUESTS:
+            signal.signal(request, signal.SIG_IGN)
+        subprocess.Popen.__init__ = _refuse_process  # type: ignore[method-assign]  # other threads keep running
+        message = f"{name}: ended by {signal.Signals(number).name}; the same command goes on from here"
         with suppress(OSError):  # the terminal may be closed
-            print(ended, file=sys.stderr, flush=True)
-        quiet = os.open(os.devnull, os.O_WRONLY)  # hide the error of each child
+            print(message, file=sys.stderr, flush=True)
+        null = os.open(os.devnull, os.O_WRONLY)  # hides the error of each child
         for stream in (1, 2):
-            os.dup2(quiet, stream)
+            os.dup2(null, stream)
         end_descendants(request=signal.Signals(number))
         os._exit(128 + number)
 
     adopt_orphans()
-    for each in REQUESTS:
-        if each == signal.SIGINT or signal.getsignal(each) != signal.SIG_IGN:
-            signal.signal(each, end)
+    for request in REQUESTS:
+        if request == signal.SIGINT or signal.getsignal(request) != signal.SIG_IGN:
+            signal.signal(request, end)
 
 
-def _refuse(*_: object, **__: object) -> NoReturn:
-    raise OSError("this process is asked to end and starts nothing any more")
+def _refuse_process(*_: object, **__: object) -> NoReturn:
+    raise OSError("this process was asked to end and starts no more processes")
 
 
-def _calling_processes() -> dict[int, int]:
+def _find_callers() -> dict[int, int]:
     """Return the parent of this process and of each calling process, up to the outermost of CALLERS."""
     import psutil
 
@@ -310,39 +311,39 @@ def _calling_processes() -> dict[int, int]:
     chain: dict[int, int] = {}
     with suppress(psutil.Error):
         process = psutil.Process()
-        for above in process.parents():
-            chain[process.pid] = above.pid
-            words = above.cmdline()[:4]
+        for parent in process.parents():
+            chain[process.pid] = parent.pid
+            words = parent.cmdline()[:4]
             if any(Path(word).name in CALLERS or word in CALLERS for word in words):
                 links = dict(chain)
             elif "-c" not in words:  # not a shell between two callers
                 break
-            process = above
+            process = parent
     return links
 
 
-def _watch(links: dict[int, int], ended: threading.Event) -> None:
+def _watch_callers(links: dict[int, int], ended: threading.Event) -> None:
     import psutil
 
     caller = links[os.getpid()]
     while not ended.wait(POLL):
         try:
-            intact = all(psutil.Process(pid).ppid() == above for pid, above in links.items())
+            intact = all(psutil.Process(pid).ppid() == parent for pid, parent in links.items())
         except psutil.Error:
             intact = False
         if _State.request is not None:
             return
         if not intact:
             with suppress(OSError):  # the terminal may be closed
-                print("the process that started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
+                print("ended: the process that started this stage has ended", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        if request := _waits_to_end(caller):
+        if request := _find_blocked_request(caller):
             os.kill(os.getpid(), request)
             return
 
 
-def _waits_to_end(pid: int) -> signal.Signals | None:
+def _find_blocked_request(pid: int) -> signal.Signals | None:
     """Return the signal that GNU Make received and will end by; None without such a signal.
 
     Make passes on neither SIGINT nor SIGHUP: it waits for its children. While its handler waits, Linux shows the signal

@@ -1,4 +1,4 @@
-"""Untrusted safetensors files: plain files with a bounded header and finite numbers."""
+"""Readers of untrusted safetensors files, which accept only plain files with a bounded header and finite numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from safetensors import safe_open
 from pipeline.errors import UserError, reason
 from pipeline.runtime.untrusted import require_plain_file
 
-HEADER = 16 * 2**20  # bytes, at most
+MAX_HEADER_BYTES = 16 * 2**20
 
 
 def read_tensors(
@@ -22,8 +22,8 @@ def read_tensors(
 ) -> tuple[Mapping[str, str], dict[str, Any]]:
     """Return the metadata of a safetensors file, and its tensors whose names begin with `prefix`, without it.
 
-    Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite. A type
-    of numbers that `framework` does not have counts as damage.
+    Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite. A
+    dtype that `framework` lacks counts as damage.
     """
     with _open_file(path, remedy, framework) as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
@@ -33,7 +33,7 @@ def read_tensors(
     return metadata, tensors
 
 
-def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
+def read_shapes(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a safetensors file's tensors, without reading their numbers.
 
     Raises UserError, which ends in `remedy`, for a missing or damaged file.
@@ -49,7 +49,9 @@ def require_finite(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: 
         with np.errstate(over="ignore"):
             finite = np.isfinite(tensor.astype(np.float32)).all() if is_numpy else tensor.float().isfinite().all()
         if not finite:
-            raise UserError(f"{path}: {prefix}{name} is not a number, or infinite in single precision; {remedy}")
+            raise UserError(
+                f"{path}: {prefix}{name} contains NaN or a value that is infinite in single precision; {remedy}"
+            )
 
 
 @contextmanager
@@ -63,19 +65,17 @@ def _open_file(path: Path, remedy: str, framework: Literal["pt", "np"]) -> Itera
         raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
-    except Exception as error:  # from the library, or from NumPy or PyTorch for a type of numbers that they do not have
-        problem = f"not a whole safetensors file, or one with other types of numbers ({reason(error)})"
+    except Exception as error:  # from the library, or from NumPy or PyTorch for a dtype that they lack
+        problem = f"not a whole safetensors file, or it has a dtype that NumPy or PyTorch lacks ({reason(error)})"
         raise UserError(f"{path}: {problem}; {remedy}") from None
 
 
 def _check_header(path: Path) -> None:
-    """Raise ValueError where the header is empty, or longer than the file or than HEADER.
+    """Raise ValueError where the header is empty, or longer than the file or than MAX_HEADER_BYTES.
 
     Raises UserError for a pipe, a device or a folder.
     """
     with open(require_plain_file(path), "rb") as file:
         length, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
-    if not 0 < length <= min(HEADER, size - 8):
-        raise ValueError(
-            f"its header claims to have {length:,} bytes, and {min(HEADER, max(size - 8, 0)):,} are possible"
-        )
+    if not 0 < length <= min(MAX_HEADER_BYTES, size - 8):
+        raise ValueError(f"header of {length:,} bytes; expected 1 to {min(MAX_HEADER_BYTES, max(size - 8, 0)):,}")

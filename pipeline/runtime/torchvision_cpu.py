@@ -37,7 +37,7 @@ def declare_operators() -> None:
 
 
 def plain_nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Return the boxes that non-maximum suppression keeps, as torchvision does: indices (m,) of (n, 4), best first."""
+    """Return the indices (m,) of the boxes (n, 4) that non-maximum suppression keeps, best first, as in torchvision."""
     order = scores.argsort(descending=True, stable=True)
     return order[nms_by_class(boxes, scores[:, None], threshold)[order, 0]]
 
@@ -45,15 +45,15 @@ def plain_nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
 def nms_by_class(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     """Return (n, C) bool: the boxes (n, 4) that non-maximum suppression keeps in each of C classes, by scores (n, C).
 
-    A box is dropped if a kept box of higher score overlaps it by an IoU above `threshold`. Of equal scores the first
-    counts as higher. All classes are computed at once. They share the boxes, so IoUs are computed once, and each step
-    takes every class's next box in the order of its scores.
+    A box is dropped if a kept box of higher score overlaps it by an IoU above `threshold`. Of equal scores, the first
+    counts as higher. IoUs are computed once for all classes, which share the boxes. Each step takes every class's next
+    box in the order of its scores.
     """
     from torchvision.ops import box_iou
 
-    overlapping = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
-    staying = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    for following in scores.argsort(dim=0, descending=True, stable=True):  # (C,): one box per class
-        # a box that still stays here is kept for good, and drops the lower-scoring boxes that it overlaps
-        staying &= ~(overlapping[following] & staying.gather(1, following[:, None]))
-    return staying.T
+    overlaps = (box_iou(boxes, boxes) > threshold).fill_diagonal_(False)
+    kept = torch.ones(scores.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
+    for box in scores.argsort(dim=0, descending=True, stable=True):  # (C,): the next box of each class
+        # a box that is still kept here stays kept, and drops the lower-scoring boxes that it overlaps
+        kept &= ~(overlaps[box] & kept.gather(1, box[:, None]))
+    return kept.T

@@ -58,12 +58,12 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
         if (link := node.get(part, getlink=True)) is None:
             raise KeyError(name)
         if not isinstance(link, h5py.HardLink):
-            raise UserError(f"{file.filename}: {name} is a link; put the data themselves there")
+            raise UserError(f"{file.filename}: {name} is a link; store the array itself there")
         node = node[part]
     if not isinstance(node, h5py.Dataset) or node.shape is None or not _has_numbers(node):
         raise UserError(f"{file.filename}: {name} is not an array of numbers")
     if node.is_virtual or node.external:
-        raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
+        raise UserError(f"{file.filename}: {name} lies in another file; store the array itself there")
     if _is_too_large(node.nbytes, node.id.get_storage_size()):
         raise UserError(f"{file.filename}: {name} claims to have {node.nbytes:,} bytes, which the file cannot hold")
     return node
@@ -74,14 +74,14 @@ def read_npy(content: bytes) -> np.ndarray:
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, kind = read(stream)
-        if kind.hasobject:
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, dtype = reader(stream)
+        if dtype.hasobject:
             raise ValueError("an array of Python objects")
         count, rest = int(np.prod(shape, dtype=object)), memoryview(content)[stream.tell() :]
-        if count < 0 or count * kind.itemsize != len(rest):
-            raise ValueError(f"{len(rest)} bytes where {shape} of {kind} are announced")
-        return np.frombuffer(rest, kind).reshape(shape, order="F" if fortran else "C")
+        if count < 0 or count * dtype.itemsize != len(rest):
+            raise ValueError(f"expected {shape} of {dtype}, found {len(rest)} bytes")
+        return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")
     except Exception as error:  # NumPy parses the header as Python, which raises errors of many types
         raise ValueError(" ".join(str(error).split())[:160] or type(error).__name__) from None
 

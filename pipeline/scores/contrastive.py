@@ -56,7 +56,7 @@ class ClipScore:
 class TargetLogProbability:
     """Log-probability of a caption's image: a softmax of cosine / τ over images (Dessì et al. 2023).
 
-    The images are those of the batch and their `neighbours` in the retriever, each once.
+    The softmax is over the batch's images and their `neighbours` in the retriever, each image once.
     """
 
     retriever: Retriever | Listener
@@ -68,9 +68,9 @@ class TargetLogProbability:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         images = ranks.gather_with_gradient(encode_batch_images(self.retriever, batch))
-        rows, gallery = _with_neighbours(self.retriever, batch, images)
+        rows, gallery = _append_neighbours(self.retriever, batch, images)
         logits = self.retriever.encode_text(message) @ gallery.T / self.temperature
-        own = batch.images[message.images].unsqueeze(1) == rows  # an image may occur several times in `rows`
+        own = batch.images[message.images].unsqueeze(1) == rows  # `rows` may repeat an image
         total = logits.masked_fill(_is_repeated(rows), -torch.inf).logsumexp(1)
         return logits.gather(1, own.int().argmax(1, keepdim=True)).squeeze(1) - total
 
@@ -80,10 +80,10 @@ class ContrastiveScore:
     """Contrastive score (WTF-RL, Eq. 2): τ times the log-ratios of a pair's exp(cosine / τ) to the sums over negatives.
 
     The negatives are other captions with the image, and other images with the caption. The pair itself is in no
-    denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus that of the hardest
-    negative. Negative captions are those of the whole batch through the caption's own channel and through the channels
+    denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus the hardest negative's
+    cosine. Negative captions are the whole batch's captions from the caption's own channel and from the channels
     `captions`. In its own channel, the negatives of sample s are the samples s of the other images. Negative images are
-    those of the batch and their `neighbours` in the retriever, each once. Without a negative the score is 0.
+    the batch's images and their `neighbours` in the retriever, each once. Without a negative the score is 0.
     """
 
     retriever: Retriever | Listener
@@ -106,14 +106,14 @@ class ContrastiveScore:
         """Compute log-ratios (S, B) of cosines `own` (S, B) to `others` (S, B, n) without the `excluded` (B, n)."""
         if excluded.shape[1] == 1:
             return torch.zeros_like(own)
-        against = (others / self.temperature).masked_fill(excluded, -torch.inf).logsumexp(2)
-        ratio = own / self.temperature - against
+        denominator = (others / self.temperature).masked_fill(excluded, -torch.inf).logsumexp(2)
+        ratio = own / self.temperature - denominator
         return ratio if self.clamp is None else ratio.clamp(max=self.clamp)
 
 
 @dataclass(frozen=True)
 class _BatchContrast:
-    """The score `inner` with the captions `messages` of this step as negatives."""
+    """Contrastive score `inner` with the captions `messages` of this step as negatives."""
 
     inner: ContrastiveScore
     messages: Sequence[Message]
@@ -129,9 +129,9 @@ class _BatchContrast:
         own = (captions * images.unsqueeze(1)).sum(2).T  # (S, B)
         ratios = []
         if inner.directions != "text_to_image":
-            ratios.append(inner.ratios(own, *self._caption_cosines(message, captions, images)))
+            ratios.append(inner.ratios(own, *self._compute_cosines(message, captions, images)))
         if inner.directions != "image_to_text":
-            rows, gallery = _with_neighbours(inner.retriever, batch, images)
+            rows, gallery = _append_neighbours(inner.retriever, batch, images)
             own_rows = rows[: len(images)].unsqueeze(1) == rows
             ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), own_rows | _is_repeated(rows)))
         value = inner.temperature * torch.stack(ratios).sum(0)
@@ -143,10 +143,10 @@ class _BatchContrast:
         vectors = self.inner.retriever.encode_text(message)
         return ranks.gather_with_gradient(vectors.view(-1, message.samples, vectors.shape[1]))
 
-    def _caption_cosines(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_cosines(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines (S, B, n) of all captions with each image, and a mask (B, n) of the caption itself."""
-        itself = torch.eye(len(images), dtype=torch.bool, device=images.device)
-        cosines, excluded = [torch.einsum("xsd,bd->sbx", captions, images)], [itself]
+        diagonal = torch.eye(len(images), dtype=torch.bool, device=images.device)
+        cosines, excluded = [torch.einsum("xsd,bd->sbx", captions, images)], [diagonal]
         for other in self.messages:
             if other.tokens is message.tokens:
                 continue
@@ -156,10 +156,10 @@ class _BatchContrast:
         return torch.cat(cosines, 2), torch.cat(excluded, 1)
 
 
-def _with_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _append_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows (n,) and vectors (n, D) of the whole batch's images, then of their neighbours in `retriever`.
 
-    `vectors` (B, D) are those of the whole batch's images.
+    `vectors` (B, D) are the vectors of the whole batch's images.
     """
     rows = ranks.gather_with_gradient(batch.images)
     if not isinstance(retriever, Retriever) or retriever.neighbours is None:

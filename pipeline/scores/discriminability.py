@@ -33,7 +33,7 @@ def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
 
 
 def _arrange_per_caption(by_sample: Tensor) -> Tensor:
-    """Return (b·S,), image-major like messages, of this rank's b images of `by_sample` (S, B)."""
+    """Return (b·S,), image-major like messages: the elements of `by_sample` (S, B) for this rank's b images."""
     return ranks.get_own_part(by_sample, 1).T.flatten()
 
 
@@ -65,10 +65,10 @@ class Hinge:
 
 @dataclass(frozen=True)
 class InfoNCE:
-    """Log-probability of the image given the caption plus that of the caption given the image, within the batch.
+    """Log-probability of the image given the caption, plus that of the caption given the image, within the batch.
 
     Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). With the encoder `pair`, each encoder has its
-    own score, and the result is their mean. Separate training retrieves better than training on the mean cosine.
+    own score, and the result is their mean. Recall is higher than with a score of the mean cosine.
     """
 
     listener: Listener
@@ -83,11 +83,11 @@ class InfoNCE:
 
 
 class CollapseRecovery(nn.Module):
-    """The hardest-negative hinge with recovery from collapse, in which all cosines are equal (loss 2·margin).
+    """Hinge on the hardest negative with recovery from collapse, in which all cosines are equal (loss 2·margin).
 
     The first `warmup` steps use all negatives. When the mean hardest loss has stayed within a relative `width` of
     2·margin for `patience` steps, the next `steps` steps use all negatives again. Evaluation does not count as a step.
-    Reports of the collapse, as a loss constant at 2·B·margin: DiscCaptioning#11, vsepp#27.
+    GitHub issues report the collapse as a loss constant at 2·B·margin: DiscCaptioning#11, vsepp#27.
     """
 
     differentiable = True
@@ -123,9 +123,9 @@ class CollapseRecovery(nn.Module):
 class InputDropout(nn.Module):
     """Dropout on the inputs of `score` while a listener is trained, as regularisation.
 
-    A share `vector` of the elements of image vectors is set to 0, and the others are scaled up. A share `words` of the
-    words, not of EOS, is replaced by UNK, the id `unk`. Random numbers come from torch's default generator, for the
-    whole batch.
+    A share `vector` of the elements of image vectors is set to 0, and the others are scaled by 1 / (1 − `vector`). A
+    share `words` of the words, without EOS, is replaced by UNK, the id `unk`. Random numbers come from torch's default
+    generator, for the whole batch.
     """
 
     differentiable = True
@@ -136,9 +136,9 @@ class InputDropout(nn.Module):
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         if torch.is_grad_enabled():
-            numbers, keep = BatchRandom(batch, None), 1 - self.vector
-            pooled = batch.pooled * (numbers.rand_like(batch.pooled) < keep) / keep
-            dropped = (numbers.rand_like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
+            batch_random, keep = BatchRandom(batch, None), 1 - self.vector
+            pooled = batch.pooled * (batch_random.rand_like(batch.pooled) < keep) / keep
+            dropped = (batch_random.rand_like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
             batch = replace(batch, pooled=pooled)
             message = replace(message, tokens=message.tokens.masked_fill(dropped, self.unk))
         return self.score(message, batch)

@@ -24,10 +24,10 @@ class SetDistance:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, samples = mask_after_end(message.tokens.to(torch.int16), eos=False), message.samples  # (T, N)
-        each = words.repeat_interleave(samples, 1)  # (T, N·s): each caption beside each of its image's
+        repeated = words.repeat_interleave(samples, 1)  # (T, N·s): caption j in column (j, k)
         other = words.unflatten(1, (-1, samples)).repeat_interleave(samples, 1).flatten(1)
-        bleu = bleu_per_caption(each, other.unsqueeze(1))
-        distance = (2 - bleu[2] - bleu[3]).masked_fill((each == other).all(0), 0)
+        bleu = bleu_per_caption(repeated, other.unsqueeze(1))
+        distance = (2 - bleu[2] - bleu[3]).masked_fill((repeated == other).all(0), 0)
         return distance.view(-1, samples).mean(1).to(batch.pooled.dtype)
 
 
@@ -42,5 +42,5 @@ class TokenEntropy:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        assert message.entropies is not None, "only messages of a channel with `entropies` have them"
+        assert message.entropies is not None, "expected a message of a channel with `entropies`"
         return message.entropies.sum(1)

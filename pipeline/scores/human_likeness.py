@@ -14,7 +14,7 @@ from pipeline.types import Batch, Message
 
 @dataclass(frozen=True)
 class HumanLogOdds:
-    """The discriminator's log-odds that a human wrote the caption; its own training objective uses them."""
+    """Discriminator's log-odds that a human wrote the caption, which its training objective uses."""
 
     retriever: Retriever
     discriminator: CaptionClassifier
@@ -31,7 +31,7 @@ class HumanLogOdds:
 
 @dataclass(frozen=True)
 class HumanProbability(HumanLogOdds):
-    """The probability that a human wrote the caption (WTF-RL's r_regu), without a gradient to the discriminator."""
+    """Probability that a human wrote the caption (WTF-RL's r_regu), without a gradient to the discriminator."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         fixed = {name: value.detach() for name, value in self.discriminator.named_parameters()}

@@ -32,7 +32,7 @@ class CiderScore:
 
 @dataclass(frozen=True)
 class HumanCaption:
-    """The constant 1: over forced tokens, its score-function surrogate is the cross-entropy."""
+    """Constant score 1: over forced tokens, its score-function surrogate is the cross-entropy."""
 
     differentiable = False
 

@@ -24,12 +24,12 @@ ROWS = 256  # distributions that are computed at a time
 class ReferenceDivergence:
     """Minus KL(speaker ‖ reference) of a sampled caption, in nats: the sum over its tokens, first EOS included.
 
-    At each token the divergence is exact, a sum over the vocabulary given the tokens before it. Its mean over sampled
+    At each token the divergence is exact, a sum over the vocabulary given the previous tokens. Its mean over sampled
     captions is an unbiased estimate of the divergence of whole captions. With `ScoreFunction` and the reduction
-    "words", the gradient is unbiased, too: through the distributions at the sampled prefixes, and through the
+    "words", the gradient is unbiased, too. It flows through the distributions at the sampled prefixes, and through the
     probability of the prefixes.
 
-    The reference has no dropout. At the start the divergence is 0 if the speaker has no dropout either.
+    The reference has no dropout. The divergence is 0 at the start of training if the speaker has no dropout either.
     """
 
     reference: Decoder
@@ -40,7 +40,7 @@ class ReferenceDivergence:
 
     def per_token(self, message: Message, batch: Batch) -> Tensor:
         """Compute the divergence at each token, (N, T), 0 after the first EOS; differentiable in the logits."""
-        assert message.logits is not None, "only messages of sampled captions have logits"
+        assert message.logits is not None, "expected a message of sampled captions"
         own = message.logits()
         other = forced_logits(self.reference.to(batch.device), batch, message, own.positions)
         divergences = divergence(own.probabilities, other)
@@ -56,7 +56,7 @@ def divergence(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 class _Divergence(Function):
-    """The divergence and its gradient p · (log p − log q − KL); no log-probabilities are kept for the latter."""
+    """KL divergence with its gradient p · (log p − log q − KL); log-probabilities are recomputed, not kept."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, reference: Tensor) -> Tensor:
@@ -69,12 +69,12 @@ class _Divergence(Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
         logits, reference, value = ctx.saved_tensors
         parts = zip(_ratios(logits, reference), value.split(ROWS), d.split(ROWS), strict=True)
-        slopes = [log_p.exp() * (ratio - kl.unsqueeze(1)) * d_kl.unsqueeze(1) for (log_p, ratio), kl, d_kl in parts]
-        return torch.cat(slopes), None
+        gradients = [log_p.exp() * (ratio - kl.unsqueeze(1)) * d_kl.unsqueeze(1) for (log_p, ratio), kl, d_kl in parts]
+        return torch.cat(gradients), None
 
 
 def _ratios(logits: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield log p and log p − log q of ROWS distributions at a time."""
+    """Yield log p and log p − log q, each (ROWS, V), of ROWS distributions at a time."""
     for own, other in zip(logits.split(ROWS), reference.split(ROWS), strict=True):
         log_p = own.log_softmax(1)
         yield log_p, log_p - other.log_softmax(1)

@@ -32,7 +32,7 @@ MIXES: dict[Mix, dict[RewardMetric, float]] = {
 
 @dataclass(frozen=True)
 class BleuScore:
-    """The weighted sum of BLEU-1 … BLEU-4, on the words that CIDEr-D counts."""
+    """Weighted sum of BLEU-1 … BLEU-4, on the words that CIDEr-D counts."""
 
     scorer: CiderD
     weights: tuple[float, ...]
@@ -58,7 +58,7 @@ class RougeLScore:
 
 @dataclass(frozen=True)
 class TextScore:
-    """A metric of the caption's text; on a GPU, the tokens must first be copied to the CPU."""
+    """Metric of the caption's text; from a GPU, the tokens are first copied to the CPU."""
 
     metric: Metric
     texts: TextScorer
@@ -70,7 +70,7 @@ class TextScore:
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The weighted sum of scores."""
+    """Weighted sum of scores."""
 
     parts: tuple[tuple[float, Score], ...]
 
@@ -83,9 +83,9 @@ class WeightedSum:
 
 
 def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
-    """Build the score that `mix` names, or the sum with the weights of `mix`. CIDEr-D is ×10, all others 0 … 1.
+    """Build the score that `mix` names, or the sum with the weights of `mix`. CIDEr-D is 0 … 10, all others 0 … 1.
 
-    Raises UserError where no metric has a weight, or a metric's program is missing.
+    Raises UserError where no metric has a weight, or SPICE's files are missing.
     """
     weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
     if not weights:

@@ -1,4 +1,4 @@
-"""Sections of params.yaml that slices own, and the keys that they add to sections of the core."""
+"""Sections of params.yaml that slices own, and the keys that slices add to sections of the core."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PrepareKeys = PrepareDialogs
 
 
 class DrawScenesWithDialogs(DrawScenes):
-    """Drawn scenes, and whether to draw dialogs about them."""
+    """Settings of drawn scenes, and whether to draw dialogs about them."""
 
     dialogs: bool = False
 
 
 class DrawSettings(Section):
-    """The embedded data set to draw: none, scenes or films."""
+    """Settings of the embedded data set to draw: none, scenes or films."""
 
     scenes: DrawScenesWithDialogs | None = None
     films: DrawFilms | None = None

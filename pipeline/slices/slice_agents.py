@@ -1,4 +1,4 @@
-"""The slices: packages beside the captioning core with agents of their own. The core's packages import none of them."""
+"""Slices: packages beside the captioning core with agents of their own. The core's packages import no slice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.models.agent_files import KINDS, load_agent
 from pipeline.models.decoder import Decoder
 
 SLICES: tuple[Slice, ...] = (DialogSlice(),)
-AGENTS = KINDS | {kind.__name__: kind for each in SLICES for kind in each.agents}
+AGENTS = KINDS | {kind.__name__: kind for slice_ in SLICES for kind in slice_.agents}
 
 
 class AgentOwner(Protocol):
-    """A part of a slice that serves the agents of the classes `owned`."""
+    """Part of a slice for the agents of the classes `owned`."""
 
     owned: tuple[type[nn.Module], ...]
 
@@ -27,9 +27,9 @@ Part = TypeVar("Part", bound=AgentOwner)
 
 
 def find_owner(parts: Iterable[Part], agents: Iterable[nn.Module]) -> Part | None:
-    """Return the part of a slice that one of the agents belongs to; None: the core's."""
-    listed = tuple(agents)
-    return next((part for part in parts if any(isinstance(agent, part.owned) for agent in listed)), None)
+    """Return the part of a slice that owns one of the agents; None where all agents are the core's."""
+    candidates = tuple(agents)
+    return next((part for part in parts if any(isinstance(agent, part.owned) for agent in candidates)), None)
 
 
 def load_speaker(folder: Path) -> Decoder:
@@ -40,5 +40,5 @@ def load_speaker(folder: Path) -> Decoder:
 
 
 def load_any_agent(path: Path, name: str) -> nn.Module:
-    """Load an agent of the core or of a slice (`load_agent`)."""
+    """Load the agent `name` of the core or of a slice from the weights in `path`; raises the errors of `load_agent`."""
     return load_agent(path, name, known=AGENTS)

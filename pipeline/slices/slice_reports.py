@@ -1,6 +1,6 @@
-"""The report's sections and other parts, including those of slices.
+"""Sections and other parts of the report, including the slices' parts.
 
-They are not in `slice_agents.py`, which imports networks that the report stage does not need.
+`slice_agents.py` does not contain them, since it imports networks that the report stage does not need.
 """
 
 from pipeline.dialog.report.dialog_page import write_dialog_report

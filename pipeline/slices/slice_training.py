@@ -1,4 +1,4 @@
-"""The parts of training that slices bring. Stages that train nothing do not import this module."""
+"""Parts of training that slices add. Stages that train no network do not import this module."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from pipeline.extension import SliceTraining
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
 TRAINING: tuple[SliceTraining, ...] = (DialogTraining(),)
-NEIGHBOURHOODS = neighbourhood_numbers  # the number of each image's neighbourhood; None where images have none
+NEIGHBOURHOODS = neighbourhood_numbers  # function: each image's neighbourhood number; None without neighbourhoods

@@ -27,12 +27,12 @@ QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in 
 
 @dataclass(frozen=True)
 class StudyDesign:
-    """The sizes and settings of a study; the defaults are the paper's."""
+    """Sizes and settings of a study; the defaults are the paper's."""
 
     pairs: int = 300  # at most; also the number of images of the naturalness task
     raters: int = 5  # per question
     rounds: int = 50  # per rater
-    methods: tuple[str, ...] = ()  # empty: those of the paper that were run, else all but the control
+    methods: tuple[str, ...] = ()  # empty: the paper's methods that were run, else all but the control
     reference: str | None = None  # reference of the naturalness task; None: ST-Multinomial, or the first method
     # validation CIDEr of the methods in the retrieval task; None: the highest that all reach
     cider: float | None = None
@@ -42,7 +42,7 @@ class StudyDesign:
 
 @dataclass(frozen=True)
 class StudyQuestion:
-    """A question: one caption and two images, or one image and two captions.
+    """Question about one caption and two images, or about one image and two captions.
 
     `options` are file names of images, or texts. The first is the right image or the compared method's caption; the
     second is the distractor or the reference's caption.
@@ -58,7 +58,7 @@ class StudyQuestion:
 
 @dataclass(frozen=True)
 class StudyRound:
-    """A question as shown to one rater: the options from left to right."""
+    """Question as one rater sees it: the options from left to right."""
 
     question: StudyQuestion
     options: tuple[str, str]
@@ -66,7 +66,7 @@ class StudyRound:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rounds of one rater, the qualification first, and the two codes; the page shows one of them at its end."""
+    """Rounds of one rater, the qualification first, and two codes, of which the page shows one at its end."""
 
     name: str
     task: Task
@@ -89,31 +89,31 @@ def lay_out(
     The design is a Latin square over blocks of at most `rounds` images. A question about the n-th image of a block goes
     to the sheets n + m, modulo the number of methods. Its first method is the m-th of `methods`.
     """
-    draw = np.random.default_rng([seed, TASKS.index(questions[0].task)])
-    about: dict[int, list[StudyQuestion]] = {}
+    rng = np.random.default_rng([seed, TASKS.index(questions[0].task)])
+    by_subject: dict[int, list[StudyQuestion]] = {}
     for question in questions:
-        about.setdefault(question.subject, []).append(question)
-    subjects = draw.permutation(list(about))
+        by_subject.setdefault(question.subject, []).append(question)
+    subjects = rng.permutation(list(by_subject))
     sheets = []
     for block in np.array_split(subjects, -(-len(subjects) // rounds)):
         slots: list[list[StudyQuestion]] = [[] for _ in methods]
         for n, subject in enumerate(block.tolist()):
-            for question in about[subject]:
+            for question in by_subject[subject]:
                 slots[(n + methods.index(question.methods[0])) % len(methods)].append(question)
-        for asked in filter(None, slots):
-            first_is_left = draw.permutation(np.arange(len(asked)) % 2 == 0)
-            sheets += [_shuffle_rounds(asked, first_is_left ^ bool(rater % 2), draw) for rater in range(raters)]
-    trial = np.arange(len(qualification)) % 2 == 0
+        for slot in filter(None, slots):
+            first_is_left = rng.permutation(np.arange(len(slot)) % 2 == 0)
+            sheets += [_shuffle_rounds(slot, first_is_left ^ bool(rater % 2), rng) for rater in range(raters)]
+    half_left = np.arange(len(qualification)) % 2 == 0
     return [
         Sheet(
             name=(name := f"{questions[0].task}-{number:03d}"),
             task=questions[0].task,
-            qualification=_shuffle_rounds(qualification, draw.permutation(trial), draw),
-            rounds=sheets[at],
-            completion_code=_code(seed, name, "complete"),
-            screen_out_code=_code(seed, name, "screened out"),
+            qualification=_shuffle_rounds(qualification, rng.permutation(half_left), rng),
+            rounds=sheets[index],
+            completion_code=_make_code(seed, name, "complete"),
+            screen_out_code=_make_code(seed, name, "screened out"),
         )
-        for number, at in enumerate(draw.permutation(len(sheets)).tolist(), 1)
+        for number, index in enumerate(rng.permutation(len(sheets)).tolist(), 1)
     ]
 
 
@@ -121,7 +121,7 @@ def name_questions(questions: Iterable[StudyQuestion], prefix: str, seed: int) -
     """Return the questions with names that do not reveal their methods: `prefix` and a random number."""
     listed = list(questions)
     numbers = np.random.default_rng([seed, len(listed)]).permutation(len(listed)).tolist()
-    return [replace(each, name=f"{prefix}{number:04d}") for number, each in zip(numbers, listed, strict=True)]
+    return [replace(question, name=f"{prefix}{number:04d}") for number, question in zip(numbers, listed, strict=True)]
 
 
 def study_name(content: Mapping[str, object]) -> str:
@@ -135,11 +135,14 @@ def opaque_name(seed: int, name: object) -> str:
 
 
 def _shuffle_rounds(
-    asked: Sequence[StudyQuestion], first_is_left: np.ndarray, draw: np.random.Generator
+    questions: Sequence[StudyQuestion], first_is_left: np.ndarray, rng: np.random.Generator
 ) -> tuple[StudyRound, ...]:
-    order = draw.permutation(len(asked)).tolist()
-    return tuple(StudyRound(asked[n], asked[n].options if first_is_left[n] else asked[n].options[::-1]) for n in order)
+    order = rng.permutation(len(questions)).tolist()
+    return tuple(
+        StudyRound(questions[n], questions[n].options if first_is_left[n] else questions[n].options[::-1])
+        for n in order
+    )
 
 
-def _code(seed: int, name: str, what: str) -> str:
-    return opaque_name(seed, f"{name}/{what}")[:8].upper()
+def _make_code(seed: int, name: str, purpose: str) -> str:
+    return opaque_name(seed, f"{name}/{purpose}")[:8].upper()

@@ -17,22 +17,22 @@ SECONDS = 10  # estimated duration of a round
 def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
     """Write label_studio/TASK.xml, the labelling configuration, and SHEET.json, the tasks of one rater.
 
-    Pictures are those of `pages/`, which Label Studio serves with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and
-    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT set to that folder.
+    Label Studio serves the pictures of `pages/` if LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and
+    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT is that folder.
     """
     folder = out / "label_studio"
     folder.mkdir(parents=True, exist_ok=True)
     for task in dict.fromkeys(sheet.task for sheet in sheets):
-        (folder / f"{task}.xml").write_text(_configuration(task), encoding="utf-8")
+        (folder / f"{task}.xml").write_text(_build_configuration(task), encoding="utf-8")
     for sheet in sheets:
-        tasks = [{"data": _data(each, sheet, study)} for each in (*sheet.qualification, *sheet.rounds)]
+        tasks = [{"data": _build_task(round_, sheet, study)} for round_ in (*sheet.qualification, *sheet.rounds)]
         (folder / f"{sheet.name}.json").write_text(
             json.dumps(tasks, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
 
 
 def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
-    """Write prolific.csv: for each sheet the page's relative URL, the number of places, the minutes and both codes.
+    """Write prolific.csv: each sheet's relative URL, number of participants, minutes and both codes.
 
     Prolific replaces the placeholder {{%PROLIFIC_PID%}} of the URL by the participant's ID.
     """
@@ -50,29 +50,29 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
     (out / "prolific.csv").write_text(as_csv(list(rows[0]), rows), encoding="utf-8")
 
 
-def _data(each: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:
+def _build_task(round_: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:
     images = sheet.task == RETRIEVAL
-    left, right = each.options
+    left, right = round_.options
     return {
         "study": study,
         "sheet": sheet.name,
         "task": sheet.task,
-        "question": each.question.name,
-        "asked": each.question.shown if images else f"{PICTURE_ROOT}{each.question.shown}",
+        "question": round_.question.name,
+        "asked": round_.question.shown if images else f"{PICTURE_ROOT}{round_.question.shown}",
         "left": f"{PICTURE_ROOT}{left}" if images else left,
         "right": f"{PICTURE_ROOT}{right}" if images else right,
     }
 
 
-def _configuration(task: Task) -> str:
+def _build_configuration(task: Task) -> str:
     kind = "Image" if task == RETRIEVAL else "Text"
-    asked = '<Header value="$asked"/>' if task == RETRIEVAL else '<Image name="asked" value="$asked"/>'
+    element = '<Header value="$asked"/>' if task == RETRIEVAL else '<Image name="asked" value="$asked"/>'
     lines = [f'  <Header size="5" value={quoteattr(line)}/>' for line in INSTRUCTIONS[task]]
     return "\n".join(
         [
             "<View>",
             *lines,
-            f"  {asked}",
+            f"  {element}",
             '  <View style="display: grid; grid-template-columns: 1fr 1fr; gap: 1rem">',
             f'    <{kind} name="left" value="$left"/>',
             f'    <{kind} name="right" value="$right"/>',

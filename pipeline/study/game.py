@@ -14,14 +14,14 @@ from pydantic import Field
 
 from pipeline.errors import UserError
 from pipeline.runtime.records import Line, parse_record
-from pipeline.study.majority import binomial
+from pipeline.study.majority import binomial_test
 from pipeline.study.rater_answers import OpenRecord, Seconds, Text, locate_answers
 
 GAME = "play"  # the value of `study` in rounds of the game
 
 
 class GameRound(OpenRecord):
-    """A round as the page saves it."""
+    """Round as the page saves it."""
 
     shown: Annotated[list[Text], Field(min_length=2, max_length=1000)]
     right: Text
@@ -33,44 +33,44 @@ class GameRound(OpenRecord):
 
 @dataclass(frozen=True)
 class GameResult:
-    """The rounds with captions of one model; `person` and `listener` (R,) bool: whether each picked the right photo."""
+    """Rounds with captions of one model; `person` and `listener` (R,) bool: whether each picked the right photo."""
 
     model: str
-    photos: float  # mean number in a round
+    photos: float  # mean number of photos in a round
     person: np.ndarray
     listener: np.ndarray
-    seconds: float  # median time of the person
+    seconds: float  # median time of the person for a round
 
     @property
     def p(self) -> float:
         """Return McNemar's exact p-value; the null hypothesis is that person and listener are right equally often."""
-        ahead, behind = (self.person & ~self.listener).sum(), (self.listener & ~self.person).sum()
-        return binomial(int(ahead), int(ahead + behind))
+        person_only, listener_only = (self.person & ~self.listener).sum(), (self.listener & ~self.person).sum()
+        return binomial_test(int(person_only), int(person_only + listener_only))
 
 
 def read_game(paths: Sequence[Path]) -> list[GameResult]:
-    """Read the rounds in `paths`, by model; [] without an answer, or where the first is not a round of the game.
+    """Read the rounds in `paths`, by model; [] without an answer, or where the first answer is not a round of the game.
 
-    The page saves all rounds so far each time, so equal rounds, such as those of an earlier file, count once.
-    Raises UserError for a later answer that is not a round, and for an invalid round.
+    The page saves all rounds so far each time, so equal rounds, such as from an earlier file, count once. Raises
+    UserError for a later answer that is not a round, and for an invalid round.
     """
-    known: set[str] = set()
-    of_model: dict[str, list[GameRound]] = defaultdict(list)
+    seen: set[str] = set()
+    rounds_by_model: dict[str, list[GameRound]] = defaultdict(list)
     for where, answer in locate_answers(paths):
         if not isinstance(answer, dict) or answer.get("study") != GAME:
-            if of_model:
-                raise UserError(f"{where}: not a round of the game, as those before it are; read it by itself")
+            if rounds_by_model:
+                raise UserError(f"{where}: not a round of the game, unlike earlier answers; read this file separately")
             return []
-        played = parse_record(answer, GameRound, where, "not a round of the game as the page saves it")
-        if not {played.right, played.chosen, played.listener} <= set(played.shown):
+        round_ = parse_record(answer, GameRound, where, "not a round of the game as the page saves it")
+        if not {round_.right, round_.chosen, round_.listener} <= set(round_.shown):
             raise UserError(
                 f"{where}: not a round of the game as the page saves it: right, chosen or listener is not in shown; "
                 "give the file that the page saved"
             )
-        if (content := json.dumps(answer, sort_keys=True)) not in known:
-            known.add(content)
-            of_model[played.model].append(played)
-    return [_summarise_rounds(model, rounds) for model, rounds in of_model.items()]
+        if (content := json.dumps(answer, sort_keys=True)) not in seen:
+            seen.add(content)
+            rounds_by_model[round_.model].append(round_)
+    return [_summarise_rounds(model, rounds) for model, rounds in rounds_by_model.items()]
 
 
 def success_rate(right: np.ndarray) -> tuple[float, float, float]:
@@ -82,9 +82,9 @@ def success_rate(right: np.ndarray) -> tuple[float, float, float]:
 
 
 def _summarise_rounds(model: str, rounds: Sequence[GameRound]) -> GameResult:
-    def share(picker: str) -> np.ndarray:
-        return np.array([getattr(each, picker) == each.right for each in rounds])
+    def score_picks(picker: str) -> np.ndarray:
+        return np.array([getattr(round_, picker) == round_.right for round_ in rounds])
 
-    shown = float(np.mean([len(each.shown) for each in rounds]))
-    seconds = float(np.median([each.seconds for each in rounds]))
-    return GameResult(model, shown, share("chosen"), share("listener"), seconds)
+    photos = float(np.mean([len(round_.shown) for round_ in rounds]))
+    seconds = float(np.median([round_.seconds for round_ in rounds]))
+    return GameResult(model, photos, score_picks("chosen"), score_picks("listener"), seconds)

@@ -15,9 +15,9 @@ MAX_ITERATIONS = 10_000  # largest number of iterations for Bradley-Terry scores
 
 @dataclass(frozen=True)
 class ShareEstimate:
-    """A share in percent, a difference of shares in points, or a score, with its 95 % interval over resampled images.
+    """Share in percent, difference of shares in points, or score, with its 95 % interval over resampled images.
 
-    `drawn` (resamples,) are the values in the resamples, NaN in one that has no vote for it. The interval omits these.
+    `drawn` (resamples,) are the values in the resamples, NaN in resamples without a vote. The interval omits NaN.
     """
 
     value: float
@@ -27,9 +27,9 @@ class ShareEstimate:
 
 @dataclass(frozen=True)
 class MajorityResult:
-    """The votes on one method's captions; `votes` and `first` (S,) are counts by image.
+    """Votes on one method's captions of S images.
 
-    `majority` (S,): 1 where most votes are for the first option, ½ where they are even, NaN without a vote.
+    `votes` and `first` (S,) count all votes and the votes for the first option, by image.
     """
 
     method: str
@@ -39,7 +39,7 @@ class MajorityResult:
 
     @property
     def majority(self) -> np.ndarray:
-        """Return whether the majority chose the first answer: 1, 0, or 0.5 for a tie; NaN without votes."""
+        """Return (S,): 1 where the majority chose the first option, 0 where not, ½ for a tie, NaN without votes."""
         with np.errstate(invalid="ignore"):
             return np.where(self.votes > 0, (np.sign(2 * self.first - self.votes) + 1) / 2, np.nan)
 
@@ -51,19 +51,19 @@ class MajorityResult:
     @property
     def by_majority(self) -> ShareEstimate:
         """Return the share of images whose majority is for the first option, ties as ½: the paper's accuracy."""
-        there = self.votes > 0
-        return _share(self.majority[there], np.ones(self.images), self.weights[:, there])
+        voted = self.votes > 0
+        return _estimate_share(self.majority[voted], np.ones(self.images), self.weights[:, voted])
 
     @property
     def by_vote(self) -> ShareEstimate:
         """Return the share of single votes for the first option."""
-        return _share(self.first, self.votes, self.weights)
+        return _estimate_share(self.first, self.votes, self.weights)
 
     @property
     def p(self) -> float:
         """Return the two-sided p-value of the exact binomial test of majorities against ½, without ties."""
         decided = self.majority[self.majority != 0.5]
-        return binomial(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
+        return binomial_test(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
 
     @property
     def intraclass_correlation(self) -> float:
@@ -72,9 +72,9 @@ class MajorityResult:
         NaN where no image has two votes, or where all votes are equal. Above 0, some images are harder than others, so
         that another rater adds less information than another image.
         """
-        several = self.votes > 1
-        votes, first = self.votes[several], self.first[several]
-        mean = np.mean(first / votes) if several.any() else 0.0
+        multiple = self.votes > 1
+        votes, first = self.votes[multiple], self.first[multiple]
+        mean = np.mean(first / votes) if multiple.any() else 0.0
         if mean in (0, 1):
             return float("nan")
         both = np.mean(first * (first - 1) / (votes * (votes - 1)))
@@ -84,7 +84,7 @@ class MajorityResult:
 def majority_results(
     votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0
 ) -> list[MajorityResult]:
-    """Count the votes of each method that has any, by image; the order of images is common, for paired differences."""
+    """Count the votes by image, for each method with votes; equal orders of images allow paired differences."""
     subjects = {subject: n for n, subject in enumerate(sorted({vote.question.subject for vote in votes}))}
     weights = draw_resamples(len(subjects), resamples, seed) if subjects else np.empty((resamples, 0))
     counts = {method: np.zeros((2, len(subjects))) for method in methods}
@@ -100,33 +100,34 @@ def majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[Sh
 
     The p-value counts the images with votes on both captions, and which of the two has the greater `majority`.
     """
-    one, other = left.by_majority, right.by_majority
-    drawn = one.drawn - other.drawn
+    first_share, second_share = left.by_majority, right.by_majority
+    drawn = first_share.drawn - second_share.drawn
     gap = left.majority - right.majority
     wins, losses = int(np.nansum(gap > 0)), int(np.nansum(gap < 0))
-    return ShareEstimate(one.value - other.value, _interval(drawn), drawn), binomial(wins, wins + losses)
+    estimate = ShareEstimate(first_share.value - second_share.value, _compute_interval(drawn), drawn)
+    return estimate, binomial_test(wins, wins + losses)
 
 
-def binomial(successes: int, of: int) -> float:
-    """Return the two-sided p-value of the exact binomial test against ½; 1 for `of` = 0."""
+def binomial_test(successes: int, trials: int) -> float:
+    """Return the two-sided p-value of the exact binomial test against ½; 1 without trials."""
     from scipy.stats import binomtest
 
-    return float(binomtest(successes, of, 0.5).pvalue) if of else 1.0
+    return float(binomtest(successes, trials, 0.5).pvalue) if trials else 1.0
 
 
 def agreement(votes: Sequence[Vote]) -> float:
     """Return Krippendorff's α (nominal) of the options that raters chose.
 
-    NaN where no question has two votes, or where all votes have one code. Options are coded in alphabetical order,
-    which is independent of which one is right. Coded as right and wrong, α would be 0 for raters who are each right in
-    nine of ten questions.
+    NaN where no question has two votes, or where all votes have one code. The codes of options are in alphabetical
+    order, independent of the right option. Coded as right and wrong, α would be 0 for raters who are each right in nine
+    of ten questions.
     """
     import krippendorff
 
     counts: dict[str, list[int]] = {}
     for vote in votes:
-        chosen = vote.question.options[not vote.first]
-        counts.setdefault(vote.question.name, [0, 0])[sorted(vote.question.options).index(chosen)] += 1
+        option = vote.question.options[not vote.first]
+        counts.setdefault(vote.question.name, [0, 0])[sorted(vote.question.options).index(option)] += 1
     table = np.array([both for both in counts.values() if sum(both) > 1])
     if not len(table) or (table.sum(0) == 0).any():
         return float("nan")
@@ -134,50 +135,50 @@ def agreement(votes: Sequence[Vote]) -> float:
 
 
 def bradley_terry(wins: np.ndarray) -> np.ndarray:
-    """Return scores (…, M), the last one 0, of `wins` (…, M, M), the counts of row chosen over column.
+    """Return scores (…, M), the last score 0, from `wins` (…, M, M), the counts of row chosen over column.
 
     P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions for each compared pair, so that a
-    method that always wins has a finite score. A method without a comparison has the score NaN, and so have all where
-    the last one has none. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
+    method that always wins has a finite score. A method without comparisons has the score NaN; all scores are
+    NaN where the last method has none. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
     """
     compared = wins + wins.swapaxes(-1, -2)
     wins = wins + 0.5 * (compared > 0)
     games, won = wins + wins.swapaxes(-1, -2), wins.sum(-1)
-    strength, compared_any = np.ones(won.shape), won > 0
+    strength, has_comparisons = np.ones(won.shape), won > 0
     for _ in range(MAX_ITERATIONS):
         previous = strength
         expected = (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
-        strength = np.divide(won, expected, out=np.ones(won.shape), where=compared_any)
+        strength = np.divide(won, expected, out=np.ones(won.shape), where=has_comparisons)
         strength = strength / np.exp(np.log(strength).mean(-1, keepdims=True))
         if np.allclose(strength, previous, rtol=1e-10, atol=0):
             break
-    scores = np.where(compared_any, np.log(strength), np.nan)
+    scores = np.where(has_comparisons, np.log(strength), np.nan)
     return scores - scores[..., -1:]
 
 
 def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
-    """Return Bradley-Terry scores of methods from single votes, each compared with one reference of score 0."""
+    """Return Bradley-Terry scores of methods from single votes against one reference method, whose score is 0."""
     if not results:
         return {}
     methods = len(results) + 1
     wins = np.zeros((1 + len(results[0].weights), methods, methods))
-    for n, each in enumerate(results):
-        for side, counts in (((n, -1), each.first), ((-1, n), each.votes - each.first)):
-            wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])
+    for n, result in enumerate(results):
+        for side, counts in (((n, -1), result.first), ((-1, n), result.votes - result.first)):
+            wins[:, *side] = np.concatenate([[counts.sum()], result.weights @ counts])
     scores = bradley_terry(wins)
     return {
-        each.method: ShareEstimate(float(scores[0, n]), _interval(scores[1:, n]), scores[1:, n])
-        for n, each in enumerate(results)
+        result.method: ShareEstimate(float(scores[0, n]), _compute_interval(scores[1:, n]), scores[1:, n])
+        for n, result in enumerate(results)
     }
 
 
-def _share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> ShareEstimate:
+def _estimate_share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> ShareEstimate:
     """Return 100 · Σ first / Σ votes over images (S,), with its value in each resample."""
     total = weights @ votes
     drawn = np.divide(100 * (weights @ first), total, out=np.full(len(total), np.nan), where=total > 0)
-    return ShareEstimate(float(100 * first.sum() / votes.sum()), _interval(drawn), drawn)
+    return ShareEstimate(float(100 * first.sum() / votes.sum()), _compute_interval(drawn), drawn)
 
 
-def _interval(drawn: np.ndarray) -> tuple[float, float]:
+def _compute_interval(drawn: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval over the resamples that have a value."""
     return interval(drawn[np.isfinite(drawn)])

@@ -29,7 +29,7 @@ from pipeline.study.design import (
     opaque_name,
 )
 from pipeline.study.exports import write_label_studio, write_prolific
-from pipeline.study.pages import images_of, key_of, write_images, write_pages
+from pipeline.study.pages import build_key, list_images, write_images, write_pages
 
 REFERENCE = "st_multinomial"  # reference of the paper's Table 5
 
@@ -47,32 +47,34 @@ def make_study(
     """Write pages, key, and the files for Label Studio and Prolific below `out`; return the sheets, one per rater.
 
     Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing, and where `out` has
-    another study, whose answers only its own key can explain.
+    the key of another study. That study's answers cannot be read without its key.
     """
     methods = study_questions.choose_methods(results, design.methods, control)
     reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
     if reference not in methods:
         raise UserError(f"--reference {reference}: must be one of the methods, {', '.join(methods)}")
-    retrieval, cider = study_questions.by_cider(results, methods, design.cider)
-    naturalness, score = study_questions.by_score(results, methods, design.score)
+    retrieval, cider = study_questions.match_runs_by_cider(results, methods, design.cider)
+    naturalness, score = study_questions.match_runs_by_score(results, methods, design.score)
     (first,) = read_captions([retrieval[reference]], None, [])
     rows = sorted(first)
     if len(rows) < 2:
         raise UserError(
-            f"{retrieval[reference].captions}: has captions of {len(rows)} test images, and a study needs two or more; "
+            f"{retrieval[reference].captions}: expected captions of two or more test images, found {len(rows)}; "
             "run the evaluation again"
         )
-    similar = study_questions.similar_pairs(features.pooled(_array(rows)), design.pairs, design.seed)
+    similar = study_questions.similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
     pairs = [(rows[target], rows[distractor]) for target, distractor in similar]
     files = {image: f"{opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
     sheets = []
     easy = list(study_questions.easy_rounds(prepared, design.seed))
-    asked = study_questions.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
+    questions = study_questions.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
     qualification = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
-    sheets += _sheets(list(asked), qualification, [*methods, HUMAN], design)
-    asked = study_questions.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
+    sheets += _make_sheets(list(questions), qualification, [*methods, HUMAN], design)
+    questions = study_questions.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
     qualification = [StudyQuestion("", NATURALNESS, files[a], (text, scrambled), a) for a, _, text, scrambled in easy]
-    sheets += _sheets(list(asked), qualification, [method for method in methods if method != reference], design)
+    sheets += _make_sheets(
+        list(questions), qualification, [method for method in methods if method != reference], design
+    )
     description = {
         "dataset": prepared.manifest["dataset"],
         "pairs": len(pairs),
@@ -80,14 +82,14 @@ def make_study(
         "seed": design.seed,
         "reference": reference,
         "tasks": {
-            RETRIEVAL: _comparison(retrieval, "CIDEr", cider),
-            NATURALNESS: _comparison(naturalness, f"{results.score} {results.first.name}", score),
+            RETRIEVAL: _describe_comparison(retrieval, "CIDEr", cider),
+            NATURALNESS: _describe_comparison(naturalness, f"{results.score} {results.first.name}", score),
         },
     }
-    key = key_of(sheets, description)
+    key = build_key(sheets, description)
     _refuse_another_study(out / KEY, key["study"])
-    needed = images_of(sheets)
-    write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in needed})
+    used = list_images(sheets)
+    write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in used})
     write_pages(out, sheets, key["study"], send)
     write_label_studio(out, sheets, key["study"])
     write_prolific(out, sheets)
@@ -109,21 +111,24 @@ def _refuse_another_study(key: Path, study: str) -> None:
         )
 
 
-def _sheets(
-    asked: Sequence[StudyQuestion], qualification: Sequence[StudyQuestion], methods: Sequence[str], design: StudyDesign
+def _make_sheets(
+    questions: Sequence[StudyQuestion],
+    qualification: Sequence[StudyQuestion],
+    methods: Sequence[str],
+    design: StudyDesign,
 ) -> list[Sheet]:
-    if not asked:  # all methods generate the same caption for every image
+    if not questions:  # all methods generate the same caption for every image
         return []
-    task = asked[0].task
-    questions = name_questions(asked, task[0], design.seed)
-    named = name_questions(qualification, f"q{task[0]}", design.seed)
-    return lay_out(questions, named, methods, design.raters, design.rounds, design.seed)
+    task = questions[0].task
+    named = name_questions(questions, task[0], design.seed)
+    trials = name_questions(qualification, f"q{task[0]}", design.seed)
+    return lay_out(named, trials, methods, design.raters, design.rounds, design.seed)
 
 
-def _comparison(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
+def _describe_comparison(runs: Mapping[str, Run], metric: str, level: float) -> dict[str, Any]:
     settings = {method: dict(run.settings) for method, run in runs.items()}
-    return {"methods": settings, "alike_in": by, "at": round(level, 4)}
+    return {"methods": settings, "alike_in": metric, "at": round(level, 4)}
 
 
-def _array(rows: Sequence[int]) -> np.ndarray:
+def _to_array(rows: Sequence[int]) -> np.ndarray:
     return np.array(rows, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Pages of a study: an HTML page for each rater, its pictures, and a key that raters do not get.
 
-`pages/` is all that raters need, from a disk or any web server: one HTML file per sheet, which fetches only the
-pictures in `pages/images/`. The source of a page contains the right answers of the qualification and the codes.
+Raters need only `pages/`, from a disk or any web server: one HTML file per sheet, which fetches only the pictures in
+`pages/images/`. The source of a page contains the right answers of the qualification and the codes.
 Methods, and right answers of the measured questions, are in `key.json` only.
 """
 
@@ -45,7 +45,7 @@ INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's ap
 def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
     """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end.
 
-    Raises UserError for an address that is not of the web, or that would end the page's security policy.
+    Raises UserError for an address that is not http or https, or whose characters would end the page's security policy.
     """
     if send is not None and not ADDRESS.fullmatch(send):
         problem = "expected an address https://… or http://… without spaces, quotes, commas and semicolons"
@@ -62,9 +62,9 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
             "sheet": sheet.name,
             "task": sheet.task,
             "qualification": [
-                {**_round_content(each), "right": each.question.options[0]} for each in sheet.qualification
+                {**_describe_round(round_), "right": round_.question.options[0]} for round_ in sheet.qualification
             ],
-            "rounds": [_round_content(each) for each in sheet.rounds],
+            "rounds": [_describe_round(round_) for round_ in sheet.rounds],
             "needed": PASSED,
             "codes": {"complete": sheet.completion_code, "screened": sheet.screen_out_code},
             "send": send,
@@ -91,40 +91,40 @@ def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
         picture.save(folder / name, format="JPEG", quality=88)
 
 
-def key_of(sheets: Sequence[Sheet], description: Mapping[str, Any]) -> dict[str, Any]:
+def build_key(sheets: Sequence[Sheet], description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of key.json: `description`, all questions with their methods, and the sheets with their codes.
 
-    `study` is the name of the study, a digest of the rest of the key. Every answer repeats it.
+    The entry `study` is the name of the study, a digest of the rest of the key. Every answer repeats the name.
     """
-    rounds = [each for sheet in sheets for each in (*sheet.qualification, *sheet.rounds)]
-    questions = {each.question.name: asdict(each.question) for each in rounds}
-    qualification = {each.question.name for sheet in sheets for each in sheet.qualification}
+    rounds = [round_ for sheet in sheets for round_ in (*sheet.qualification, *sheet.rounds)]
+    questions = {round_.question.name: asdict(round_.question) for round_ in rounds}
+    qualification = {round_.question.name for sheet in sheets for round_ in sheet.qualification}
     key = {
         **description,
         "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
-        "sheets": [_sheet(sheet) for sheet in sheets],
+        "sheets": [_describe_sheet(sheet) for sheet in sheets],
     }
     return {"study": study_name(key), **key}
 
 
-def _round_content(each: StudyRound) -> dict[str, Any]:
-    return {"question": each.question.name, "asked": each.question.shown, "shown": list(each.options)}
+def _describe_round(round_: StudyRound) -> dict[str, Any]:
+    return {"question": round_.question.name, "asked": round_.question.shown, "shown": list(round_.options)}
 
 
-def _sheet(sheet: Sheet) -> dict[str, Any]:
+def _describe_sheet(sheet: Sheet) -> dict[str, Any]:
     return {
         "sheet": sheet.name,
         "task": sheet.task,
         "completion_code": sheet.completion_code,
         "screen_out_code": sheet.screen_out_code,
-        "questions": [each.question.name for each in sheet.rounds],
+        "questions": [round_.question.name for round_ in sheet.rounds],
     }
 
 
-def images_of(sheets: Iterable[Sheet]) -> set[str]:
+def list_images(sheets: Iterable[Sheet]) -> set[str]:
     """Return the names of all pictures on the sheets."""
     names: set[str] = set()
     for sheet in sheets:
-        for each in (*sheet.qualification, *sheet.rounds):
-            names.update(each.options if sheet.task == RETRIEVAL else [each.question.shown])
+        for round_ in (*sheet.qualification, *sheet.rounds):
+            names.update(round_.options if sheet.task == RETRIEVAL else [round_.question.shown])
     return names

@@ -12,7 +12,7 @@ MIN_CORRELATION = 1e-8  # below it scipy's beta-binomial loses digits, and the b
 
 @dataclass(frozen=True)
 class RatingPlan:
-    """Plan with `raters` votes per pair and method: the majorities' accuracies, and the number of pairs for `POWER`."""
+    """Plan of `raters` votes per pair and method: the majorities' accuracies, and the number of pairs for `POWER`."""
 
     raters: int
     accuracies: tuple[float, float]
@@ -25,9 +25,10 @@ class RatingPlan:
 
 
 def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> float:
-    """Return the probability that the majority of `raters` is right, a tie counted half, for single accuracy `skill`.
+    """Return the probability that the majority of `raters` is right; a tie counts ½.
 
-    `correlation` is the correlation of two votes on one pair: 0, or that of a beta-binomial distribution.
+    `skill` is the accuracy of a single rater. `correlation` is the correlation of two votes on one pair: 0, or the
+    correlation of a beta-binomial distribution.
     """
     from scipy.stats import betabinom, binom
 
@@ -63,8 +64,8 @@ def power(left: float, right: float, pairs: int) -> float:
     from scipy.stats import norm
 
     gap, discordant = abs(left - right), left * (1 - right) + right * (1 - left)
-    reach = gap * pairs**0.5 - norm.ppf(1 - LEVEL / 2) * discordant**0.5
-    return float(norm.cdf(reach / (discordant - gap**2) ** 0.5))
+    margin = gap * pairs**0.5 - norm.ppf(1 - LEVEL / 2) * discordant**0.5
+    return float(norm.cdf(margin / (discordant - gap**2) ** 0.5))
 
 
 def pairs_needed(left: float, right: float) -> int:
@@ -77,14 +78,14 @@ def pairs_needed(left: float, right: float) -> int:
             f"raters: both majorities are right in {100 * left:.10g} % of pairs, and no number of pairs distinguishes "
             "them; give accuracies further apart or further from 100"
         )
-    ends = norm.ppf(1 - LEVEL / 2) * discordant**0.5 + norm.ppf(POWER) * (discordant - gap**2) ** 0.5
-    return int(-(-((ends / gap) ** 2) // 1))
+    numerator = norm.ppf(1 - LEVEL / 2) * discordant**0.5 + norm.ppf(POWER) * (discordant - gap**2) ** 0.5
+    return int(-(-((numerator / gap) ** 2) // 1))
 
 
 def plans(
     left: float, right: float, raters: int, correlation: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
 ) -> list[RatingPlan]:
-    """Return plans for several numbers of raters per pair, given the majority accuracies of `raters` raters."""
+    """Return a plan for each of `numbers` raters per pair, given the majority accuracies of `raters` raters."""
     skills = skill_of(left, raters, correlation), skill_of(right, raters, correlation)
     rating_plans = []
     for number in numbers:

@@ -18,34 +18,35 @@ from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
-from pipeline.metrics.retrieval import similar_distractors
+from pipeline.metrics.retrieval import find_similar_distractors
 from pipeline.study.design import HUMAN, NATURALNESS, QUALIFICATION, RETRIEVAL, StudyQuestion
 
 PAPER_METHODS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the paper's tables
 
 
 def choose_methods(results: Results, wanted: Sequence[str], control: str) -> list[str]:
-    """Return the methods to compare: `wanted`, else those of the paper that were run, else all but the control.
+    """Return the methods to compare: `wanted`, else the paper's methods that were run, else all but the control.
 
-    Raises UserError for a method that was not run, for one named as the human captions, and for fewer than two.
+    Raises UserError for a method that was not run, for a method named HUMAN, and for fewer than two methods.
     """
-    run = [method for method in results.methods if method not in (control, "pretrained")]
+    trained = [method for method in results.methods if method not in (control, "pretrained")]
     if unknown := [method for method in wanted if method not in results.methods]:
-        raise UserError(f"--methods {unknown[0]}: no captions of it; there are {', '.join(results.methods)}")
-    methods = list(dict.fromkeys(wanted)) or [method for method in PAPER_METHODS if method in run] or run
+        raise UserError(f"--methods {unknown[0]}: no captions of it; expected one of {', '.join(results.methods)}")
+    methods = list(dict.fromkeys(wanted)) or [method for method in PAPER_METHODS if method in trained] or trained
     if HUMAN in methods:
-        raise UserError(f"a method is named {HUMAN}, as the annotators' captions are: rename it in params.yaml")
+        raise UserError(f"a method is named {HUMAN}, the name of the annotators' captions: rename it in params.yaml")
     if len(methods) < 2:
         raise UserError(f"a comparison needs two methods, there are captions of {', '.join(methods) or 'none'}")
     return methods
 
 
-def match_runs(results: Results, methods: Sequence[str], keys: Keys, at: float | None) -> tuple[dict[str, Run], float]:
-    """Return each method's run whose setting has the validation metric at `keys` nearest to `at`, and `at` itself.
+def match_runs(
+    results: Results, methods: Sequence[str], keys: Keys, target: float | None
+) -> tuple[dict[str, Run], float]:
+    """Return each method's run whose setting has the validation metric at `keys` nearest to `target`, and the target.
 
-    `at` None stands for the highest value that all methods reach, which is then returned. Seeds are averaged, and the
-    first seed's run is returned.
-    Raises UserError for a method without that metric.
+    `target` None: the highest value that all methods reach. Seeds are averaged, and the first seed's run is returned.
+    Raises UserError for a method without this metric.
     """
     measured: dict[str, list[tuple[float, Point]]] = {
         method: [
@@ -53,37 +54,37 @@ def match_runs(results: Results, methods: Sequence[str], keys: Keys, at: float |
         ]
         for method in methods
     }
-    if lacking := [method for method, values in measured.items() if not values]:
-        raise UserError(f"{lacking[0]}: no validation {' '.join(keys)}; evaluate it on the split val")
-    level = min(max(value for value, _ in values) for values in measured.values()) if at is None else at
+    if unmeasured := [method for method, values in measured.items() if not values]:
+        raise UserError(f"{unmeasured[0]}: no validation {' '.join(keys)}; evaluate it on the split val")
+    level = min(max(value for value, _ in values) for values in measured.values()) if target is None else target
     nearest = {method: min(values, key=lambda pair: abs(pair[0] - level))[1] for method, values in measured.items()}
     return {method: point.runs[0] for method, point in nearest.items()}, level
 
 
-def by_cider(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
+def match_runs_by_cider(results: Results, methods: Sequence[str], target: float | None) -> tuple[dict[str, Run], float]:
     """Return runs of similar naturalness, for the retrieval task."""
-    return match_runs(results, methods, CIDER, at)
+    return match_runs(results, methods, CIDER, target)
 
 
-def by_score(results: Results, methods: Sequence[str], at: float | None) -> tuple[dict[str, Run], float]:
+def match_runs_by_score(results: Results, methods: Sequence[str], target: float | None) -> tuple[dict[str, Run], float]:
     """Return runs of similar discriminability by the first judge, for the naturalness task."""
-    return match_runs(results, methods, results.by(results.first.name), at)
+    return match_runs(results, methods, results.score_keys(results.first.name), target)
 
 
 def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
     """Return at most `count` pairs (target, distractor) of rows of `pooled` (M, P); each row is in at most one pair.
 
-    Targets are drawn at random; each distractor is the most similar image that is still free.
+    Targets are drawn at random; each distractor is the most similar image that is in no earlier pair.
     """
-    # one of a target's neighbours is always free: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
+    # one of a target's neighbours is in no pair: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
     neighbours = min(len(pooled), 2 * count) - 1
-    order = similar_distractors(torch.from_numpy(pooled), neighbours)
-    free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
+    order = find_similar_distractors(torch.from_numpy(pooled), neighbours)
+    unpaired, pairs = set(range(len(pooled))), list[tuple[int, int]]()
     for target in np.random.default_rng([seed, len(pooled)]).permutation(len(pooled)).tolist():
-        if target not in free or len(free) < 2 or len(pairs) == count:
+        if target not in unpaired or len(unpaired) < 2 or len(pairs) == count:
             continue
-        distractor = next(other for other in order[target].tolist() if other in free)
-        free -= {target, distractor}
+        distractor = next(other for other in order[target].tolist() if other in unpaired)
+        unpaired -= {target, distractor}
         pairs.append((target, distractor))
     return pairs
 
@@ -95,18 +96,18 @@ def retrieval_questions(
     files: Mapping[int, str],
     seed: int,
 ) -> Iterator[StudyQuestion]:
-    """Yield a retrieval question for every pair of rows and method, and for one human caption.
+    """Yield a retrieval question for every pair of rows and method, and for one human caption of each pair.
 
-    A caption that several methods generate is asked once. `files` are the images' names in the pages.
+    Equal captions of different methods give one question. `files` are the images' names in the pages, by row.
     """
-    captions_of = _captions(runs, [target for target, _ in pairs])
-    draw = np.random.default_rng([seed, 1])
+    captions_by_method = _read_captions(runs, [target for target, _ in pairs])
+    rng = np.random.default_rng([seed, 1])
     for target, distractor in pairs:
         # written like generated captions: no capitals, no full stop
         human = [" ".join(words) for words in prepared.words(target)]
-        captions = {method: texts[target] for method, texts in captions_of.items()}
-        captions |= {HUMAN: human[draw.integers(len(human))]} if human else {}
-        for caption, methods in _methods_by_caption(captions).items():
+        captions = {method: texts[target] for method, texts in captions_by_method.items()}
+        captions |= {HUMAN: human[rng.integers(len(human))]} if human else {}
+        for caption, methods in _group_methods(captions).items():
             yield StudyQuestion("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
 
 
@@ -114,37 +115,37 @@ def naturalness_questions(
     runs: Mapping[str, Run], reference: str, images: Sequence[int], files: Mapping[int, str]
 ) -> Iterator[StudyQuestion]:
     """Yield a question per image and method that compares its caption with the reference's, unless they are equal."""
-    captions_of = _captions(runs, images)
+    captions_by_method = _read_captions(runs, images)
     for image in images:
-        captions = {method: texts[image] for method, texts in captions_of.items()}
-        base = captions.pop(reference)
-        for caption, methods in _methods_by_caption(captions).items():
-            if caption != base:
-                yield StudyQuestion("", NATURALNESS, files[image], (caption, base), image, methods)
+        captions = {method: texts[image] for method, texts in captions_by_method.items()}
+        reference_caption = captions.pop(reference)
+        for caption, methods in _group_methods(captions).items():
+            if caption != reference_caption:
+                yield StudyQuestion("", NATURALNESS, files[image], (caption, reference_caption), image, methods)
 
 
 def easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the qualification's rounds: a training image, another one, a human caption of the first, and a bad caption.
+    """Yield the qualification's rounds: a training image, another image, a human caption of the first, a bad caption.
 
-    The human caption is the image's longest. The bad caption has its words in random order, and repeats the last two.
+    The human caption is the image's longest. The bad caption has its words in random order, with the last two repeated.
     Raises UserError where there are too few training images with captions.
     """
-    draw = np.random.default_rng([seed, 2])
-    rows = draw.permutation(prepared.rows("train"))[: 2 * QUALIFICATION].tolist()
+    rng = np.random.default_rng([seed, 2])
+    rows = rng.permutation(prepared.rows("train"))[: 2 * QUALIFICATION].tolist()
     if len(rows) < 2 * QUALIFICATION:
         raise UserError(f"{prepared.folder}: the qualification needs {2 * QUALIFICATION} training images with captions")
     for image, other in zip(rows[:QUALIFICATION], rows[QUALIFICATION:], strict=True):
         words = max(prepared.words(image), key=len)
-        shuffled = [words[n] for n in draw.permutation(len(words)).tolist()]
+        shuffled = [words[n] for n in rng.permutation(len(words)).tolist()]
         yield image, other, " ".join(words), " ".join([*shuffled, *shuffled[-2:]])
 
 
-def _captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
+def _read_captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
     """Return each method's captions of these test images, by image; raises UserError where one is missing."""
     return {method: dict(zip(images, read_texts(run, images), strict=True)) for method, run in runs.items()}
 
 
-def _methods_by_caption(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _group_methods(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the methods that generated each distinct caption."""
     methods: dict[str, tuple[str, ...]] = {}
     for method, caption in captions.items():

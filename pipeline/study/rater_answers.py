@@ -25,13 +25,13 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class OpenRecord(Record):
-    """A record whose further keys are ignored."""
+    """Record that ignores unknown keys."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class RaterAnswer(OpenRecord):
-    """A rater's answer to one question."""
+    """Rater's answer to one question."""
 
     study: Line
     rater: Line | int
@@ -41,7 +41,7 @@ class RaterAnswer(OpenRecord):
 
 
 class KeyQuestion(OpenRecord):
-    """A question of the key: a `StudyQuestion`, and whether it belongs to the qualification."""
+    """Question in the key: a `StudyQuestion`, and whether it belongs to the qualification."""
 
     name: Line
     task: Task
@@ -53,7 +53,7 @@ class KeyQuestion(OpenRecord):
 
 
 class KeyTask(OpenRecord):
-    """The comparison of a task: methods matched by a metric at a value."""
+    """Comparison of a task: methods matched at the value `at` of the metric `alike_in`."""
 
     methods: dict[Line, Any]
     alike_in: Line
@@ -61,7 +61,7 @@ class KeyTask(OpenRecord):
 
 
 class StudyKey(OpenRecord):
-    """The part of a study's key that is needed to read answers."""
+    """Part of a study's key that is needed to read answers."""
 
     study: Line
     reference: Line
@@ -71,17 +71,17 @@ class StudyKey(OpenRecord):
 
 @dataclass(frozen=True)
 class Vote:
-    """A rater's answer to a question outside the qualification."""
+    """Rater's answer to a question outside the qualification."""
 
     question: StudyQuestion
     rater: str
-    first: bool  # the right image was chosen, or the compared method's caption
+    first: bool  # whether the rater chose the right image, or the compared method's caption
     seconds: float
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The votes of raters who passed the qualification, and notes on omitted answers."""
+    """Votes of raters who passed the qualification, and notes on omitted answers."""
 
     key: StudyKey
     votes: tuple[Vote, ...]
@@ -99,63 +99,65 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     Raises UserError for a file that cannot be read, and for answers of another study.
     """
     key = _read_key(study / KEY)
-    questions = {each.name: each for each in key.questions}
-    of_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
+    questions = {question.name: question for question in key.questions}
+    answers_by_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
     repeated = 0
-    for where, given in locate_answers(paths):
-        answer = parse_record(given, RaterAnswer, where, "not an answer of a study's page")
+    for where, content in locate_answers(paths):
+        answer = parse_record(content, RaterAnswer, where, "not an answer of a study's page")
         if answer.study != key.study:
             raise UserError(f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}")
-        asked = questions.get(answer.question)
-        if asked is None or answer.chosen not in asked.options:
-            raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
-        earlier = of_rater[str(answer.rater), asked.task]
+        question = questions.get(answer.question)
+        if question is None or answer.chosen not in question.options:
+            raise UserError(f"{where}: no such question, or no such option; the file was changed")
+        earlier = answers_by_rater[str(answer.rater), question.task]
         repeated += answer.question in earlier
         earlier.setdefault(answer.question, answer)
     votes, failed = [], []
-    for (rater, task), given in of_rater.items():
-        asked_of = [(questions[name], answer) for name, answer in given.items()]
-        right = sum(q.options[0] == a.chosen for q, a in asked_of if q.qualification)
+    for (rater, task), answers in answers_by_rater.items():
+        pairs = [(questions[name], answer) for name, answer in answers.items()]
+        right = sum(q.options[0] == a.chosen for q, a in pairs if q.qualification)
         if right < PASSED:
             failed.append(f"{rater} ({task}, {right})")
             continue
         votes += [
-            Vote(_question(q), rater, q.options[0] == a.chosen, float(a.seconds or 0))
-            for q, a in asked_of
+            Vote(_convert_question(q), rater, q.options[0] == a.chosen, float(a.seconds or 0))
+            for q, a in pairs
             if not q.qualification
         ]
-    reason = f"Left out, with fewer than {PASSED} right answers in the qualification"
-    notes = [f"{reason}: {', '.join(failed)}."] if failed else []
+    cause = f"Left out, with fewer than {PASSED} right answers in the qualification"
+    notes = [f"{cause}: {', '.join(failed)}."] if failed else []
     notes += [f"{repeated} answers to questions that the rater had answered before are left out."] if repeated else []
     return Answers(key, tuple(votes), tuple(notes))
 
 
 def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """Yield the location and the content of each answer in the files and folders `paths`."""
-    for path in _files(paths):
-        for number, answer in _answers(path):
+    for path in _list_files(paths):
+        for number, answer in _read_file(path):
             yield f"{path}, answer {number}", answer
 
 
 def _read_key(path: Path) -> StudyKey:
-    """Read a study's key. Raises UserError where it was changed: the study's name is a digest of all else."""
+    """Read a study's key. Raises UserError where it was changed: the study's name is a digest of the other content."""
     if not path.exists():
         raise UserError(f"{path}: no such file; saywhich study writes it")
     content = read_json(path, "make the study again", MAX_BYTES)
     key = parse_record(content, StudyKey, str(path), "make the study again")
     if study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
         raise UserError(f"{path}: its content was changed; make the study again, or get the file again")
-    if set(key.tasks) != set(TASKS) or len({each.name for each in key.questions}) < len(key.questions):
+    if set(key.tasks) != set(TASKS) or len({question.name for question in key.questions}) < len(key.questions):
         raise UserError(f"{path}: a task is missing, or two questions have one name; make the study again")
     return key
 
 
-def _question(asked: KeyQuestion) -> StudyQuestion:
-    first, second = asked.options
-    return StudyQuestion(asked.name, asked.task, asked.shown, (first, second), asked.subject, tuple(asked.methods))
+def _convert_question(question: KeyQuestion) -> StudyQuestion:
+    first, second = question.options
+    return StudyQuestion(
+        question.name, question.task, question.shown, (first, second), question.subject, tuple(question.methods)
+    )
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in (".jsonl", ".json"))
@@ -165,19 +167,19 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             raise UserError(f"{path}: no such file or folder of answers")
 
 
-def _answers(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the answers of a file, numbered from 1; in a file of JSON lines, the number is the line's."""
     if path.suffix.lower() == ".json":
         tasks = read_json(path, "expected an export of Label Studio", MAX_BYTES)
         yield from enumerate(_read_label_studio(tasks, path), 1)
         return
     try:
-        content = read_bytes(path, "give what a study's page saved", MAX_BYTES).decode("utf-8-sig")
+        content = read_bytes(path, "give the file that the page saved", MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error}); give what a study's page saved") from None
+        raise UserError(f"{path}: not UTF-8 ({error}); give the file that the page saved") from None
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            yield number, parse_json(line, f"{path}, line {number}: not JSON", "give what a study's page saved")
+            yield number, parse_json(line, f"{path}, line {number}: not JSON", "give the file that the page saved")
 
 
 def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:

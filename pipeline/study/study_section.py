@@ -8,14 +8,14 @@ from pipeline.study.study_tables import ANSWERS, study_tables
 
 EXPLANATION = """\
 Raters answered the two questions of the PSST paper (Vered et al. 2019, Tables 4 and 5): which of two \
-similar images a caption is of, and which of
+similar images a caption describes, and which of
 two captions of an image is better written. They did not know the methods."""
 
 
 def build_study(content: ReportContent) -> SectionContent:
-    """Return a table for each question that raters answered."""
+    """Return the tables of the tasks with answers; none without a study."""
     folder = content.input("study")
     return SectionContent(study_tables(folder, [folder / ANSWERS]) if folder else [])
 
 
-STUDY = ReportSection("study", "What people say", build_study, label="People", explanation=EXPLANATION, summary="")
+STUDY = ReportSection("study", "Human evaluation", build_study, label="Raters", explanation=EXPLANATION, summary="")

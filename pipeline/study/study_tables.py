@@ -21,8 +21,10 @@ from pipeline.study.majority import (
 from pipeline.study.rater_answers import Answers, read_answers
 
 ANSWERS = "answers"  # the report reads answers from this folder of a study
-VOTES = TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}")
-ALIKE = TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.intraclass_correlation, 2)))
+VOTES = TableColumn("votes", show=lambda result: f"{result.votes.sum():.0f}")
+CORRELATION = TableColumn(
+    "votes alike", show=lambda result: typographic_sign(format_number(result.intraclass_correlation, 2))
+)
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
@@ -31,25 +33,25 @@ def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
     Rounds of the game, which need no study, have a table of their own.
     """
     if games := read_game(paths):
-        return [_game_table(games)]
+        return [_build_game_table(games)]
     answers = read_answers(study, paths)
-    return [table for table in (_retrieval_table(answers), _naturalness_table(answers)) if table]
+    return [table for table in (_build_retrieval_table(answers), _build_naturalness_table(answers)) if table]
 
 
-def _game_table(games: Sequence[GameResult]) -> Table:
-    def percent(each: GameResult, picker: str) -> str:
-        value, low, high = success_rate(getattr(each, picker))
+def _build_game_table(games: Sequence[GameResult]) -> Table:
+    def format_rate(result: GameResult, picker: str) -> str:
+        value, low, high = success_rate(getattr(result, picker))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
     columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
     rows: list[list[str]] = []
-    for each in games:
-        both = [percent(each, picker) for picker in ("person", "listener")]
-        counted = [str(len(each.person)), f"{each.photos:.1f}"]
-        rows.append([each.model, *counted, *both, _p(each.p), f"{each.seconds:.1f}"])
+    for result in games:
+        rates = [format_rate(result, picker) for picker in ("person", "listener")]
+        counts = [str(len(result.person)), f"{result.photos:.1f}"]
+        rows.append([result.model, *counts, *rates, _format_p(result.p), f"{result.seconds:.1f}"])
     notes = [
         "Right photos, in percent, with exact 95% intervals over rounds; p: McNemar's exact test of person against "
-        "listener on the same rounds; photos: in a round, the mean; seconds: the median. Rounds that were saved twice "
+        "listener on the same rounds; photos: mean number in a round; seconds: median. Rounds that were saved twice "
         "count once."
     ]
     return Table(
@@ -61,35 +63,38 @@ def _game_table(games: Sequence[GameResult]) -> Table:
     )
 
 
-def _retrieval_table(answers: Answers) -> Table | None:
+def _build_retrieval_table(answers: Answers) -> Table | None:
     task = answers.key.tasks[RETRIEVAL]
     results = majority_results(answers.get_votes(RETRIEVAL), [*task.methods, HUMAN])
     if not results:
         return None
-    base = next((each for each in results if each.method == REFERENCE), results[0])
-    others = [each for each in results if each is not base]
-    gaps = {each.method: majority_difference(each, base) for each in others}
+    base = next((result for result in results if result.method == REFERENCE), results[0])
+    others = [result for result in results if result is not base]
+    gaps = {result.method: majority_difference(result, base) for result in others}
     p_values = dict(zip(gaps, holm_adjust([p for _, p in gaps.values()]), strict=True))
-    chance = dict(zip((each.method for each in results), holm_adjust([each.p for each in results]), strict=True))
+    chance = dict(
+        zip((result.method for result in results), holm_adjust([result.p for result in results]), strict=True)
+    )
     name = replace_method_names(base.method)
     columns = [
-        TableColumn("pairs", show=lambda each: str(each.images)),
+        TableColumn("pairs", show=lambda result: str(result.images)),
         VOTES,
-        TableColumn("majority right, %", show=lambda each: _format_share(each.by_majority)),
-        TableColumn("p, chance", show=lambda each: _p(chance[each.method])),
+        TableColumn("majority right, %", show=lambda result: _format_share(result.by_majority)),
+        TableColumn("p, chance", show=lambda result: _format_p(chance[result.method])),
         TableColumn(
-            f"− {name}", show=lambda each: _format_share(gaps[each.method][0], sign=True) if each is not base else None
+            f"− {name}",
+            show=lambda result: _format_share(gaps[result.method][0], sign=True) if result is not base else None,
         ),
-        TableColumn("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
-        TableColumn("single vote right, %", show=lambda each: _format_share(each.by_vote)),
-        ALIKE,
+        TableColumn("p", show=lambda result: _format_p(p_values[result.method]) if result is not base else None),
+        TableColumn("single vote right, %", show=lambda result: _format_share(result.by_vote)),
+        CORRELATION,
     ]
-    caption = f"Which of two similar images is a caption of? Methods of similar {task.alike_in}, {task.at:.3f}"
-    extra = f"p beside a difference: McNemar's exact test against {name}, Holm-adjusted, too"
-    return _table("study_retrieval", caption, columns, results, answers, RETRIEVAL, extra)
+    caption = f"Which of two similar images does a caption describe? Methods of similar {task.alike_in}, {task.at:.3f}"
+    note = f"p beside a difference: McNemar's exact test against {name}, Holm-adjusted, too"
+    return _build_table("study_retrieval", caption, columns, results, answers, RETRIEVAL, note)
 
 
-def _naturalness_table(answers: Answers) -> Table | None:
+def _build_naturalness_table(answers: Answers) -> Table | None:
     task, reference = answers.key.tasks[NATURALNESS], answers.key.reference
     results = majority_results(
         answers.get_votes(NATURALNESS), [method for method in task.methods if method != reference]
@@ -97,58 +102,58 @@ def _naturalness_table(answers: Answers) -> Table | None:
     if not results:
         return None
     scores = preferences(results)
-    p_values = dict(zip(scores, holm_adjust([each.p for each in results]), strict=True))
+    p_values = dict(zip(scores, holm_adjust([result.p for result in results]), strict=True))
     columns = [
-        TableColumn("images", show=lambda each: str(each.images)),
+        TableColumn("images", show=lambda result: str(result.images)),
         VOTES,
-        TableColumn("majority prefers it, %", show=lambda each: _format_share(each.by_majority)),
-        TableColumn("p", show=lambda each: _p(p_values[each.method])),
+        TableColumn("majority prefers it, %", show=lambda result: _format_share(result.by_majority)),
+        TableColumn("p", show=lambda result: _format_p(p_values[result.method])),
         TableColumn(
             "minus that for the reference",
-            show=lambda each: typographic_sign(f"{2 * each.by_majority.value - 100:+.1f}"),
+            show=lambda result: typographic_sign(f"{2 * result.by_majority.value - 100:+.1f}"),
         ),
-        TableColumn("single vote, %", show=lambda each: _format_share(each.by_vote)),
-        TableColumn("Bradley–Terry score", show=lambda each: _format_share(scores[each.method], 2, sign=True)),
-        ALIKE,
+        TableColumn("single vote, %", show=lambda result: _format_share(result.by_vote)),
+        TableColumn("Bradley–Terry score", show=lambda result: _format_share(scores[result.method], 2, sign=True)),
+        CORRELATION,
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {replace_method_names(reference)}? "
         f"Methods of similar {task.alike_in}, {task.at:.1f}"
     )
-    extra = "images on which both captions are equal are not asked"
-    return _table("study_naturalness", caption, columns, results, answers, NATURALNESS, extra)
+    note = "images on which both captions are equal are not asked"
+    return _build_table("study_naturalness", caption, columns, results, answers, NATURALNESS, note)
 
 
-def _table(
+def _build_table(
     name: str,
     caption: str,
     columns: Sequence[TableColumn],
     results: Sequence[MajorityResult],
     answers: Answers,
     task: Task,
-    extra: str,
+    note: str,
 ) -> Table:
     votes = answers.get_votes(task)
     raters = len({vote.rater for vote in votes})
     notes = [
         f"Raters: {raters}; Krippendorff's α {format_number(agreement(votes), 2)}; "
         f"[95% interval over resampled images]; "
-        f"p of exact binomial tests of majorities, Holm-adjusted; {extra}; "
+        f"p of exact binomial tests of majorities, Holm-adjusted; {note}; "
         "votes alike: the correlation of two votes on one image.",
         *answers.notes,
     ]
-    show: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]
-    rows = [[each.method, *(cell(each) or "–" for cell in show)] for each in results]
+    formatters: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]
+    rows = [[result.method, *(formatter(result) or "–" for formatter in formatters)] for result in results]
     return Table(name, caption, [TableColumn("Method", text=True), *columns], rows, notes)
 
 
 def _format_share(share: ShareEstimate, digits: int = 1, sign: bool = False) -> str:
     plus = "+" if sign else ""
     low, high = share.interval
-    ends = [f"{value:{plus}.{digits}f}" for value in (share.value, low, high)]
-    value, low_text, high_text = map(typographic_sign, ends)
+    texts = [f"{value:{plus}.{digits}f}" for value in (share.value, low, high)]
+    value, low_text, high_text = map(typographic_sign, texts)
     return f"{value} [{low_text}, {high_text}]"
 
 
-def _p(p: float) -> str:
+def _format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,6 +1,6 @@
 """Commands: `sync` sends the spool, `costs` prints the stages' costs, `view` prints the addresses of MLflow's pages.
 
-`send` is the sender that a run starts.
+`send` runs the sender, which a recorded run starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
 
 
 class SecretFilter(io.TextIOBase):
-    """A stream that removes secrets from each text before it is written: MLflow and its transport log addresses."""
+    """Stream that removes secrets from each text: MLflow and its HTTP client log addresses with credentials."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class SecretFilter(io.TextIOBase):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command and return the exit status; 2 for other arguments."""
+    """Run a command and return its exit status: 2 for unknown arguments."""
 
     def work() -> int:
         if list(arguments) == ["sync"]:

@@ -25,7 +25,7 @@ def cost_report() -> str:
 def list_finished_runs() -> Iterator[Mapping[str, Any]]:
     """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs.
 
-    The parents of a profile's runs are left out, since they are no executions.
+    Parent runs of profiles are omitted, since they are no executions.
     """
     tracker = connect()
     token = None
@@ -48,9 +48,9 @@ def list_finished_runs() -> Iterator[Mapping[str, Any]]:
 
 
 def table(runs: Iterable[Mapping[str, Any]]) -> str:
-    """Return the table of these runs. All runs of a stage are one row.
+    """Return a Markdown table of `runs`, with one row for each stage.
 
-    `pretrain`, `features` and `draw` have one row for each instance, which is the part of the name after the @.
+    `pretrain`, `features` and `draw` have one row for each instance, the part of the name after the @.
     """
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:

@@ -19,7 +19,7 @@ def sqlite_address(path: Path) -> str:
     return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
 
 
-def file_of(address: str) -> Path | None:
+def parse_sqlite_path(address: str) -> Path | None:
     """Return the absolute path of the database in an address `sqlite:///PATH`; None for other addresses."""
     path = address.split("?")[0].removeprefix("sqlite:///")
     return None if path in (address, "") or path.startswith(("file:", ":")) else Path(path).absolute()
@@ -28,9 +28,9 @@ def file_of(address: str) -> Path | None:
 def create_database(path: Path) -> None:
     """Create MLflow's tables in the file `path` unless it has them; the caller holds the lock of the database.
 
-    MLflow's migrations are not one transaction: a kill between them leaves a file that nothing can open. The tables are
-    therefore made in a file beside it, which is renamed. A file without runs that lacks migrations of this MLflow is
-    kept with the suffix ASIDE, in place of an earlier one. One line on stderr says so.
+    MLflow's migrations are not one transaction: a process killed between them leaves an unusable file. The tables are
+    therefore made in a temporary file, which is then renamed to `path`. A file without runs that lacks migrations of
+    this MLflow is renamed with the suffix ASIDE, in place of an earlier one. One line on stderr reports this.
     """
     if path.exists() and path.stat().st_size:
         if not _is_incomplete(path):
@@ -65,12 +65,12 @@ def _is_incomplete(path: Path) -> bool:
     return runs == 0 and (row is None or row[0] != newest)
 
 
-def move_paths(database: Path, before: str, now: str) -> None:
-    """Replace the path prefix `before` by `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
+def move_paths(database: Path, old: str, new: str) -> None:
+    """Replace the path prefix `old` by `new` in a copied repository, since MLflow stores absolute paths."""
     with closing(sqlite3.connect(database)) as connection, connection:
         for table, column in PATHS:
             connection.execute(
-                f"UPDATE {table} SET {column} = :now || substr({column}, length(:before) + 1) "
-                f"WHERE {column} = :before OR substr({column}, 1, length(:before) + 1) = :before || '/'",
-                {"before": before, "now": now},
+                f"UPDATE {table} SET {column} = :new || substr({column}, length(:old) + 1) "
+                f"WHERE {column} = :old OR substr({column}, 1, length(:old) + 1) = :old || '/'",
+                {"old": old, "new": new},
             )

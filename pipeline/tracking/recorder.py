@@ -1,9 +1,10 @@
-"""The record of a run: written to a spool as it happens, and sent to MLflow by a separate process.
+"""Records of a run: written to a spool during the run, and sent to MLflow by a separate process.
 
-`record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` follows them, sends them
-and removes the folder when everything has arrived (sender.py). The first run on a machine starts this process, one
-for each setting of MLflow. It serves all runs there, and ends after a while without any. So training neither imports
-mlflow nor waits for it; a run that has ended waits at most MAX_WAIT seconds. A killed run is recorded as KILLED.
+`record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` sends new lines and
+removes the folder after the last line (sender.py). The first run on a machine starts this process, one for each
+setting of MLflow. The process serves all runs on the machine, and ends after IDLE seconds without a run. Training
+therefore neither imports mlflow nor waits for it; a finished run waits at most MAX_WAIT seconds. A killed run is
+recorded as KILLED.
 Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
 The environment:
@@ -12,7 +13,7 @@ The environment:
     MLFLOW_EXPERIMENT_NAME
     SAYWHICH_PARENT_RUN        the key of the parent run
     SAYWHICH_CELL              appended to the run's name
-    SAYWHICH_PROFILE           the name of a run that becomes the parent of runs without another
+    SAYWHICH_PROFILE           the name of a run that becomes the parent of runs without a parent
     SAYWHICH_TRACKING=off      no record
 """
 
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.runtime.files import digest, sha256, write_atomically
-from pipeline.tracking.spool import NOT_SENT, SYNC, address, is_locked, line_of, now, root
+from pipeline.tracking.spool import NOT_SENT, SYNC, address, format_line, is_locked, now, root
 
 PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
 MAX_WAIT = 120.0  # seconds that a finished run waits for its records to be sent
@@ -43,7 +44,7 @@ LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their diges
 
 
 class RunRecord:
-    """The record of one execution; without a `folder` nothing is recorded."""
+    """Record of one execution; without a `folder`, nothing is recorded."""
 
     def __init__(self, folder: Path | None, key: str = "") -> None:
         self.key = key
@@ -57,7 +58,7 @@ class RunRecord:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment for processes whose runs are to be children of this one."""
+        """Return the environment for processes whose runs become children of this run."""
         if self._folder is None:
             return dict(os.environ)
         return os.environ | {PARENT: self.key}
@@ -85,7 +86,7 @@ class RunRecord:
             self.tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
 
     def artifact(self, path: Path, folder: str = "") -> None:
-        """Copy the file at `path` as it is now into the run's `folder`."""
+        """Copy the current content of the file `path` into the run's `folder`."""
         self._attach(str(Path(folder) / path.name), lambda copy: shutil.copyfile(path, copy))
 
     def outputs(self, paths: Iterable[Path]) -> None:
@@ -117,7 +118,7 @@ class RunRecord:
     def _record(self, record: Mapping[str, Any]) -> None:
         if self._file:
             try:
-                self._file.write(line_of(record, self.key))
+                self._file.write(format_line(record, self.key))
             except OSError as error:
                 self._give_up(error)
 
@@ -145,7 +146,7 @@ def record_run(
     """Record the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
 
     `params` may be nested; their names are joined by dots. `inputs` are digests by path. A failure of the tracker never
-    ends the block: it is one line on stderr.
+    ends the block, and is reported in one line on stderr.
     """
     from pipeline.runtime import ranks  # imports torch, which the sender does not need
 
@@ -166,7 +167,7 @@ def record_run(
         status = "FAILED" if ended.code else "FINISHED"
         raise
     finally:
-        record.metrics(_resource_usage(), step=0)
+        record.metrics(_measure_resources(), step=0)
         record._record({"status": status, "time": now()})
         record._close()
         if sender and status != "KILLED":  # a killed run does not wait; the sender finishes alone
@@ -185,9 +186,9 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
     profile = os.environ.get(PROFILE)
     head = {"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()}
     record._record(head | ({"profile": profile} if profile else {}))
-    record._record({"params": {record_name(option): value for option, value in _flat(params)}})
+    record._record({"params": {record_name(option): value for option, value in _flatten(params)}})
     record._record({"datasets": {str(path): content for path, content in inputs.items()}})
-    source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
+    source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _read_git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
     record.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
@@ -195,7 +196,7 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
 
 
 class Sender:
-    """The process that sends the records of all runs; it is started where there is none."""
+    """Process that sends the records of all runs, started if no such process is alive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -204,7 +205,7 @@ class Sender:
         self._ensure_sender()
 
     def wait(self) -> None:
-        """Wait until the whole run is sent, at most MAX_WAIT seconds. Unsent records are reported in one line."""
+        """Wait until the whole run is sent, at most MAX_WAIT seconds. Report unsent records in one line on stderr."""
         deadline = time.monotonic() + MAX_WAIT
         reason = ""
         while not reason and (self._folder / "records.jsonl").exists():
@@ -219,7 +220,7 @@ class Sender:
             _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
     def _ensure_sender(self) -> bool:
-        """Start a sender where none is alive; return False if this was the last try."""
+        """Start a sender unless one is alive; return False after the last try."""
         base = self._folder.with_name(f"sender-{address()}")
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
@@ -237,33 +238,33 @@ class Sender:
         return self._tries > 0
 
 
-def _resource_usage() -> dict[str, float]:
-    """Return the peak memory of this process or of any awaited child, and the processor time of all of them."""
-    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+def _measure_resources() -> dict[str, float]:
+    """Return the peak memory of this process or any awaited child, in MB, and their processor time, in seconds."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
-    seconds = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
-    return {MEMORY: max(own.ru_maxrss, others.ru_maxrss) * unit / 1e6, PROCESSOR: seconds}
+    seconds = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    return {MEMORY: max(own.ru_maxrss, children.ru_maxrss) * unit / 1e6, PROCESSOR: seconds}
 
 
-def _git() -> dict[str, str]:
-    """Return the commit, and whether tracked files differ from it, except dvc.lock, which DVC rewrites all the time.
+def _read_git() -> dict[str, str]:
+    """Return the commit, and whether tracked files differ from it; {} without git or a repository.
 
-    Without git or a repository, the answer is empty.
+    dvc.lock is not compared, since DVC rewrites it in every run.
     """
-    answers = []
-    for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)dvc.lock"]):
+    outputs = []
+    for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)dvc.lock"]):
         try:
-            answer = subprocess.run(["git", *question], capture_output=True, text=True, check=True, timeout=30)
+            process = subprocess.run(["git", *command], capture_output=True, text=True, check=True, timeout=30)
         except (OSError, subprocess.SubprocessError):
             return {}
-        answers.append(answer.stdout.strip())
-    return {"mlflow.source.git.commit": answers[0], "git.dirty": str(bool(answers[1])).lower()}
+        outputs.append(process.stdout.strip())
+    return {"mlflow.source.git.commit": outputs[0], "git.dirty": str(bool(outputs[1])).lower()}
 
 
-def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in params.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + str(name), (value if isinstance(value, str) else json.dumps(value, default=str))[:6000]
 
@@ -271,11 +272,11 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 def record_name(name: str) -> str:
     """Return a name of a metric, parameter or tag in the form that MLflow allows, of at most 250 characters.
 
-    MLflow refuses the names that a file system would resolve to others: empty parts, `.` and `..` become `_`.
+    MLflow refuses names that a file system would resolve to other names: empty parts, `.` and `..` become `_`.
     """
     allowed = re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))
-    unique = "/".join(part if part.strip(".") else "_" for part in allowed.split("/"))
-    return unique if len(unique) <= 250 else unique[:250].rstrip("/.")
+    resolved = "/".join(part if part.strip(".") else "_" for part in allowed.split("/"))
+    return resolved if len(resolved) <= 250 else resolved[:250].rstrip("/.")
 
 
 def _warn(line: str) -> None:

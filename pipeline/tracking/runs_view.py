@@ -1,6 +1,6 @@
-"""Pages with which `make ui` begins: the evaluations in a table, and those of the last profile side by side.
+"""MLflow pages that `make ui` opens: a table of evaluations, and the last profile's evaluations side by side.
 
-MLflow keeps a shared view as a tag of the experiment, which the key in an address names.
+MLflow stores a shared view as a tag of the experiment; the address contains the tag's key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ METRICS = ("CIDEr", *(f"R@1 (hard) {judge}" for judge in ("own", "symbolic", "ju
 
 
 def save_view(tracker: Tracker) -> str:
-    """Save the view in the tracker's experiment, and return its address below that of the server."""
+    """Save the view in the tracker's experiment, and return its address relative to the server's address."""
     columns = [f"metrics.`{record_name(name)}`" for name in METRICS]
     view = {
         "searchFilter": EVALUATIONS,
@@ -33,7 +33,7 @@ def save_view(tracker: Tracker) -> str:
 def comparison_address(tracker: Tracker) -> str:
     """Return the address of MLflow's comparison of each method's last evaluation in the last evaluated profile.
 
-    Cells of a grid, whose names have a second word, are left out. Returns "" where there are fewer than two runs.
+    Cells of a grid, whose names have a second word, are omitted. Returns "" for fewer than two runs.
     """
     order = ["attributes.start_time DESC"]
     runs = tracker.client.search_runs([tracker.experiment], EVALUATIONS, order_by=order, max_results=1000)

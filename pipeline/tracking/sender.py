@@ -20,11 +20,11 @@ from pipeline.tracking.spool import (
     NOT_SENT,
     address,
     error_line,
-    head_of,
     hold_lock,
     is_recording,
     now,
-    record_of,
+    parse_head,
+    parse_line,
 )
 from pipeline.tracking.tracker import PROFILE_KEY, Tracker, connect, finish_monitor
 
@@ -36,13 +36,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SendResult:
-    """The outcome of sending a run's records.
+    """Outcome of sending a run's records.
 
-    `damaged` has a line for each damaged record, which is kept in the spool's folder `damaged`.
+    `damaged` has a message for each damaged record; the spool's folder `damaged` keeps these records.
     """
 
     damaged: list[str]
-    ended: bool = True  # whether its records have an end
+    ended: bool = True  # whether the records contain a final status
 
     def __str__(self) -> str:
         return "sent" if self.ended else "sent as KILLED: its records have no end"
@@ -59,7 +59,7 @@ def send(folder: Path) -> SendResult | None:
             if not first.endswith(b"\n") and not _is_cut(folder, file):
                 return None  # the run is only starting
             try:
-                head = head_of(first.removesuffix(b"\n"))
+                head = parse_head(first.removesuffix(b"\n"))
             except ValueError:
                 return SendResult([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
             if not folder.name.endswith(head["key"][:8]):
@@ -76,7 +76,7 @@ def send(folder: Path) -> SendResult | None:
 
 
 def _is_cut(folder: Path, file: BinaryIO) -> bool:
-    """Return whether a run without a complete first record has ended, and is not only starting."""
+    """Return whether a run without a complete first record has ended, rather than just started."""
     if is_recording(folder):
         return False
     time.sleep(POLL)  # a new file is not locked at once
@@ -86,23 +86,23 @@ def _is_cut(folder: Path, file: BinaryIO) -> bool:
     return ended
 
 
-def _set_aside(folder: Path, path: Path, why: str) -> str:
+def _set_aside(folder: Path, path: Path, problem: str) -> str:
     """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; return a message."""
-    kept = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    if kept.is_dir():
-        shutil.rmtree(kept)
-    shutil.move(path, kept)
-    return f"{folder.name}: {why}; it is kept in {kept}"
+    target = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        shutil.rmtree(target)
+    shutil.move(path, target)
+    return f"{folder.name}: {problem}; it is kept in {target}"
 
 
-def _keep_line(folder: Path, line: bytes, why: str) -> str:
+def _keep_line(folder: Path, line: bytes, problem: str) -> str:
     """Append a damaged line to a file in the spool's `damaged`; return a message."""
-    kept = folder.parent / DAMAGED / folder.name / "records.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with open(kept, "ab") as file:
+    target = folder.parent / DAMAGED / folder.name / "records.jsonl"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "ab") as file:
         file.write(line + b"\n")
-    return f"{folder.name}: {why} and not sent; it is kept in {kept}"
+    return f"{folder.name}: {problem} and not sent; it is kept in {target}"
 
 
 def serve_spool(spool: Path) -> None:
@@ -135,7 +135,7 @@ def _is_sending(threads: Mapping[Path, Thread]) -> bool:
 
 
 def _start_sending(spool: Path, own_address: str, threads: dict[Path, Thread]) -> bool:
-    """Start to send the runs that are new; return whether there were any."""
+    """Start a thread for each new run of this address; return whether there was a new run."""
     new = []
     for records in spool.glob("*/records.jsonl"):
         folder = records.parent
@@ -143,7 +143,7 @@ def _start_sending(spool: Path, own_address: str, threads: dict[Path, Thread]) -
             if folder in threads or (folder / NOT_SENT).exists():
                 continue
             with open(records, "rb") as file:
-                head = head_of(file.readline().removesuffix(b"\n"))
+                head = parse_head(file.readline().removesuffix(b"\n"))
             if head["sender"] == own_address:
                 new.append(folder)
     for folder in new:
@@ -183,19 +183,19 @@ def sync(spool: Path) -> int:
 
 
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
-    """Return MLflow's id of the run, which an earlier attempt may have created."""
+    """Return MLflow's id of the run; create the run unless an earlier attempt has."""
     profile = head.get("profile")
     tags = {"profile": profile} if profile else {}
     if head["parent"]:
-        tags["mlflow.parentRunId"] = _parent(tracker, head["parent"], spool)
+        tags["mlflow.parentRunId"] = _find_parent(tracker, head["parent"], spool)
     elif profile:  # the parent of all runs of the profile
         key = PROFILE_KEY + re.sub(r"[^\w, .-]", "_", profile)
         tags["mlflow.parentRunId"] = tracker.find_or_create(key, profile, head["time"], tags, finished=True)
     return tracker.find_or_create(head["key"], head["name"], head["time"], tags)
 
 
-def _parent(tracker: Tracker, key: str, spool: Path) -> str:
-    """Return MLflow's id of the run with this `key`; else the `key`, which may be such an id.
+def _find_parent(tracker: Tracker, key: str, spool: Path) -> str:
+    """Return MLflow's id of the run with this `key`; without such a run, return `key`, which may be an id.
 
     A run that is still in the spool is awaited, for 10 seconds at most.
     """
@@ -219,7 +219,7 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
         records = []
         for line in lines:
             try:
-                records.append(record_of(line, key))
+                records.append(parse_line(line, key))
             except ValueError:
                 damaged.append(_keep_line(folder, line, "a record is damaged"))
         if records:
@@ -250,9 +250,9 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
 
 
 def _retry(action: Callable[[], Result], folder: Path) -> Result:
-    """Return the action's result, with retries as long as the run lasts, and at least TRIES attempts.
+    """Return the action's result; retry as long as the run lasts, and at least up to TRIES attempts.
 
-    An ImportError is raised at once, since a later attempt would fail, too.
+    An ImportError is raised at once, since later attempts would fail, too.
     """
     failures = 0
     while True:
@@ -262,13 +262,13 @@ def _retry(action: Callable[[], Result], folder: Path) -> Result:
             raise
         except Exception as error:
             failures += 1
-            at_work = is_recording(folder)
-            if failures >= TRIES and not at_work:
+            recording = is_recording(folder)
+            if failures >= TRIES and not recording:
                 raise
             print(error_line(error), file=sys.stderr, flush=True)
         deadline = time.monotonic() + min(2.0 * failures, 30.0)
         # stop waiting when the run ends
-        while time.monotonic() < deadline and is_recording(folder) == at_work:
+        while time.monotonic() < deadline and is_recording(folder) == recording:
             time.sleep(POLL)
-            if not at_work:
+            if not recording:
                 break

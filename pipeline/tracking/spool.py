@@ -1,6 +1,6 @@
-"""The spool: the folder mlflow-spool, which holds records of runs until they have been sent.
+"""Spool: the folder mlflow-spool, which holds records of runs until they have been sent.
 
-A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and that JSON.
+A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and this JSON.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ DAMAGED = "damaged"  # the spool's folder for damaged records, which are kept an
 NOT_SENT = "not-sent"  # a file in a run's folder with the error that prevented sending; the run waits for `sync`
 
 
-def line_of(record: Mapping[str, Any], key: str) -> str:
-    """Serialise a record of the run with this key as a line of its records.
+def format_line(record: Mapping[str, Any], key: str) -> str:
+    """Serialise a record of the run with this key as a line of the run's records.
 
-    Characters without a UTF-8 form, such as bytes of a file name, become `?`: no database would store them.
+    Characters without a UTF-8 form, such as bytes of a file name, become `?`, since no database stores them.
     """
     text = json.dumps(record, ensure_ascii=False).encode(errors="replace").decode()
-    return f"{text}\t{_digest(key, text)}\n"
+    return f"{text}\t{_compute_digest(key, text)}\n"
 
 
-def record_of(line: bytes, key: str) -> dict[str, Any]:
-    """Return the record of a line without its end, of the run with this key.
+def parse_line(line: bytes, key: str) -> dict[str, Any]:
+    """Return the record in a line, without its newline, of the run with this key.
 
     Raises ValueError where the line has changed.
     """
     text, _, digest = line.decode().partition("\t")
     record = json.loads(text)
-    if not isinstance(record, dict) or digest != _digest(key, text):
-        raise ValueError("not the line that was written")
+    if not isinstance(record, dict) or digest != _compute_digest(key, text):
+        raise ValueError("the line has changed since it was written")
     return record
 
 
-def head_of(line: bytes) -> dict[str, Any]:
-    """Return the first record of a run, whose key checks the others. Raises ValueError where it is damaged."""
+def parse_head(line: bytes) -> dict[str, Any]:
+    """Return the first record of a run, which has the key of the run. Raises ValueError where it is damaged."""
     record = json.loads(line.decode().partition("\t")[0])
     if not isinstance(record, dict) or not {"name", "key", "parent", "sender", "time"} <= record.keys():
         raise ValueError("not a first record")
-    return record_of(line, str(record["key"]))
+    return parse_line(line, str(record["key"]))
 
 
-def _digest(key: str, text: str) -> str:
+def _compute_digest(key: str, text: str) -> str:
     return hashlib.sha256(f"{key}\t{text}".encode()).hexdigest()[:16]
 
 
 def is_recording(folder: Path) -> bool:
-    """Return whether the process that records to `folder` is alive: it holds the lock of the records."""
+    """Return whether the process that records to `folder` is alive and therefore locks the records."""
     return is_locked(folder / "records.jsonl")
 
 
 def is_locked(lock: Path) -> bool:
-    """Return whether a process holds the lock of this file. Raises FileNotFoundError where there is none."""
+    """Return whether a process holds the lock of this file. Raises FileNotFoundError where there is no file."""
     with open(lock, encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -72,9 +72,9 @@ def is_locked(lock: Path) -> bool:
 
 @contextmanager
 def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of the file `path` exclusively; None is no lock.
+    """Hold the lock of the file `path` exclusively; without `path`, hold no lock.
 
-    With wait=False, raises BlockingIOError where another process or thread holds it.
+    With wait=False, raises BlockingIOError where another process or thread holds the lock.
     """
     if path is None:
         yield
@@ -92,7 +92,7 @@ def address() -> str:
 
 
 def root() -> Path:
-    """Return the working folder, which is the repository's; for copies by `dvc exp run --queue`, the original's."""
+    """Return the root of the repository: the working folder, or in copies by `dvc exp run --queue` the original's."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
 
 

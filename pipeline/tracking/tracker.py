@@ -1,4 +1,4 @@
-"""The connection to MLflow: its runs and what is logged to them; only this and `database` import mlflow.
+"""Connection to MLflow, which finds, creates and logs runs; only this module and `database` import mlflow.
 
 Logging twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and an existing run
 is found by its key.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
-from pipeline.tracking.database import create_database, file_of, move_paths, sqlite_address
+from pipeline.tracking.database import create_database, move_paths, parse_sqlite_path, sqlite_address
 from pipeline.tracking.spool import error_line, hold_lock, root
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it, MLfl
 
 @dataclass(frozen=True)
 class Tracker:
-    """A connection: client, experiment id, and, for SQLite, the file whose lock serialises all writers."""
+    """Connection to MLflow: client, experiment id, and, for SQLite, the file whose lock serialises all writers."""
 
     client: MlflowClient
     experiment: str
@@ -43,17 +43,17 @@ class Tracker:
         return runs[0].info.run_id if runs else None
 
     def find_or_create(self, key: str, name: str, time: int, tags: Mapping[str, str], finished: bool = False) -> str:
-        """Return MLflow's id of the run with this key; where there is none, create it, ended if `finished`."""
+        """Return MLflow's id of the run with this key; create a missing run, and end it at once if `finished`."""
         with hold_lock(self.lock):
             if run_id := self.find(key):
                 return run_id
-            made = self.client.create_run(self.experiment, start_time=time, tags={KEY: key, **tags}, run_name=name)
+            run = self.client.create_run(self.experiment, start_time=time, tags={KEY: key, **tags}, run_name=name)
             if finished:
-                self.client.set_terminated(made.info.run_id, "FINISHED", time)
-            return str(made.info.run_id)
+                self.client.set_terminated(run.info.run_id, "FINISHED", time)
+            return str(run.info.run_id)
 
     def log(self, run_id: str, records: Sequence[Mapping[str, Any]]) -> None:
-        """Log the metrics, parameters, tags, data sets and models of records of a run."""
+        """Log the metrics, parameters, tags, data sets and models in a run's records."""
         from mlflow.entities import Metric, Param, RunTag
 
         metrics = [
@@ -100,9 +100,9 @@ class Tracker:
             ):
                 continue
             name = re.sub(r"[/:.%\"']", "_", run.info.run_name)
-            made = self.client.create_logged_model(self.experiment, name, run_id, params=written)
-            self.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
-            self.client.log_outputs(run_id, [LoggedModelOutput(made.model_id, 0)])
+            logged = self.client.create_logged_model(self.experiment, name, run_id, params=written)
+            self.client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
+            self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
 
     def start_monitor(self, run_id: str) -> Any:
         """Start MLflow's monitor of processor, memory, disk, network and any GPU; None where it is off or fails."""
@@ -152,9 +152,9 @@ def connect() -> Tracker:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    own = root() / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(own)
-    database = own if uri == sqlite_address(own) else file_of(uri)
+    default = root() / "mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(default)
+    database = default if uri == sqlite_address(default) else parse_sqlite_path(uri)
     lock = database.with_name(f"{database.name}.lock") if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
@@ -171,8 +171,8 @@ def connect() -> Tracker:
                 if experiment is None:
                     raise
         elif not os.environ.get("MLFLOW_TRACKING_URI") and database:
-            before = experiment.artifact_location
-            # an experiment that others created may have its artifacts elsewhere
-            if before != artifacts and re.fullmatch("file:.*/mlartifacts", before):
-                move_paths(database, before, str(artifacts))
+            location = experiment.artifact_location
+            # other programs may have created the experiment with artifacts elsewhere
+            if location != artifacts and re.fullmatch("file:.*/mlartifacts", location):
+                move_paths(database, location, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)

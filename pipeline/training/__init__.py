@@ -1,1 +1,1 @@
-"""Training of any method: the loop, optimisation and checkpoints, which depend on Method and on no single method."""
+"""Training of any method: the loop, optimisation and checkpoints, which use methods only through `Method`."""

@@ -22,13 +22,13 @@ from pipeline.random import ReplayedGenerators
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Report
 
-WAITS = "called a synchronizing CUDA operation"  # the warning of torch.cuda.set_sync_debug_mode
-WARMUP = 1  # steps of the same roles before a step is recorded; the first makes everything that is made once
+SYNC_WARNING = "called a synchronizing CUDA operation"  # the warning of torch.cuda.set_sync_debug_mode
+WARMUP = 1  # direct steps of the same roles before a step is recorded; the first allocates lasting state
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The output of a training step on the device, besides the new weights."""
+    """Output of a training step on the device, besides the new weights."""
 
     reports: list[Report]
     captions_drawn: Tensor
@@ -39,7 +39,7 @@ Compute = Callable[[Batch], StepResult]
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """A step's graph with the memory that it reads and writes."""
+    """CUDA graph of a step with the memory that the graph reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
@@ -47,8 +47,8 @@ class CapturedStep:
 
     def replay(self, batch: Batch) -> StepResult:
         """Repeat the step for another batch of the same shapes."""
-        for name, read in _tensors(self.batch).items():
-            read.copy_(getattr(batch, name))
+        for name, static in _get_tensors(self.batch).items():
+            static.copy_(getattr(batch, name))
         self.graph.replay()
         reports = [{name: value.clone() for name, value in report.items()} for report in self.result.reports]
         return StepResult(reports, self.result.captions_drawn.clone())  # the next replay overwrites the result
@@ -58,8 +58,8 @@ class StepRunner:
     """Runner of `compute`, a training step: on a GPU as CUDA graphs, else directly.
 
     A graph holds one combination of trained roles, epoch and shapes. The first step of these roles runs directly.
-    Then each combination's first step runs directly and records the generators that it makes. Its second step is
-    captured and replayed, and the later ones are replayed.
+    Then each combination's first step runs directly, and its new random generators are recorded. The second step is
+    captured and replayed, and later steps are replayed.
 
     Once a recorded step waits for the GPU, such as one with scores of text, no further step is captured or replayed.
     Steps of several ranks, and those whose batch is a subclass of `Batch`, always run directly. The environment
@@ -71,25 +71,25 @@ class StepRunner:
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
         self._compute = compute
-        wanted = os.environ.get("SAYWHICH_CUDA_GRAPHS", "1") != "0"
-        self._enabled = device.type == "cuda" and ranks.size() == 1 and wanted
-        self._steps_of: dict[frozenset[str], int] = {}  # steps so far of each combination of roles
+        requested = os.environ.get("SAYWHICH_CUDA_GRAPHS", "1") != "0"
+        self._enabled = device.type == "cuda" and ranks.size() == 1 and requested
+        self._step_counts: dict[frozenset[str], int] = {}  # number of steps by combination of roles
         self._epoch = -1
         self._recorded: dict[tuple[object, ...], ReplayedGenerators] = {}
         self._captured: dict[tuple[object, ...], CapturedStep] = {}
         self._pool: Any = None  # memory that all graphs share: only one runs at a time
 
     def run(self, batch: Batch, learners: frozenset[str]) -> StepResult:
-        """Run one step that trains the roles `learners`."""
+        """Run one step that trains the roles `learners`. Raises UserError where the step cannot be captured."""
         if not self._enabled or type(batch) is not Batch:  # a replay would keep the nested tensors of a subclass
             return self._compute(batch)
         if batch.epoch != self._epoch:
             self._recorded, self._captured, self._epoch = {}, {}, batch.epoch
-        earlier = self._steps_of.get(learners, 0)
-        self._steps_of[learners] = earlier + 1
-        if earlier < WARMUP:
+        steps = self._step_counts.get(learners, 0)
+        self._step_counts[learners] = steps + 1
+        if steps < WARMUP:
             return self._compute(batch)
-        key = learners, *(x.shape for x in _tensors(batch).values())
+        key = learners, *(x.shape for x in _get_tensors(batch).values())
         if key not in self._recorded:
             return self._record(batch, key)
         if key not in self._captured:
@@ -98,16 +98,16 @@ class StepRunner:
         return self._captured[key].replay(batch)
 
     def _record(self, batch: Batch, key: tuple[object, ...]) -> StepResult:
-        """Run a step directly, and record its generators; give up capturing where it waits for the GPU."""
+        """Run a step directly, and record its generators; disable capturing if the step waits for the GPU."""
         self._recorded[key] = generators = ReplayedGenerators()
-        with generators.record(), _detect_waits() as noticed:
+        with generators.record(), _detect_waits() as caught:
             result = self._compute(batch)
-        self._enabled = not any(WAITS in str(warning.message) for warning in noticed)
+        self._enabled = not any(SYNC_WARNING in str(warning.message) for warning in caught)
         return result
 
     def _capture(self, batch: Batch, generators: ReplayedGenerators) -> CapturedStep:
-        changed: dict[str, Any] = {name: x.clone() for name, x in _tensors(batch).items()} | {"step": None}
-        own = replace(batch, **changed)
+        inputs: dict[str, Any] = {name: x.clone() for name, x in _get_tensors(batch).items()} | {"step": None}
+        static_batch = replace(batch, **inputs)
         graph = torch.cuda.CUDAGraph()
         for generator in generators.generators:
             graph.register_generator_state(generator)
@@ -120,29 +120,29 @@ class StepRunner:
                 generators.replay(),
                 torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
             ):
-                result = self._compute(own)
+                result = self._compute(static_batch)
         except (RuntimeError, TypeError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise UserError(
                 f"a training step cannot be captured as a CUDA graph: {reason}; set SAYWHICH_CUDA_GRAPHS=0"
             ) from error
         self._pool = graph.pool()
-        return CapturedStep(graph, own, result)
+        return CapturedStep(graph, static_batch, result)
 
 
 @contextmanager
 def gpu_training(device: torch.device) -> Iterator[None]:
-    """Prepare a GPU for training in this block: sums have a fixed order, and work is queued on a stream of its own.
+    """Prepare a GPU for training in this block: sums have a fixed order, and work is queued on a separate stream.
 
-    By default, some kernels add in the order in which threads finish, so that equal seeds give other bits. The default
-    stream cannot be captured.
+    By default, some kernels add in the order in which threads finish, so that equal seeds give different bits. The
+    default stream cannot be captured.
     """
     if device.type != "cuda":
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
-    filled = memory.fill_uninitialized_memory
+    fill_memory = memory.fill_uninitialized_memory
     outer, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     stream.wait_stream(outer)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -151,8 +151,8 @@ def gpu_training(device: torch.device) -> Iterator[None]:
         with torch.cuda.stream(stream):
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        memory.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+        memory.fill_uninitialized_memory = fill_memory
         outer.wait_stream(stream)
 
 
@@ -169,16 +169,16 @@ def _disable_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _detect_waits() -> Iterator[list[warnings.WarningMessage]]:
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as noticed:
+    previous_mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield noticed
+            yield caught
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            torch.cuda.set_sync_debug_mode(previous_mode)
 
 
-def _tensors(batch: Batch) -> dict[str, Tensor]:
+def _get_tensors(batch: Batch) -> dict[str, Tensor]:
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}

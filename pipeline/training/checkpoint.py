@@ -30,7 +30,7 @@ class Checkpoint:
 class Checkpoints:
     """The newest `keep` checkpoints of one run, in a separate folder.
 
-    File names are `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`. The metadata hold the
+    A file's name is `step-<number>-<first 16 digits of the SHA-256 of its bytes>.safetensors`. Its metadata hold the
     state and the folder's name, which is a key of the run's dependencies and seed.
     """
 
@@ -39,22 +39,22 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, then remove surplus older ones and all others of this step or later; return its path.
+        """Write a checkpoint and return its path. Remove surplus older files, and other files of this step or later.
 
         Raises OSError, such as for a full disk, with older checkpoints unchanged. Raises TypeError for a `state` that
         JSON cannot hold.
         """
-        # one entry, since safetensors does not keep the order of several
+        # one entry, since safetensors does not keep the order of entries
         metadata = {"state": json.dumps({"step": step, "of": self.folder.name, "state": state})}
         # copies: safetensors refuses tensors that share memory
         content = safetensors.torch.save(
             {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
         )
-        path = self.folder / f"step-{step:09d}-{_prefix(content)}.safetensors"
+        path = self.folder / f"step-{step:09d}-{_compute_prefix(content)}.safetensors"
         write_atomically(path, content)
         # other checkpoints of this step or later were damaged, since the run resumed from an earlier one
-        older = [file for at, file in self._files() if at < step]
-        for _, file in self._files():
+        older = [file for saved_step, file in self._list_files() if saved_step < step]
+        for _, file in self._list_files():
             if file != path and file not in older[: self.keep - 1]:
                 file.unlink(missing_ok=True)
         clear_parts(self.folder)
@@ -62,7 +62,7 @@ class Checkpoints:
 
     def latest(self) -> Checkpoint | None:
         """Return this run's newest undamaged checkpoint; skip each damaged or foreign one with a warning on stderr."""
-        for step, path in self._files():
+        for step, path in self._list_files():
             try:
                 return self._read(path)
             except FileNotFoundError:
@@ -73,8 +73,8 @@ class Checkpoints:
 
     def _read(self, path: Path) -> Checkpoint:
         content = path.read_bytes()
-        if _prefix(content) != path.stem.rpartition("-")[2]:
-            raise ValueError("its bytes are not those that were written")
+        if _compute_prefix(content) != path.stem.rpartition("-")[2]:
+            raise ValueError("its bytes have changed")
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         saved = json.loads(header["__metadata__"]["state"])
         if saved["of"] != self.folder.name:
@@ -82,23 +82,23 @@ class Checkpoints:
         return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
     def clear(self) -> None:
-        """Remove all checkpoints, also half-written ones, once the run's outputs are written.
+        """Remove all checkpoints and half-written files, once the run's outputs are written.
 
         No other process may save a checkpoint at the same time.
         """
-        for path in [*(path for _, path in self._files()), *self.folder.glob(".step-*.part")]:
+        for path in [*(path for _, path in self._list_files()), *self.folder.glob(".step-*.part")]:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()
 
-    def _files(self) -> Iterator[tuple[int, Path]]:
+    def _list_files(self) -> Iterator[tuple[int, Path]]:
         """Yield steps and files, newest step first."""
-        named = [
+        matches = [
             (re.fullmatch(r"step-(\d+)-[0-9a-f]{16}", path.stem), path)
             for path in self.folder.glob("step-*.safetensors")
         ]
-        yield from sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
+        yield from sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
-def _prefix(content: bytes) -> str:
+def _compute_prefix(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]

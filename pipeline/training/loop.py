@@ -1,4 +1,4 @@
-"""The one training loop, for any Method."""
+"""The training loop of every Method."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class RunningMeans:
     def take(self) -> dict[str, float]:
         """Return the means and reset them."""
         sums = torch.stack([v.float() for v in self.sums.values()]).tolist()
-        taken = {name: value / self.counts[name] for name, value in zip(self.sums, sums, strict=True)}
+        means = {name: value / self.counts[name] for name, value in zip(self.sums, sums, strict=True)}
         self.sums, self.counts = {}, {}
-        return taken
+        return means
 
 
 class LearningRates:
@@ -99,41 +99,41 @@ class Training:
         self.modules = method.modules()
         for module in self.modules.values():
             module.to(device)
-        learning = method.schedule.all_roles
-        self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in learning}
+        trained_roles = method.schedule.all_roles
+        self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in trained_roles}
         self.step = 0
         self.history: list[dict[str, float]] = []
         self.rates = LearningRates(method.rates, device)
         self.runner = StepRunner(self._compute_step, device)
         self.budget = TrainingBudget(device)
-        # at each entry of the history; kept apart, since the histories of equal runs are equal to the byte
+        # one value per entry of the history; stored apart, so that equal runs have byte-identical histories
         self.processor_seconds: list[float] = []
         self.means = RunningMeans()
         self.best: dict[str, Tensor] = {}
         self.best_value = -float("inf")
         self.latest: dict[str, float] = {}
-        self.usual_norms: dict[str, list[float]] = {}
+        self.earlier_norms: dict[str, list[float]] = {}
         self.warned: set[str] = set()
 
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
         """Train to the last epoch or to saturation, from the latest checkpoint if one exists; return the history.
 
         The weights in `method` are then those of the last step, or of the best validation by `settings.select`.
-        `checkpoints`: one is saved every `every_seconds` seconds, and on a request to end, which stops training early.
-        Raises UserError where training diverges.
+        A checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
+        training early. Raises UserError where training diverges.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
         self.budget.start()
         total = len(self.batches)
-        saved = time.monotonic()
-        silent = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
+        last_save = time.monotonic()
+        hide_bar = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
         if self.settings.validations_per_epoch > 1 and not self.step:
             self._add_entry(0, validates=True)
         with (
             gpu_training(self.device),
-            postpone_requests() as asked_to_end,
-            tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
+            postpone_requests() as has_request,
+            tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=hide_bar) as bar,
         ):
             for epoch in range(self.step // total, self.settings.epochs):
                 # training ends between epochs only, so a run resumed within an epoch completes it
@@ -149,13 +149,13 @@ class Training:
                             self._add_entry(epoch + 1, self.settings.validates(epoch))
                         elif self.settings.ends_part(self.step, total):
                             self._add_entry(round(self.step / total, 3), validates=True)
-                        requested = asked_to_end()
-                        due = requested or time.monotonic() - saved >= every_seconds
-                        if checkpoints is not None and not ranks.rank() and due:
+                        must_end = has_request()
+                        must_save = must_end or time.monotonic() - last_save >= every_seconds
+                        if checkpoints is not None and not ranks.rank() and must_save:
                             self._check_finite()
                             checkpoints.save(self.step, *self._state())
-                            saved = time.monotonic()
-                        if requested:
+                            last_save = time.monotonic()
+                        if must_end:
                             return self.history
         if self.best:
             self._load_agents(self.best)
@@ -164,10 +164,10 @@ class Training:
 
     def result(self) -> dict[str, float]:
         """Return the history entry of the step whose weights were kept; without a history, step 0."""
-        scored = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
-        if not scored:
+        entries = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
+        if not entries:
             return self.history[-1] if self.history else {"epoch": 0, "step": 0}
-        return max(scored, key=lambda entry: entry[f"val/{self.settings.select}"])
+        return max(entries, key=lambda entry: entry[f"val/{self.settings.select}"])
 
     def train_step(self, batch: Batch) -> None:
         """Train on a batch that is on the device."""
@@ -198,7 +198,7 @@ class Training:
                 )
             report = _average_over_ranks(values)
             for role in sorted(roles):
-                norm = _norm(agents[role])
+                norm = _gradient_norm(agents[role])
                 self.settings.clip(agents[role].parameters())
                 self.adams[role].step(self.rates.get_rate(role))
                 report[f"{role}/gradient_norm"] = norm
@@ -208,7 +208,7 @@ class Training:
     def _report_means(self, bar: tqdm) -> None:
         means = self.means.take()
         if not_finite := [name for name, value in means.items() if not math.isfinite(value)]:
-            raise self._diverged(f"{', '.join(not_finite)} is not a number, or infinite")
+            raise self._make_divergence_error(f"{', '.join(not_finite)} is not a number, or infinite")
         self._warn_of_growth(means)
         means["learning_rate"] = self.settings.rate(self.step - 1, len(self.batches))
         self.record(means, self.step)
@@ -220,9 +220,9 @@ class Training:
         for name, module in self.modules.items():
             finite = [weights.isfinite().all() for weights in module.parameters()]
             if finite and not torch.stack(finite).all():
-                raise self._diverged(f"weights of the {name} are not numbers, or infinite")
+                raise self._make_divergence_error(f"weights of the {name} are not numbers, or infinite")
 
-    def _diverged(self, problem: str) -> UserError:
+    def _make_divergence_error(self, problem: str) -> UserError:
         return UserError(
             f"training diverged before step {self.step}: {problem}; lower the learning rate or clip gradients "
             "(optimisation in params.yaml)"
@@ -231,24 +231,24 @@ class Training:
     def _warn_of_growth(self, means: Mapping[str, float]) -> None:
         """Warn once per role where its mean gradient norm exceeds MAX_NORM_GROWTH times the largest earlier one.
 
-        Before a warning, there are three or more earlier means that are not zero.
+        A warning requires three or more earlier means that are not zero.
         """
         for name, norm in means.items():
             if name.endswith("/gradient_norm") and norm:
-                usual = self.usual_norms.setdefault(name, [])
+                earlier = self.earlier_norms.setdefault(name, [])
                 if (
-                    len(usual) >= 3
-                    and norm > MAX_NORM_GROWTH * max(usual)
+                    len(earlier) >= 3
+                    and norm > MAX_NORM_GROWTH * max(earlier)
                     and name not in self.warned
                     and not ranks.rank()
                 ):
                     self.warned.add(name)
-                    line = f"{name} is {norm:.3g} before step {self.step}, and was {max(usual):.3g} at most"
+                    line = f"{name} is {norm:.3g} before step {self.step}, and was {max(earlier):.3g} at most"
                     tqdm.write(f"warning: {line}; lower the learning rate or clip gradients", file=sys.stderr)
-                usual.append(norm)
+                earlier.append(norm)
 
     def _add_entry(self, epoch: float, validates: bool) -> None:
-        """Append an entry to the history, and record the budget spent until then."""
+        """Append an entry to the history, and record the budget that training has used."""
         drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
         self.record({"captions_drawn": drawn, "processor_seconds": seconds}, self.step)
         entry = {"epoch": epoch, "step": self.step, "captions_drawn": drawn, **self.latest}
@@ -265,10 +265,10 @@ class Training:
         with torch.no_grad():
             validation = ranks.broadcast(None if ranks.rank() else self.validate())
         assert validation is not None
-        named = {f"val/{name}": value for name, value in validation.items()}
-        self.record(named, self.step)
+        metrics = {f"val/{name}": value for name, value in validation.items()}
+        self.record(metrics, self.step)
         self._select(validation)
-        return named
+        return metrics
 
     def _select(self, validation: dict[str, float]) -> None:
         metric = self.settings.select
@@ -312,16 +312,16 @@ class Training:
         self.step = checkpoint.step
         parts: dict[str, dict[str, Tensor]] = {"module": {}, "adam": {}, "best": {}, "mean": {}}
         for name, tensor in checkpoint.tensors.items():
-            kind, rest = name.split(".", 1)
-            parts[kind][rest] = tensor.to(self.device)
+            kind, key = name.split(".", 1)
+            parts[kind][key] = tensor.to(self.device)
         for name, module in self.modules.items():
             prefix = f"{name}."
-            own = {n.removeprefix(prefix): t for n, t in parts["module"].items() if n.startswith(prefix)}
-            module.load_state_dict(own)
+            tensors = {n.removeprefix(prefix): t for n, t in parts["module"].items() if n.startswith(prefix)}
+            module.load_state_dict(tensors)
         for role, adam in self.adams.items():
             prefix = f"{role}."
-            own = {n.removeprefix(prefix): t for n, t in parts["adam"].items() if n.startswith(prefix)}
-            adam.restore(own)
+            tensors = {n.removeprefix(prefix): t for n, t in parts["adam"].items() if n.startswith(prefix)}
+            adam.restore(tensors)
         self.best = parts["best"]
         self.best_value = checkpoint.state["best_value"]
         self.history, self.latest = checkpoint.state["history"], checkpoint.state["latest"]
@@ -337,13 +337,13 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
         for learner in learners:
             parameters = list(learner.parameters())
             gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            reached = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-            if not reached:
+            pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+            if not pairs:
                 continue
-            ranks.all_reduce_sum([g for _, g in reached])
-            norm = nn.utils.get_total_norm([g for _, g in reached])
+            ranks.all_reduce_sum([g for _, g in pairs])
+            norm = nn.utils.get_total_norm([g for _, g in pairs])
             scale = weights[name] / norm.clamp(min=torch.finfo(norm.dtype).tiny)
-            for parameter, gradient in reached:
+            for parameter, gradient in pairs:
                 gradient = gradient * scale
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
@@ -356,7 +356,7 @@ def _average_over_ranks(report: Report) -> Report:
     return dict(zip(report, values, strict=True))
 
 
-def _norm(agent: nn.Module) -> Tensor:
+def _gradient_norm(agent: nn.Module) -> Tensor:
     gradients = [p.grad for p in agent.parameters() if p.grad is not None]
     if not gradients:
         return torch.zeros((), device=next(agent.parameters()).device)

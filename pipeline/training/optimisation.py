@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.ranges import Count, Few, Natural, Positive, Share
+from pipeline.ranges import Count, Natural, Positive, Share, SmallCount
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,13 +20,13 @@ class Optimisation:
     epochs: Natural
     batch: Count = 128
     captions: Literal["one", "all"] = "one"
-    """Captions per image and epoch: one at random, or each of them once, in several showings of the image."""
+    """Captions per image and epoch: one at random, or each of them once, in separate passes over the images."""
     order: Literal["random", "neighbourhoods", "look_alikes"] = "random"
     """Hard negatives in each batch: drawn scenes of a neighbourhood, or images with similar vectors, are consecutive.
 
     The vectors of `look_alikes` are the listener's features; groups are formed anew in each epoch.
     """
-    group_size: Few = 4
+    group_size: SmallCount = 4
     """Images per group of `look_alikes`."""
     learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
@@ -42,7 +42,7 @@ class Optimisation:
     select: str = "last"
     """`last`, or the validation metric; the weights of its best validation are kept."""
     validate_every: Natural = 1
-    """Epochs between validations at the ends of epochs, the last of which has one, too; 0: no validation there."""
+    """Epochs between validations at the ends of epochs; the last epoch always has one. 0: no validation there."""
     validations_per_epoch: Count = 1
     """Parts of an epoch. Above 1, there is a validation after each part but the last, and before the first step."""
     patience: Count | None = None
@@ -50,39 +50,39 @@ class Optimisation:
     min_steps: Natural = 0
     """Minimum number of steps; where `epochs` give fewer, all lengths in epochs here are multiplied."""
 
-    def lengthen(self, steps_an_epoch: int) -> Optimisation:
+    def lengthen(self, steps_per_epoch: int) -> Optimisation:
         """Return settings whose lengths in epochs are multiplied by the smallest integer that gives `min_steps` steps.
 
         These are `epochs`, `validate_every`, `decay_every` and `start_epoch`. Zero epochs stay zero.
         """
-        steps = self.epochs * steps_an_epoch
-        times = max(1, math.ceil(self.min_steps / steps)) if steps else 1
+        steps = self.epochs * steps_per_epoch
+        factor = max(1, math.ceil(self.min_steps / steps)) if steps else 1
         return replace(
             self,
-            epochs=self.epochs * times,
-            validate_every=self.validate_every * times,
-            decay_every=None if self.decay_every is None else self.decay_every * times,
-            start_epoch=self.start_epoch * times,
+            epochs=self.epochs * factor,
+            validate_every=self.validate_every * factor,
+            decay_every=None if self.decay_every is None else self.decay_every * factor,
+            start_epoch=self.start_epoch * factor,
         )
 
-    def ends_part(self, step: int, steps_an_epoch: int) -> bool:
+    def ends_part(self, step: int, steps_per_epoch: int) -> bool:
         """Return whether `step` (from 1) ends a part of an epoch, but not the epoch."""
-        ended = step * self.validations_per_epoch // steps_an_epoch
-        return step % steps_an_epoch > 0 and ended > (step - 1) * self.validations_per_epoch // steps_an_epoch
+        parts = step * self.validations_per_epoch // steps_per_epoch
+        return step % steps_per_epoch > 0 and parts > (step - 1) * self.validations_per_epoch // steps_per_epoch
 
     def validates(self, epoch: int) -> bool:
         """Return whether there is a validation at the end of `epoch` (from 0)."""
         last = epoch + 1 == self.epochs
         return bool(self.validate_every) and ((epoch + 1) % self.validate_every == 0 or last)
 
-    def rate(self, step: int, steps_an_epoch: int) -> float:
+    def rate(self, step: int, steps_per_epoch: int) -> float:
         """Return the learning rate of `step` (from 0)."""
         if self.schedule == "cosine":
-            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_an_epoch)))
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_per_epoch)))
         if self.schedule == "step":
             assert self.decay is not None
             assert self.decay_every is not None
-            epoch = self.start_epoch + step // steps_an_epoch
+            epoch = self.start_epoch + step // steps_per_epoch
             return self.learning_rate * self.decay ** (epoch // self.decay_every)
         return self.learning_rate
 

@@ -1,4 +1,4 @@
-"""The budget of a training: captions that the speaker drew, and processor time."""
+"""The budget of a training run: captions that the speaker drew, and processor time."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class TrainingBudget:
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Exclude the processor time of the block."""
-        before = time.process_time()
+        start = time.process_time()
         try:
             yield
         finally:
-            self._began += time.process_time() - before
+            self._began += time.process_time() - start
 
     @property
     def captions_drawn(self) -> int:

@@ -31,8 +31,8 @@ class CaptionerSize:
 
     weights: int
     trained: int  # number of trained weights: the adapters, or all
-    products: int  # weights that each token is multiplied with
-    saved: int  # numbers per token that a backward pass needs, without attention
+    matmul_weights: int  # weights that each token is multiplied with
+    saved_activations: int  # numbers per token that a backward pass needs, without attention
     layers: int
     heads: int
     hidden: int
@@ -52,8 +52,8 @@ class StepCost:
     """Cost of one training step: gigabytes of memory by part, and seconds by what limits them."""
 
     gigabytes: Mapping[str, float]
-    computing: float
-    reading: float
+    compute_seconds: float
+    read_seconds: float
 
     @property
     def memory(self) -> float:
@@ -63,7 +63,7 @@ class StepCost:
     @property
     def seconds(self) -> float:
         """Return the larger of both times: a lower bound, without launches of kernels, validation and data."""
-        return max(self.computing, self.reading)
+        return max(self.compute_seconds, self.read_seconds)
 
 
 def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> CaptionerSize:
@@ -74,28 +74,28 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     import torch
     from torch import nn
 
-    from pipeline.models.hub_captioner import HubDecoder, plain_config
+    from pipeline.models.hub_captioner import HubDecoder, serialise_config
     from pipeline.runtime.hub_loading import load_pretrained
 
-    loaded = load_pretrained("AutoConfig", model)
-    config = plain_config(SimpleNamespace(config=loaded))
-    regions = _count_regions(model, loaded, config)
+    hub_config = load_pretrained("AutoConfig", model)
+    config = serialise_config(SimpleNamespace(config=hub_config))
+    regions = _count_regions(model, hub_config, config)
     with torch.device("meta"):
         text_config = config.get("text_config") or config.get("decoder") or config
         speaker = HubDecoder(text_config["vocab_size"] - 2, config, max_words, 0.0, lora)
     speaker.requires_grad_(True)
     text = speaker.text.config.get_text_config()
     # a module and its wrapper with adapters share a weight, which counts once
-    found = {id(m.weight): m.weight for m in speaker.text.modules() if _is_product(m, nn.Embedding)}
-    tables = list(found.values())
+    weight_by_id = {id(m.weight): m.weight for m in speaker.text.modules() if _is_matmul(m, nn.Embedding)}
+    matrices = list(weight_by_id.values())
     counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
     heads = _get_first_set(text, HEAD_COUNTS)
     head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return CaptionerSize(
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
-        products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
-        saved=sum(sum(weight.shape) for weight in tables),
+        matmul_weights=sum(weight.numel() for weight in matrices) + speaker.logit.weight.numel(),
+        saved_activations=sum(sum(weight.shape) for weight in matrices),
         layers=_get_first_set(text, LAYER_COUNTS),
         heads=heads,
         hidden=text.hidden_size,
@@ -106,8 +106,8 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     )
 
 
-def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
-    """Return the number of regions of an image: tokens of the vision tower, or of image and prompt.
+def _count_regions(model: str, hub_config: Any, config: dict[str, Any]) -> int:
+    """Return the number of regions of an image: tokens of the vision tower, or of the prompt with its image.
 
     The tower of a vision-encoder-decoder runs on an image without values, since some towers merge their patches.
     """
@@ -117,8 +117,8 @@ def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
     from pipeline.runtime.hub_loading import explain_load_errors, import_transformers
     from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
 
-    if loaded.model_type in PROMPTED:
-        return len(PromptedProcessor(model, loaded).tokens) - has_prefix(config)
+    if hub_config.model_type in PROMPTED:
+        return len(PromptedProcessor(model, hub_config).tokens) - has_prefix(config)
     tower = config["encoder"] if "encoder" in config else config["vision_config"]
     side, patch = tower.get("image_size"), tower.get("patch_size")
     runs_tower = "encoder" in config
@@ -130,21 +130,21 @@ def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
     if not runs_tower:
         return (side // patch) ** 2 + 1
     with explain_load_errors(f"{model}: its vision tower takes no image of {side} pixels"), torch.device("meta"):
-        network = import_transformers().AutoModel.from_config(loaded.encoder, trust_remote_code=False).eval()
+        network = import_transformers().AutoModel.from_config(hub_config.encoder, trust_remote_code=False).eval()
         return int(network(torch.zeros(1, tower.get("num_channels") or 3, side, side)).last_hidden_state.shape[1])
 
 
 def step_cost(
-    size: CaptionerSize, images: int, captions: int, penalised: bool, teraflops: float, bandwidth: float
+    size: CaptionerSize, images: int, captions: int, kl_penalty: bool, teraflops: float, bandwidth: float
 ) -> StepCost:
     """Return the cost of a step on `images` images with `captions` captions in float32.
 
-    `penalised`: with a KL penalty. `teraflops` and `bandwidth` (GB/s) are those that the card reaches.
+    `kl_penalty`: whether the loss has a KL penalty. `teraflops` and `bandwidth` (GB/s) are those that the GPU reaches.
 
-    Keys and values of the regions are counted twice, for their gradient; vocabulary-sized tables twice, or four times
-    with the reference's. Each time step reads all weights once, and the regions' keys and values of all captions. These
-    reads count once for the forward pass and twice for the backward pass. The backward pass computes as much as the
-    forward pass, and as much again where all weights are trained.
+    Keys and values of the regions are counted twice, for their gradient. Logits are counted twice, or four times with
+    the logits of the KL penalty's reference. Each time step reads all weights once, and the regions' keys and values of
+    all captions. These reads count once for the forward pass and twice for the backward pass. The backward pass
+    computes as much as the forward pass, and as much again where all weights are trained.
     """
     tokens, giga = captions * size.words, FLOAT / 1e9
     attention = 2 * size.layers * size.heads * (size.regions + size.words)
@@ -152,23 +152,23 @@ def step_cost(
         "weights": size.weights * giga,
         "gradients and Adam": size.trained * 3 * giga,
         "keys and values of regions": 2 * captions * size.region_cache * giga,
-        "kept for the backward pass": tokens * (size.saved + attention) * giga,
-        "logits": tokens * size.vocabulary * (4 if penalised else 2) * giga,
+        "kept for the backward pass": tokens * (size.saved_activations + attention) * giga,
+        "logits": tokens * size.vocabulary * (4 if kl_penalty else 2) * giga,
         "CUDA": OVERHEAD,
     }
-    passes = (2 if size.trained < size.weights else 3) + penalised
-    per_token = 2 * size.products + 4 * size.layers * size.regions * size.hidden
-    projected = 2 * images * size.region_cache * size.hidden
-    computing = passes * (tokens * per_token + projected) / (teraflops * 1e12)
-    read = size.words * (size.products + captions * size.region_cache) * 3 * giga
-    return StepCost(gigabytes, computing, read / bandwidth)
+    passes = (2 if size.trained < size.weights else 3) + kl_penalty
+    per_token = 2 * size.matmul_weights + 4 * size.layers * size.regions * size.hidden
+    projections = 2 * images * size.region_cache * size.hidden
+    compute_seconds = passes * (tokens * per_token + projections) / (teraflops * 1e12)
+    gigabytes_read = size.words * (size.matmul_weights + captions * size.region_cache) * 3 * giga
+    return StepCost(gigabytes, compute_seconds, gigabytes_read / bandwidth)
 
 
 def captions_per_image(settings: MethodSettings) -> int:
     """Return the number of captions per image that a step differentiates.
 
-    One is human, relaxed or searched, except in SAMPLED_ALONE. A method's own `samples` replace the objective's. The
-    human caption that `cross_entropy_weight` adds is not counted.
+    A method that is not in SAMPLED_ALONE adds one human, relaxed or searched caption to its samples. A method's own
+    `samples` replace the objective's. The human caption that `cross_entropy_weight` adds is not counted.
     """
     name, objective = settings.composition.__name__, settings.objective
     samples: int = settings.arguments.get("samples", objective.samples)
@@ -178,9 +178,9 @@ def captions_per_image(settings: MethodSettings) -> int:
 
 
 def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: float) -> list[str]:
-    """Return a heading, and a line for each method that trains a captioner of the hub; no line where there is none.
+    """Return a heading and a line for each method that trains a captioner of the hub; an empty list without any.
 
-    `memory` (GB) is that of the GPU; `teraflops` and `bandwidth` are as in `step_cost`. Raises UserError unless all
+    `memory` (GB) is the GPU's memory; `teraflops` and `bandwidth` are as in `step_cost`. Raises UserError unless all
     three are finite and above 0.
     """
     for option, value in (("--gpu-memory", memory), ("--teraflops", teraflops), ("--bandwidth", bandwidth)):
@@ -205,8 +205,8 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
             f"at least {cost.seconds:.2f} s a step, at most {3600 / cost.seconds:,.0f} steps an hour"
         )
     if lines:
-        head = f"by calculation in float32, for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s; nothing was measured:"
-        lines.insert(0, head)
+        heading = f"by calculation in float32, for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s; nothing was measured:"
+        lines.insert(0, heading)
     return lines
 
 
@@ -215,7 +215,7 @@ def _get_first_set(config: Any, names: Sequence[str]) -> int:
     return int(next(filter(None, (getattr(config, name, None) for name in names))))
 
 
-def _is_product(module: nn.Module, table: type) -> bool:
+def _is_matmul(module: nn.Module, embedding: type) -> bool:
     """Return whether a module multiplies its input with a matrix."""
     weight = getattr(module, "weight", None)
-    return weight is not None and weight.dim() == 2 and not isinstance(module, table)
+    return weight is not None and weight.dim() == 2 and not isinstance(module, embedding)

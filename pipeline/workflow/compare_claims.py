@@ -31,7 +31,7 @@ def claims_of(root: Path) -> Table | None:
     if not (all_claims := read_claims(root)):
         return None
     params = load(root / "params.yaml")
-    subjects = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
+    subjects = [_find_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
     if not (claims := select_claims(all_claims, params, subjects)):
         return None
     evaluations = find_evaluations(data, params.methods)
@@ -42,13 +42,13 @@ def claims_of(root: Path) -> Table | None:
 
 
 def select_claims(claims: Iterable[MethodClaim], params: Params, subjects: Iterable[str | None]) -> list[MethodClaim]:
-    """Return the claims about the first of the profile and the data set `subjects` that has any.
+    """Return the claims about the first of `subjects`, names of a profile and a data set, that has claims.
 
-    A claim about a method that `params` do not have is left out; one about a method without a result stays.
+    A claim about a method that `params` do not have is left out; a claim about a method without a result stays.
     """
-    known = {*params.methods, *(f"frozen_{name}" for name in params.report.frozen_speakers), *BASELINE_DESCRIPTIONS}
-    fitting = [claim for claim in claims if {claim.more, claim.than} <= known]
-    return next(filter(None, ([claim for claim in fitting if claim.applies_to(name)] for name in subjects)), [])
+    methods = {*params.methods, *(f"frozen_{name}" for name in params.report.frozen_speakers), *BASELINE_DESCRIPTIONS}
+    possible = [claim for claim in claims if {claim.more, claim.than} <= methods]
+    return next(filter(None, ([claim for claim in possible if claim.applies_to(name)] for name in subjects)), [])
 
 
 def claims_text() -> str:
@@ -57,19 +57,19 @@ def claims_text() -> str:
     return markdown([table]) if table else ""
 
 
-def _recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
+def _find_recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
     """Return the recorded table of claims; None where there is none."""
     tables = record.result.tables if record else {}
     return tables.get(CLAIMS_OVER_STARTS) or tables.get(CLAIMS)
 
 
-def _profile(root: Path) -> str | None:
+def _find_profile(root: Path) -> str | None:
     """Return the name of the profile that equals params.yaml; None where none does."""
     return profile_of((root / "params.yaml").read_text(encoding="utf-8"), root / "profiles")
 
 
 def main() -> int:
-    """Return the exit status: 0 printed; 2 no finished run, or no claim about it, reported in one line."""
+    """Print the comparison; return the exit status: 0, or 2 without a finished run or a claim about it."""
 
     def work() -> None:
         if (own_claims := claims_of(Path())) is None:
@@ -78,7 +78,7 @@ def main() -> int:
                 "none; add one, or run another profile"
             )
         record = nearest_record(Path())
-        print(markdown([compare_claims(own_claims, _recorded_claims(record))]))
+        print(markdown([compare_claims(own_claims, _find_recorded_claims(record))]))
         print(record.describe() if record else "Recorded: no profile that is near params.yaml.")
 
     return run_command("compare", work)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CODE = Path("data/code")
-# Modules whose code changes no results. Parameters and cards are part of a digest themselves; records are only written.
+# Modules whose code changes no results: digests cover parameters and cards themselves, and no stage reads the records.
 WITHOUT_EFFECT = (
     "pipeline.config",
     "pipeline.tracking",
@@ -42,25 +42,25 @@ CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for e
 def import_graph() -> ImportGraph:
     """Return the import graph, without the modules of WITHOUT_EFFECT.
 
-    The graph includes imports within functions, and those of architectures by their names.
+    The graph includes imports within functions, and imports of architectures by their names.
     """
     import grimp
 
     graph = grimp.build_graph("pipeline", "stages", exclude_type_checking_imports=True, cache_dir=None)
     for module in [name for name in graph.modules if name.startswith(WITHOUT_EFFECT)]:
         graph.remove_module(module)
-    for each in architectures.ARCHITECTURES.values():
-        graph.add_import(importer=architectures.__name__, imported=each.module)
+    for architecture in architectures.ARCHITECTURES.values():
+        graph.add_import(importer=architectures.__name__, imported=architecture.module)
     return graph
 
 
 def import_closure(modules: Iterable[str]) -> set[str]:
     """Return `modules`, all modules that they import, and the packages of these, whose code an import runs."""
-    graph, closure, new = import_graph(), set[str](), set(modules)
-    while new:
-        closure |= new.union(*map(graph.find_upstream_modules, new))
+    graph, closure, new_modules = import_graph(), set[str](), set(modules)
+    while new_modules:
+        closure |= new_modules.union(*map(graph.find_upstream_modules, new_modules))
         packages = {module.rpartition(".")[0] for module in closure}
-        new = (packages & graph.modules) - closure
+        new_modules = (packages & graph.modules) - closure
     return closure
 
 
@@ -90,10 +90,10 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     """
     methods = _find_named_modules(params)
     digests = {f"train/{module}": code_digest("train", [module]) for module in set(methods.values())}
-    swept = {methods[name] for name in value_at(params, "sweep.grid") or () if name in methods}
+    grid_modules = {methods[name] for name in value_at(params, "sweep.grid") or () if name in methods}
     for script in import_graph().find_children("stages") - {"stages.train"}:
         stage = script.rpartition(".")[2]
-        digests[stage] = code_digest(stage, swept if stage == "sweep" else ())
+        digests[stage] = code_digest(stage, grid_modules if stage == "sweep" else ())
     files = {CODE / f"{name}.sha256": f"{digest}\n".encode() for name, digest in digests.items()}
     for path, content in files.items():
         if not path.exists() or path.read_bytes() != content:
@@ -109,8 +109,8 @@ def _find_named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     known = sorted(method_modules())
     for name, module in modules.items():
         if module not in known:
-            wrong = f"methods.{name}.from = {show_value(module)} is no module of {METHODS}"
-            raise UserError(f"params.yaml: {wrong}; {did_you_mean(str(module), known)}")
+            problem = f"methods.{name}.from = {show_value(module)} is no module of {METHODS}"
+            raise UserError(f"params.yaml: {problem}; {did_you_mean(str(module), known)}")
     return modules
 
 
@@ -122,7 +122,7 @@ def _code_sha256(module: str) -> str:
 
 
 def _split_cards(module: str) -> tuple[str, str]:
-    """Return the source of a module without its assignment to CARDS, and that assignment; "" where it has none."""
+    """Return the source of a module without its assignment to CARDS, and this assignment, "" without one."""
     source = _file(module).read_text(encoding="utf-8")
     lines = source.split("\n")
     for statement in ast.parse(source).body:

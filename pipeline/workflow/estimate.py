@@ -42,12 +42,12 @@ def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
 
     A cell that trained for less than a hundredth of the longest training reused an equal run, and is not counted.
     """
-    rows_of = {stage: [_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
-    longest = max((row[0] for row in rows_of["train"] if row), default=0.0)
-    whole = [n for n, row in enumerate(rows_of["train"]) if row and row[0] >= longest / 100]
+    rows_by_stage = {stage: [_read_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
+    longest = max((row[0] for row in rows_by_stage["train"] if row), default=0.0)
+    full_runs = [n for n, row in enumerate(rows_by_stage["train"]) if row and row[0] >= longest / 100]
     result = []
     for stage in STAGES:
-        rows = [row for n in whole if (row := rows_of[stage][n])]
+        rows = [row for n in full_runs if (row := rows_by_stage[stage][n])]
         if not rows:
             return None
         seconds, gigabytes = zip(*rows, strict=True)
@@ -62,16 +62,16 @@ def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float 
     and a slot is free. The job that has waited longest starts first.
     """
     order = count()
-    waiting = [(0.0, next(order), 0) for _ in range(chains)]  # earliest start, queue position, job number in its chain
-    free = [0.0] * slots
+    queue = [(0.0, next(order), 0) for _ in range(chains)]  # earliest start, queue position, job number in its chain
+    free_times = [0.0] * slots
     end = 0.0
-    while waiting:
-        ready, _, job = heapq.heappop(waiting)
-        done = max(ready, heapq.heappop(free)) + overhead + seconds[job]
-        heapq.heappush(free, done)
+    while queue:
+        ready, _, job = heapq.heappop(queue)
+        job_end = max(ready, heapq.heappop(free_times)) + overhead + seconds[job]
+        heapq.heappush(free_times, job_end)
         if job + 1 < len(seconds):
-            heapq.heappush(waiting, (done, next(order), job + 1))
-        end = max(end, done)
+            heapq.heappush(queue, (job_end, next(order), job + 1))
+        end = max(end, job_end)
     return end
 
 
@@ -80,8 +80,8 @@ def estimate_grid(
 ) -> str:
     """Return the text that `make estimate` prints for the cells without results.
 
-    `seconds` is the time of a cell, used where no cell has run here, and `memory` is the GB of a machine. `overhead` is
-    in seconds per job.
+    `seconds` is the time of a cell, used where no cell has run here. `memory` is the memory of one machine in GB.
+    `overhead` is in seconds per job.
 
     Raises UserError where a job's memory does not fit in a machine.
     """
@@ -93,31 +93,33 @@ def estimate_grid(
             "sweep.seconds_per_cell in params.yaml"
         )
     # where no cell has run, its time is shared equally among its jobs
-    each = [cost.seconds for cost in known] if known else [float(seconds or 0) / len(STAGES)] * len(STAGES)
+    job_seconds = [cost.seconds for cost in known] if known else [float(seconds or 0) / len(STAGES)] * len(STAGES)
     largest = max(cost.gigabytes for cost in known) if known else 0.0
-    fit = int(memory / largest) if memory and largest else cores
-    if not fit:
+    jobs_in_memory = int(memory / largest) if memory and largest else cores
+    if not jobs_in_memory:
         raise UserError(
             f"a job took {largest:.1f} GB of memory, which does not fit in the {memory:.1f} GB of a machine"
         )
-    slots = machines * min(cores, fit)
+    slots = machines * min(cores, jobs_in_memory)
     if known:
         parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
         lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
     else:
-        lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(each):.0f} s a cell")
-    total = makespan(missing, each, slots, overhead)
-    work = missing * sum(each)
+        lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(job_seconds):.0f} s a cell")
+    total = makespan(missing, job_seconds, slots, overhead)
+    work = missing * sum(job_seconds)
+    limit = " (by memory)" if jobs_in_memory < cores else ""
+    cell_seconds = sum(job_seconds) + overhead * len(job_seconds)
     lines += [
-        f"{machines} machines, {slots} jobs at once{' (by memory)' if fit < cores else ''}: {_format_duration(total)}",
-        f"work {_format_duration(work)} of one core; a cell alone {_format_duration(sum(each) + overhead * len(each))}",
+        f"{machines} machines, {slots} jobs at once{limit}: {_format_duration(total)}",
+        f"work {_format_duration(work)} of one core; a cell alone {_format_duration(cell_seconds)}",
     ]
     if total:
         lines[-1] += f"; {work / total / slots:.0%} of the slots' time is work"
     return "\n".join(lines)
 
 
-def _row(benchmark: Path) -> tuple[float, float] | None:
+def _read_row(benchmark: Path) -> tuple[float, float] | None:
     """Return seconds and gigabytes of a job; None where the file is missing or incomplete."""
     try:
         row = next(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
@@ -141,11 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--cores", type=int, help="cores of one machine; for GPUs: jobs at once (default: SAYWHICH_CORES)"
     )
     parser.add_argument("--memory", type=float, help="memory of one machine, in gigabytes")
-    parser.add_argument("--overhead", type=float, default=0.0, help="further seconds per job (BENCHMARKS.md)")
+    parser.add_argument("--overhead", type=float, default=0.0, help="additional seconds per job (BENCHMARKS.md)")
     parser.add_argument(
         "--gpu-memory", type=float, default=8.0, help="memory of the GPU for captioners of the hub, in gigabytes"
     )
-    parser.add_argument("--teraflops", type=float, default=5.0, help="speed of the GPU in float32, per second")
+    parser.add_argument("--teraflops", type=float, default=5.0, help="speed of the GPU in float32, in TFLOP/s")
     parser.add_argument(
         "--bandwidth", type=float, default=200.0, help="bandwidth of the GPU's memory, in gigabytes per second"
     )
@@ -160,9 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")
             if not cells(params):
                 return
-        at_once = cores() if options.cores is None else options.cores
-        if min(options.machines, at_once) < 1:
-            raise UserError("--machines and --cores: whole numbers, 1 or more")
+        parallel_jobs = cores() if options.cores is None else options.cores
+        if min(options.machines, parallel_jobs) < 1:
+            raise UserError("--machines and --cores: expected whole numbers, 1 or more")
         if options.memory is not None and not 0 < options.memory < math.inf:
             raise UserError(f"--memory {options.memory:g}: a number of gigabytes above 0 is expected")
         if not 0 <= options.overhead < math.inf:
@@ -171,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds = value_at(params, "sweep.seconds_per_cell")
         if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < math.inf):
             raise UserError(f"params.yaml: sweep.seconds_per_cell: {show_value(seconds)} is no number above 0")
-        print(estimate_grid(grid, options.machines, at_once, options.memory, options.overhead, seconds))
+        print(estimate_grid(grid, options.machines, parallel_jobs, options.memory, options.overhead, seconds))
 
     return run_command("estimate", work)
 

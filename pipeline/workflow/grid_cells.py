@@ -43,10 +43,10 @@ class GridCell:
     def name(self) -> str:
         """Return a name such as lambda=0.005_rho=0.25_seed=1, unique within a method, also used for the cell's folder.
 
-        It has no comma: Snakemake would take one for the next wildcard when it submits the cell to a cluster.
+        It has no comma, which Snakemake would parse as the next wildcard when it submits the cell to a cluster.
         """
         return "_".join(
-            f"{key}={_file_name_part(value)}" for key, value in {**self.settings, "seed": self.seed}.items()
+            f"{key}={_make_file_name_part(value)}" for key, value in {**self.settings, "seed": self.seed}.items()
         )
 
     @property
@@ -82,14 +82,14 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
             axes = {**(options or {})}
             axes["seed"] = axes.pop("seed", sweep.get("seeds") or [])
             for key, values in axes.items():
-                place = f"sweep.grid.{method}.{key}" if key in (options or {}) else "sweep.seeds"
+                location = f"sweep.grid.{method}.{key}" if key in (options or {}) else "sweep.seeds"
                 if not isinstance(values, list) or not values:
-                    raise UserError(f"params.yaml: {place}: must be a list of values, as in [1, 2]")
+                    raise UserError(f"params.yaml: {location}: must be a list of values, as in [1, 2]")
                 try:
                     json.dumps(values)
                 except TypeError:  # dates, bytes and sets have no JSON
                     raise UserError(
-                        f"params.yaml: {place}: must be numbers, texts, lists or mappings, and is "
+                        f"params.yaml: {location}: must be numbers, texts, lists or mappings, and is "
                         f"{show_value(values)}; put texts in quotes"
                     ) from None
             for combination in itertools.product(*axes.values()):
@@ -108,13 +108,13 @@ def digests(paths: Iterable[str]) -> dict[str, str]:
 
     It is "missing" for absent paths and empty folders.
     """
-    digests_of = {}
+    digest_by_path = {}
     for path in set(paths):
         try:
-            digests_of[path] = digest(Path(path))
+            digest_by_path[path] = digest(Path(path))
         except FileNotFoundError:
-            digests_of[path] = "missing"
-    return digests_of
+            digest_by_path[path] = "missing"
+    return digest_by_path
 
 
 def cell_digest(
@@ -151,28 +151,29 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
         try:
             for line in history.read_text(encoding="utf-8").splitlines():
                 epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
-        except (ValueError, TypeError) as error:  # weights that are damaged, too, have no digest to compare
+        except (ValueError, TypeError) as error:  # damaged weights give no digest to check the history
             raise UserError(f"{history}: a line is no JSON object ({reason(error)}); {remedy}") from None
-        measured = cell.folder / "evaluation/metrics.json"
-        metrics = read_checksummed_json(measured, remedy)
+        metrics_path = cell.folder / "evaluation/metrics.json"
+        metrics = read_checksummed_json(metrics_path, remedy)
         if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
-            raise UserError(f"{measured}: expected results of {cell.method} with seed {cell.seed}; {remedy}")
-        check_captions(measured, metrics)
+            raise UserError(f"{metrics_path}: expected results of {cell.method} with seed {cell.seed}; {remedy}")
+        check_captions(metrics_path, metrics)
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
-        captions = cell.folder / "evaluation/captions.parquet"
+        path = cell.folder / "evaluation/captions.parquet"
         try:
-            table = pq.read_table(captions, page_checksum_verification=True)
+            table = pq.read_table(path, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{captions}: cannot be read ({reason(error)}); delete it and run the grid again") from None
-        named = {
+            raise UserError(f"{path}: cannot be read ({reason(error)}); delete it and run the grid again") from None
+        columns = {
             "method": pa.array([cell.method] * len(table), pa.string()),
             "cell": pa.array([cell.name] * len(table), pa.string()),
             "lambda": pa.array([settings.get("lambda")] * len(table), pa.float64()),
             "rho": pa.array([settings.get("rho")] * len(table), pa.float64()),
             "seed": pa.array([cell.seed] * len(table), pa.int64()),
         }
-        tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
+        columns |= {name: table[name] for name in table.column_names if name not in columns}
+        tables.append(pa.table(columns))
     write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
     all_captions = pa.table({"cell": pa.array([], pa.string())})
     if tables:
@@ -188,16 +189,16 @@ def cores() -> int:
 
     Raises UserError where SAYWHICH_CORES is not a whole number from 1.
     """
-    given = os.environ.get("SAYWHICH_CORES")
-    if given and not (given.isdecimal() and int(given)):
-        raise UserError(f"SAYWHICH_CORES = {given}: give a whole number of cores, 1 or more")
-    return int(given or os.cpu_count() or 1)
+    value = os.environ.get("SAYWHICH_CORES")
+    if value and not (value.isdecimal() and int(value)):
+        raise UserError(f"SAYWHICH_CORES = {value}: give a whole number of cores, 1 or more")
+    return int(value or os.cpu_count() or 1)
 
 
 def gpus() -> int:
-    """Return how much of the Snakemake resource `gpu` each job of a cell requests.
+    """Return the amount of the Snakemake resource `gpu` that each job of a cell requests.
 
-    It is 1 where this machine has an NVIDIA GPU and CUDA_VISIBLE_DEVICES is not empty, else 0.
+    The amount is 1 where this machine has an NVIDIA GPU and CUDA_VISIBLE_DEVICES is not empty, else 0.
     """
     return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
 
@@ -205,7 +206,7 @@ def gpus() -> int:
 def wait_for_another(folder: Path = Path(".snakemake")) -> None:
     """Wait until no other Snakemake runs on this grid, whether in another terminal or left over after a kill."""
     folder.mkdir(exist_ok=True)
-    with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # there may be no locks
+    with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # locks may be missing
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -232,10 +233,10 @@ def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     return file
 
 
-def _file_name_part(value: Any) -> str:
+def _make_file_name_part(value: Any) -> str:
     """Return a value as a part of a file name."""
     if isinstance(value, Mapping):
-        return "+".join(f"{key}-{_file_name_part(inner)}" for key, inner in value.items())
+        return "+".join(f"{key}-{_make_file_name_part(part)}" for key, part in value.items())
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
 
 

@@ -10,7 +10,7 @@ from pipeline.config.overlays import Profiles, nearest_profile
 from pipeline.report.result_file import ResultFile, path_of, read_result
 
 MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
-MAX_NAMED = 3
+MAX_NAMED = 3  # most different lines that the description quotes
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,14 @@ class NearestRecord:
 
     name: str
     result: ResultFile
-    differing: Sequence[str]
+    different_lines: Sequence[str]
 
     def describe(self) -> str:
         """Return one sentence on the recorded profile and the differences."""
-        lines = [line.partition(" #")[0].strip() for line in self.differing]
+        lines = [line.partition(" #")[0].strip() for line in self.different_lines]
         more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-        other = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
-        return f"Recorded: the profile {self.name}, results/{self.name}.json{other}."
+        differences = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
+        return f"Recorded: the profile {self.name}, results/{self.name}.json{differences}."
 
 
 def nearest_record(root: Path) -> NearestRecord | None:
@@ -36,5 +36,5 @@ def nearest_record(root: Path) -> NearestRecord | None:
     if not recorded:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")
-    name, differing = nearest_profile(text, recorded, profiles)
-    return None if len(differing) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), differing)
+    name, lines = nearest_profile(text, recorded, profiles)
+    return None if len(lines) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), lines)

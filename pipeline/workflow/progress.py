@@ -1,4 +1,4 @@
-"""Progress of `make repro`: one line for each stage, with the time that the rest takes by recorded seconds."""
+"""Progress of `make repro`: one line for each stage, with an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -38,36 +38,37 @@ def recorded_costs(root: Path) -> dict[str, float]:
     return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
 
 
-def with_grid(costs: Mapping[str, float], cells: int, at_once: int) -> dict[str, float]:
-    """Return the costs with that of a grid of `cells` cells, each a training, an adaptation and an evaluation.
+def add_grid_cost(costs: Mapping[str, float], cells: int, max_parallel: int) -> dict[str, float]:
+    """Return `costs` with the cost of a grid of `cells` cells, each a training, an adaptation and an evaluation.
 
-    The grid runs `at_once` cells at a time.
+    The grid runs `max_parallel` cells at a time.
     """
     cell = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
-    return {**costs, "sweep": cells * cell / at_once}
+    return {**costs, "sweep": cells * cell / max_parallel}
 
 
 class Progress:
-    """Lines on the stages of a run, with an estimate that follows this machine's speed."""
+    """Progress lines of a run's stages, with an estimate of the time left at this machine's speed."""
 
-    def __init__(self, waits: Mapping[str, set[str]], costs: Mapping[str, float], at_once: int) -> None:
-        """Plan the stages of `waits`, each with its inputs, of which `at_once` run side by side.
+    def __init__(self, dependencies: Mapping[str, set[str]], costs: Mapping[str, float], max_parallel: int) -> None:
+        """Plan the stages that are the keys of `dependencies`, of which at most `max_parallel` run at the same time.
 
-        `costs` are seconds, by stage or by its name without the instance.
+        `dependencies` maps each stage to the stages that it waits for. `costs` are seconds, by stage or by its name
+        without the instance.
         """
-        known = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in waits}
-        self._costs = {stage: cost + DVC_SECONDS if cost else 0.0 for stage, cost in known.items()}
-        self._waits, self._at_once, self._started = waits, at_once, 0
+        stage_costs = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in dependencies}
+        self._costs = {stage: cost + DVC_SECONDS if cost else 0.0 for stage, cost in stage_costs.items()}
+        self._inputs, self._max_parallel, self._started = dependencies, max_parallel, 0
         self._chains = dict(self._costs)  # seconds of a stage and the longest chain of stages that wait for it
-        for stage in reversed(list(TopologicalSorter(waits).static_order())):
-            for needed in waits[stage]:
-                chain = self._costs[needed] + self._chains[stage]
-                self._chains[needed] = max(self._chains[needed], chain)
+        for stage in reversed(list(TopologicalSorter(dependencies).static_order())):
+            for dependency in dependencies[stage]:
+                chain = self._costs[dependency] + self._chains[stage]
+                self._chains[dependency] = max(self._chains[dependency], chain)
         self._done: set[str] = set()
-        self._expected = self._took = 0.0
+        self._recorded_seconds = self._measured_seconds = 0.0
 
     def order_by_chain(self, stages: Iterable[str]) -> list[str]:
-        """Return the stages, those first on which the longest chain of stages waits; the end of a run waits for it."""
+        """Return the stages by the seconds of the longest chain that begins with each of them, longest first."""
         return sorted(stages, key=lambda stage: -self._chains[stage])
 
     def begin(self, stage: str) -> str:
@@ -81,31 +82,31 @@ class Progress:
     def end(self, stage: str, seconds: float) -> None:
         """Record that a stage has ended, `seconds` after it began.
 
-        A stage without a recorded cost, or with outputs from DVC's cache, says nothing about this machine's speed.
+        A stage without a recorded cost, or with outputs from DVC's cache, does not count for this machine's speed.
         """
         self._done.add(stage)
         if (cost := self._costs[stage]) and seconds > CACHED_SHARE * cost:
-            self._expected += cost
-            self._took += seconds
+            self._recorded_seconds += cost
+            self._measured_seconds += seconds
 
     def _estimate_left(self) -> str:
-        """Return the time left: that of the stages that have not ended, at the speed of those that have."""
-        rest = self._seconds_left()
-        if not rest:
+        """Return the time left as text: the seconds left, scaled by measured over recorded seconds of ended stages."""
+        seconds_left = self._compute_seconds_left()
+        if not seconds_left:
             return ""
-        speed = self._took / self._expected if self._expected > 30 else 1.0
-        seconds = rest * speed
+        slowdown = self._measured_seconds / self._recorded_seconds if self._recorded_seconds > 30 else 1.0
+        seconds = seconds_left * slowdown
         return "; less than a minute left" if seconds < 60 else f"; about {round(seconds / 60)} min left"
 
-    def _seconds_left(self) -> float:
-        """Return the recorded seconds of the stages that have not ended, each begun once its inputs are done."""
-        left = {stage: inputs - self._done for stage, inputs in self._waits.items() if stage not in self._done}
-        order = TopologicalSorter(left)
+    def _compute_seconds_left(self) -> float:
+        """Return the seconds left by recorded costs, where each stage begins as soon as its dependencies are done."""
+        remaining = {stage: inputs - self._done for stage, inputs in self._inputs.items() if stage not in self._done}
+        order = TopologicalSorter(remaining)
         order.prepare()
         now, ready, running = 0.0, list[str](), list[tuple[float, str]]()
         while order.is_active():
             ready = self.order_by_chain([*ready, *order.get_ready()])
-            while ready and len(running) < self._at_once:
+            while ready and len(running) < self._max_parallel:
                 stage = ready.pop(0)
                 heappush(running, (now + self._costs[stage], stage))
             now, stage = heappop(running)

@@ -20,20 +20,20 @@ from pipeline.workflow.compare_claims import claims_text
 WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
 
 
-def _parameters(name: str, folder: Path) -> str:
+def _compose_parameters(name: str, folder: Path) -> str:
     """Return the parameter file of a result file's profile and start."""
     return with_start(profile_text(name.partition("@")[0], folder), start_of(name))
 
 
-def _check_owners(figures: Sequence[str], params: Path, profile: str) -> None:
-    """Raise UserError for a figure with images that are not drawn: photos have owners, and docs/ is public."""
+def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None:
+    """Raise UserError for a figure with photos in a public document; drawn images are permitted."""
     images = sorted({*figures} & {*WITH_IMAGES})
     if images and not parse_yaml(params.read_text(encoding="utf-8"), str(params)).get("draw"):
         raise UserError(f"a document shows figure {images[0]} of {profile}: expected one without photos; remove it")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 0 written; 2 there is nothing of that name to record, reported in one line."""
+    """Record the run that the command line names; return the exit status: 0, or 2 where there is nothing to record."""
 
     def work() -> None:
         if len(arguments) != 1:
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> int:
             )
         root, name = Path(), arguments[0]
         start, profile = start_of(name), START.sub(r"\1", name)
-        last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
-        figures = figures_of(root, profile) if last else []
-        _check_owners(figures, root / "params.yaml", profile)
-        print(write_record(root, name, figures, _parameters, claims_text))
+        is_last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
+        figures = figures_of(root, profile) if is_last else []
+        _check_no_photos(figures, root / "params.yaml", profile)
+        print(write_record(root, name, figures, _compose_parameters, claims_text))
         if start is not None:
             write_atomically(path_of(root, profile), summarise_starts(read_starts(root, profile)).text())
             print(path_of(root, profile))

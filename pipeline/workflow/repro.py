@@ -1,7 +1,7 @@
 """Execution of all outdated DVC stages, independent ones in parallel: `make repro`.
 
 `python -m pipeline.workflow.repro` gives the results of `dvc repro`, except for the ninth digit of a few figures.
-PyTorch sums in another order with another number of threads. Each stage is one `dvc repro --single-item`, which waits
+The order of PyTorch's sums depends on the number of threads. Each stage is one `dvc repro --single-item`, which waits
 for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. A stage starts as soon
 as its dependencies are done. The grid uses all cores itself, so it starts after the instances of foreach stages.
 """
@@ -31,7 +31,7 @@ from pipeline.runtime.command import USER_ERROR, report_failure
 from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
 from pipeline.workflow.grid_cells import cells, cores, gpus
-from pipeline.workflow.progress import Progress, recorded_costs, with_grid
+from pipeline.workflow.progress import Progress, add_grid_cost, recorded_costs
 
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
@@ -55,12 +55,12 @@ def find_stale_stages() -> dict[str, set[str]] | None:
             graph = nx.relabel_nodes(repo.index.graph, lambda stage: stage.addressing)
             files = [file for stage in repo.index.stages for file in (*stage.deps, *stage.outs)]
             paths = {os.path.relpath(file.fs_path) for file in files if file.protocol == "local"}
-            before = None
+            state = None
             with suppress(OSError):  # a link to a folder among the inputs: there is no record, and DVC always decides
-                before = unchanged.state_of(paths)
+                state = unchanged.state_of(paths)
             changed = set(repo.status()) & set(graph)
-            if before and not changed and all(file.protocol == "local" for file in files):
-                unchanged.write_record(paths, before)
+            if state and not changed and all(file.protocol == "local" for file in files):
+                unchanged.write_record(paths, state)
     except DvcException:
         return None
     outdated = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
@@ -72,7 +72,7 @@ def has_checked_parameters() -> bool:
     if not VALIDATE_CODE.is_file():
         return True
     inputs = (value_at(read_mapping(LOCK), f"stages.{VALIDATE}.deps") if LOCK.is_file() else None) or ()
-    digests = {each["path"]: each.get("md5") for each in inputs}
+    digests = {dependency["path"]: dependency.get("md5") for dependency in inputs}
     return PARAMS.is_file() and digests.get(str(PARAMS)) == hashlib.md5(PARAMS.read_bytes()).hexdigest()
 
 
@@ -80,8 +80,9 @@ def check_annotations(params: Path = PARAMS) -> None:
     """Raise UserError for a missing file of captions or splits, or a forbidden name, before DVC hashes all images."""
     settings = read_checked_names(params)
     prepare = settings.get("prepare") or {}
-    named = prepare.get("annotations") or ()
-    files = [named] if isinstance(named, str) else list(named.values() if isinstance(named, Mapping) else named)
+    annotations = prepare.get("annotations") or ()
+    annotations = annotations.values() if isinstance(annotations, Mapping) else annotations
+    files = [annotations] if isinstance(annotations, str) else list(annotations)
     if settings.get("draw"):  # the draw stage writes the annotations
         return
     for file in (*files, *filter(None, [prepare.get("splits")])):
@@ -94,17 +95,17 @@ def check_annotations(params: Path = PARAMS) -> None:
 
 
 def profile_title(params: Path = PARAMS) -> str:
-    """Return the title of params.yaml: its profile, or its data set with "changed", and the seed as its start."""
+    """Return the title of params.yaml: its profile, or its data set with ", changed", and the seed as its start."""
     settings = read_mapping(params)
     dataset = (settings.get("prepare") or {}).get("dataset", "data")
     name = profile_of(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
     return f"{name}, start {settings.get('seed')}"
 
 
-def grid_last(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
+def order_grid_last(dependencies: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the stages with their inputs; the grid also waits for all instances of foreach stages."""
-    before_grid = {stage for stage in waits if "@" in stage}
-    return {stage: inputs | (before_grid if stage == GRID else set()) for stage, inputs in waits.items()}
+    instances = {stage for stage in dependencies if "@" in stage}
+    return {stage: inputs | (instances if stage == GRID else set()) for stage, inputs in dependencies.items()}
 
 
 class DvcJobs:
@@ -117,7 +118,7 @@ class DvcJobs:
         self._meteor: subprocess.Popen[str] | None = None
         self._profile: dict[str, str] = {}
 
-    def record_below(self, profile: str) -> None:
+    def nest_runs(self, profile: str) -> None:
         """Record all runs as children of one run named `profile`."""
         self._profile = {PROFILE: profile}
 
@@ -139,32 +140,33 @@ class DvcJobs:
         self._start(VALIDATE, os.environ, "stages.validate", "--check")
         return self._wait_for_next()[VALIDATE]
 
-    def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> int:
+    def run_stages(self, dependencies: Mapping[str, set[str]], cores: int, max_parallel: int) -> int:
         """Run each stage once its dependencies are done, and print a line for each; return the exit status.
 
-        At most `at_once` stages run at a time. Each gets an equal share of `cores` threads at its start. The status is
-        0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a failure the
-        running stages finish, and no other stage starts.
+        At most `max_parallel` stages run at a time. Each gets an equal share of `cores` threads at its start. The
+        status is 0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a
+        failure the running stages finish, and no other stage starts.
         """
-        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, at_once)
-        progress = Progress(waits, costs, at_once)
-        began: dict[str, float] = {}
-        order = TopologicalSorter(waits)
+        grid_size = len(cells(read_mapping(PARAMS))) if GRID in dependencies else 0
+        costs = add_grid_cost(recorded_costs(Path()), grid_size, max_parallel)
+        progress = Progress(dependencies, costs, max_parallel)
+        start_times: dict[str, float] = {}
+        order = TopologicalSorter(dependencies)
         order.prepare()
-        ready, failed = progress.order_by_chain(order.get_ready()), 0
-        while self._running or (ready and not failed):
-            threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
-            while ready and not failed and len(self._running) < at_once:
+        ready, failure = progress.order_by_chain(order.get_ready()), 0
+        while self._running or (ready and not failure):
+            threads = max(1, cores // min(max_parallel, max(1, len(self._running) + len(ready))))
+            while ready and not failure and len(self._running) < max_parallel:
                 stage = ready.pop(0)
-                began[stage] = time.monotonic()
+                start_times[stage] = time.monotonic()
                 print(progress.begin(stage), flush=True)
                 self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._wait_for_next().items():
-                failed = failed or (status if status == USER_ERROR else int(status != 0))
-                progress.end(stage, time.monotonic() - began[stage])
+                failure = failure or (status if status == USER_ERROR else int(status != 0))
+                progress.end(stage, time.monotonic() - start_times[stage])
                 order.done(stage)
             ready = progress.order_by_chain([*ready, *order.get_ready()])
-        return failed
+        return failure
 
     def end(self) -> list[str]:
         """End all running processes, and return their names."""
@@ -176,25 +178,25 @@ class DvcJobs:
         self._start(name, environment, "pipeline.workflow.run_dvc", *command, "--quiet")
 
     def _start(self, name: str, environment: Mapping[str, str], *module: str) -> None:
-        words = [sys.executable, "-m", *module]
-        self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
+        command = [sys.executable, "-m", *module]
+        self._running[name] = subprocess.Popen(command, env=environment, process_group=0)
 
     def _wait_for_next(self) -> dict[str, int]:
         """Wait until a process ends, and return the exit statuses by name. Raises StopRequest for a request to end."""
         while True:
-            ended = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._get_request() or next(filter(None, map(signals.request_of, ended.values())), None)
+            exits = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
+            request = self._get_request() or next(filter(None, map(signals.request_of, exits.values())), None)
             if request:
                 raise signals.StopRequest(request)
-            if ended:
-                for name in ended:
+            if exits:
+                for name in exits:
                     del self._running[name]
-                return ended
+                return exits
             time.sleep(0.05)
 
 
-def keep_private(folder: Path = RWLOCK.parent) -> None:
-    """Close DVC's folder to other users: DVC unpickles the caches there, and makes them writable by everybody."""
+def deny_other_users(folder: Path = RWLOCK.parent) -> None:
+    """Deny other users access to DVC's folder: DVC unpickles the caches there, and makes them writable by everybody."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
 
@@ -232,20 +234,20 @@ def run_stale(jobs: DvcJobs) -> int:
         return status  # before DVC hashes all data
     with signals.raise_requests():  # DVC hashes all data in this process
         check_annotations()
-        waits = find_stale_stages()
-    if waits and VALIDATE in waits:  # the digests of code that it writes decide which other stages are outdated
+        stale = find_stale_stages()
+    if stale and VALIDATE in stale:  # the digests of code that it writes decide which other stages are outdated
         if status := jobs.run(cores(), "repro", "--single-item", VALIDATE):
             return status
         with signals.raise_requests():
-            waits = find_stale_stages()
-    if waits is None:  # dvc repro reports the error itself
+            stale = find_stale_stages()
+    if stale is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
-    if not waits:
+    if not stale:
         print(UP_TO_DATE)
         return 0
-    jobs.record_below(profile_title())
+    jobs.nest_runs(profile_title())
     jobs.share_meteor()
-    if status := jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
+    if status := jobs.run_stages(order_grid_last(stale), cores(), 1 if gpus() else cores()):
         return status
     with signals.raise_requests():
         find_stale_stages()  # records that nothing is outdated, for the next time
@@ -264,13 +266,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     with signals.note_requests() as get_request:
         jobs = DvcJobs(get_request)
         try:
-            keep_private()
+            deny_other_users()
             remove_partial_files()
             return run_stale(jobs)
-        except signals.StopRequest as stopped:
-            ended = ", ".join(jobs.end()) or "no stage was running"
-            print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
-            return 128 + stopped.request
+        except signals.StopRequest as stop:
+            names = ", ".join(jobs.end()) or "no stage was running"
+            print(f"repro: ended by {stop} ({names}); the same command goes on from here", file=sys.stderr)
+            return 128 + stop.request
         except (UserError, OSError) as error:
             jobs.end()
             return report_failure("repro", error)

@@ -32,13 +32,13 @@ def reuse_finished(
     def run_or_copy(stage: Stage) -> None:
         if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
             return run(stage)
-        read = inputs(stage)
-        note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
+        input_paths = inputs(stage)
+        note = stage.root / "checkpoints" / "finished" / f"{stage.key(input_paths)}.json"
         with hold_lock(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
             if source := _copy_finished(note, stage.out, names):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}
-                with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
+                with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(input_paths)) as record:
                     record.outputs([stage.out / name for name in names])
             else:
                 run(stage)
@@ -56,7 +56,7 @@ def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
 def read_note(path: Path) -> dict[str, Any]:
     """Return the folder and files of a note.
 
-    Raises ValueError where it is damaged, unchecked, of another key, or of another form than `write_note` writes.
+    Raises ValueError for a note that is damaged, has no checksum or another key, or that `write_note` did not write.
     """
     try:
         content: dict[str, Any] = json.loads(read_checked(path))
@@ -74,10 +74,10 @@ def read_note(path: Path) -> dict[str, Any]:
 
 def _copy_finished(note: Path, out: Path, names: Sequence[str]) -> str | None:
     """Copy the files `names` of a note to `out` and return their folder; None where one is missing or has changed."""
-    with suppress(OSError, ValueError, KeyError), ExitStack() as files:
+    with suppress(OSError, ValueError, KeyError), ExitStack() as stack:
         content = read_note(note)
         for name in names:
-            copy = files.enter_context(atomic_path(out / name))
+            copy = stack.enter_context(atomic_path(out / name))
             shutil.copyfile(Path(content["folder"], name), copy)
             if sha256(copy) != content["files"][name]:
                 raise ValueError(f"{content['folder']}/{name} has changed")

@@ -2,7 +2,7 @@
 
 python -m pipeline.workflow.run_dvc repro --single-item prepare
 
-DVC itself ignores SIGINT while a stage runs. It reports that a stage failed, whatever ended it, below the stage's line.
+DVC itself ignores SIGINT while a stage runs. After the error line of a failed stage it logs an error of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.runtime import signals
 from pipeline.runtime.command import USER_ERROR
 
 
-class StageFailure(logging.Filter):
+class StageErrorFilter(logging.Filter):
     """Filter of DVC's errors that keeps the exit status of a stage's command.
 
     It drops DVC's error where the stage has reported its own in a line: a user error, or a request to end.
@@ -39,15 +39,15 @@ class StageFailure(logging.Filter):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return DVC's exit status; 2 for a user error of a stage, and 128 + signal where a request ended its command."""
+    """Run `dvc`; return its exit status, 2 for a stage's user error, or 128 + signal for a request that ended it."""
     from dvc.cli import main as dvc
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    failure, statuses = StageFailure(), [1]
+    failure, statuses = StageErrorFilter(), [1]
     logger = logging.getLogger("dvc.cli")
     logger.addFilter(failure)
     logger.setLevel(logging.ERROR)  # errors are logged with --quiet, too
-    # DVC's own signal handlers are ignored outside the main thread
+    # DVC ignores SIGINT only if it runs in the main thread
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))
     thread.start()
     thread.join()

@@ -31,7 +31,7 @@ def comparison_text(root: Path) -> str:
         own_results = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
         if record is None or own_results is None or len(starts) < 2:
             return ""
-        table, outside = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
+        table, outliers = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
     except UserError as error:
         return f"This run is not compared with recorded ones: {error}"
     except ValidationError as error:
@@ -41,20 +41,20 @@ def comparison_text(root: Path) -> str:
         )
     if len(table.columns) == 1:
         return ""
-    right = [n > 0 for n in range(len(table.columns))]
+    align_right = [n > 0 for n in range(len(table.columns))]
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",
         "",
-        markdown_table(table.columns, table.rows, right, padded=True),
+        markdown_table(table.columns, table.rows, align_right, padded=True),
         "",
-        *([f"- {line}." for line in outside] or ["- Every compared number is where 95 % of starts are expected."]),
+        *([f"- {line}." for line in outliers] or ["- Every compared number is where 95 % of starts are expected."]),
         f"- {record.describe()}",
     ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Return the exit status: 0 printed; 2 there is no report, reported in one line."""
+    """Print the results; return the exit status: 0, or 2 where there is no report."""
 
     def work() -> None:
         if not TABLE.is_file():

@@ -90,18 +90,18 @@ class Stage:
 
         Raises UserError where the variable is no number of 0 or more.
         """
-        given = os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60")
+        value = os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60")
         try:
-            seconds = float(given)
+            seconds = float(value)
         except ValueError:
             seconds = math.nan
         if not seconds >= 0:
-            raise UserError(f"SAYWHICH_CHECKPOINT_SECONDS={given}: must be a number of seconds, 0 or more")
+            raise UserError(f"SAYWHICH_CHECKPOINT_SECONDS={value}: must be a number of seconds, 0 or more")
         return seconds
 
     @cached_property
     def device(self) -> torch.device:
-        """Return the accelerator, or the CPU. Each of several processes joins their group here.
+        """Return this process's accelerator, or the CPU; join the group of processes if there are several.
 
         Each process has its own accelerator, if there are any.
         """
@@ -116,13 +116,13 @@ class Stage:
         return device
 
     def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
-        """Return the SHA-256 of each input file or folder, as of its first use. Raises UserError for a missing one."""
+        """Return the SHA-256 of each input file or folder, as of its first use. Raises UserError if one is missing."""
         for path in inputs:
             try:
                 self._digests[path] = self._digests.get(path) or digest(path)
             except FileNotFoundError:
-                line = f"{path}: no such input; run the stage that writes it first (dvc repro runs all)"
-                raise UserError(line) from None
+                problem = f"{path}: no such input; run the stage that writes it first (dvc repro runs all)"
+                raise UserError(problem) from None
         return {str(path): self._digests[path] for path in inputs}
 
     def key(self, inputs: Sequence[Path]) -> str:
@@ -131,12 +131,12 @@ class Stage:
         The paths of the model and of the outputs do not change the key. In `train` and `adapt`, neither do the method's
         name and its keys rerank and pragmatic, which only an evaluation uses.
         """
-        own, params = f"methods.{self.instance}.", self.params.flat()
-        methods = [str(params[f"{own}from"])] if self.name == "train" else []
+        prefix, params = f"methods.{self.instance}.", self.params.flat()
+        methods = [str(params[f"{prefix}from"])] if self.name == "train" else []
         title = self.title
         if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
-            decides = (key for key in params if not key.startswith((f"{own}rerank", f"{own}pragmatic")))
-            title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
+            keys = (key for key in params if not key.startswith((f"{prefix}rerank", f"{prefix}pragmatic")))
+            title, params = self.name, {key.replace(prefix, "methods.*."): params[key] for key in keys}
         parts = {
             "stage": title,
             "params": params,
@@ -153,12 +153,12 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     of available cores. With SAYWHICH_PROCESSES=n a training runs as n processes under torchrun, by default with an n-th
     of the threads. Each process has its own accelerator, if there are any, and its part of each batch.
     """
-    options = _options(name, arguments)
+    options = _parse_options(name, arguments)
 
     def work() -> None:
         if name in PARALLEL_STAGES:
             _replace_by_torchrun(name, sys.argv[1:] if arguments is None else arguments)
-        os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
+        os.environ.setdefault("OMP_NUM_THREADS", str(_count_cores()))
         keep_freed()
         stage = _build_stage(name, options)
         clear_parts(stage.out)
@@ -173,7 +173,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
 
 def open_stage(name: str, arguments: Sequence[str]) -> Stage:
     """Return the stage `name` with the options of a command line."""
-    return _build_stage(name, _options(name, arguments))
+    return _build_stage(name, _parse_options(name, arguments))
 
 
 def _build_stage(name: str, options: argparse.Namespace) -> Stage:
@@ -187,27 +187,28 @@ def _build_stage(name: str, options: argparse.Namespace) -> Stage:
         params=view,
         out=options.out or DATA / OUTPUT_FOLDERS[name].format(instance),
         model=getattr(options, "model", None) or DATA / OUTPUT_FOLDERS["train"].format(instance),
-        shard=_shard(getattr(options, "shard", None)),
+        shard=_parse_shard(getattr(options, "shard", None)),
     )
 
 
-def _shard(given: str | None) -> tuple[int, int] | None:
-    if given is None:
+def _parse_shard(value: str | None) -> tuple[int, int] | None:
+    if value is None:
         return None
-    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", given)
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", value)
     if not match or int(match[1]) > int(match[2]):
-        raise UserError(f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8")
+        raise UserError(f"--shard {value}: must read K/N, the K-th of N parts, as in 1/8")
     return int(match[1]), int(match[2])
 
 
-def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m stages.{name}", allow_abbrev=False)
     if name in INSTANCE:
-        by = {"default": MAIN} if name == "features" else {"required": True}
-        parser.add_argument(f"--{INSTANCE[name]}", metavar="NAME", help="its name in params.yaml", **by)
+        extra = {"default": MAIN} if name == "features" else {"required": True}
+        kind = INSTANCE[name]
+        parser.add_argument(f"--{kind}", metavar="NAME", help=f"name of the {kind} in params.yaml", **extra)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; may be given several times"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a parameter, as in a.b=1; repeatable"
     )
     parser.add_argument("--seed", metavar="N", help="short for --set seed=N")
     parser.add_argument(
@@ -217,22 +218,22 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
     if name == "features":
         parser.add_argument(
-            "--shard", metavar="K/N", help="extract the K-th of N parts only; without it: all, and join"
+            "--shard", metavar="K/N", help="extract only the K-th of N parts; default: all missing parts, then join"
         )
     return parser.parse_args(arguments)
 
 
 def _replace_by_torchrun(name: str, arguments: Sequence[str]) -> None:
     """Replace this process by torchrun if SAYWHICH_PROCESSES is above 1 and torchrun has not started this process."""
-    given = os.environ.get("SAYWHICH_PROCESSES", "1")
-    if not re.fullmatch(r"[1-9]\d*", given):
-        raise UserError(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")
-    if given == "1" or "TORCHELASTIC_RUN_ID" in os.environ:
+    processes = os.environ.get("SAYWHICH_PROCESSES", "1")
+    if not re.fullmatch(r"[1-9]\d*", processes):
+        raise UserError(f"SAYWHICH_PROCESSES={processes}: must be a number of processes, 1 or more")
+    if processes == "1" or "TORCHELASTIC_RUN_ID" in os.environ:
         return
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // int(given))))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={given}"]
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _count_cores() // int(processes))))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     os.execv(sys.executable, [sys.executable, *torchrun, "-m", f"stages.{name}", *arguments])
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Training of the captioning core's agents or of a slice's. Stages that train nothing do not import this module."""
+"""Training of the agents of the captioning core or of a slice. Stages without training do not import this module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.validation import build_validation
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.retrieval import similar_distractors
+from pipeline.metrics.retrieval import find_similar_distractors
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.slices.slice_agents import find_owner, load_any_agent
 from pipeline.slices.slice_training import NEIGHBOURHOODS, TRAINING
@@ -56,14 +56,15 @@ def build_training(
         torch.set_num_threads(1)
     matmul_precision.choose_precision(method.agents.values(), device)
     part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
-    if found := find_owner(TRAINING, method.agents.values()):
+    if owner := find_owner(TRAINING, method.agents.values()):
         for name, default in (("order", "random"), ("captions", "one")):
-            if (given := getattr(settings, name)) != default:
+            if (value := getattr(settings, name)) != default:
                 raise UserError(
-                    f"optimisation.{name}: {given} applies to the training of captions only; set it to {default}"
+                    f"optimisation.{name}: {value} applies to the training of captions only; set it to {default}"
                 )
-        own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
-        return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
+        slice_batches = owner.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
+        slice_validation = owner.build_validation(method, prepared, store, device)
+        return Training(method, slice_batches, settings, seed, device, slice_validation)
     neighbourhoods = NEIGHBOURHOODS(prepared)
     if neighbourhoods is None and settings.order == "neighbourhoods":
         raise UserError(
@@ -90,7 +91,7 @@ def build_training(
 
 
 def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: torch.device) -> LookAlikeGroups:
-    """Find the nearest images of each of the images `rows` (n,) among them, by the cosine of centred vectors.
+    """Find the nearest images of each image in `rows` (n,) among these images, by the cosine of centred vectors.
 
     Raises UserError for groups of fewer than two images, or of more images than there are.
     """
@@ -100,7 +101,7 @@ def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: t
             "in params.yaml"
         )
     vectors = torch.from_numpy(store.pooled(rows)).to(device)
-    found = similar_distractors(vectors, min(CANDIDATES_PER_IMAGE * (size - 1), len(rows) - 1)).cpu().numpy()
-    nearest = np.full((len(store), found.shape[1]), -1)
-    nearest[rows] = rows[found]
+    neighbours = find_similar_distractors(vectors, min(CANDIDATES_PER_IMAGE * (size - 1), len(rows) - 1)).cpu().numpy()
+    nearest = np.full((len(store), neighbours.shape[1]), -1)
+    nearest[rows] = rows[neighbours]
     return LookAlikeGroups(nearest, size)

@@ -1,7 +1,7 @@
 """A record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
 
-DVC itself takes a file for unchanged while its size, time of modification and inode are the same. The record holds a
-digest of these, and of the time of the last change of the inode. It covers all inputs and outputs of all stages, the
+DVC itself considers a file unchanged while its size, time of modification and inode are the same. The record holds a
+digest of these, and of the inode's change time. It covers all inputs and outputs of all stages, the
 files of the workflow and DVC's lock file. Where one of them differs, or a file was added or removed, DVC decides.
 """
 
@@ -22,13 +22,13 @@ WORKFLOW = ("dvc.yaml", "dvc.lock", "params.yaml", ".dvc/config", ".dvc/config.l
 
 
 def state_of(paths: Iterable[str]) -> str:
-    """Return a SHA-256 of the states of `paths` and of all that lies below them.
+    """Return a SHA-256 of the states of `paths` and of all files below them.
 
-    Raises OSError for a link to a folder below them, which may lead back.
+    Raises OSError for a link to a folder below them, since such links may form a loop.
     """
     digest = hashlib.sha256()
     for path in sorted({*paths, *WORKFLOW}):
-        for line in _lines(path):
+        for line in _describe_files(path):
             digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
@@ -48,20 +48,20 @@ def is_recorded() -> bool:
         return False
 
 
-def _lines(path: str) -> Iterator[str]:
+def _describe_files(path: str) -> Iterator[str]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         yield f"{path}\0none\n"
         return
-    if not stat.S_ISDIR(found.st_mode):
-        times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
-        yield f"{path}\0{found.st_mode} {found.st_size} {times} {found.st_ino}\n"
+    if not stat.S_ISDIR(status.st_mode):
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        yield f"{path}\0{status.st_mode} {status.st_size} {times} {status.st_ino}\n"
         return
     yield f"{path}\0folder\n"  # its own times change with files that DVC ignores, such as compiled modules
     for name in sorted(os.listdir(path)):
-        below = os.path.join(path, name)
-        if os.path.islink(below) and os.path.isdir(below):
-            raise OSError(f"{below}: a link to a folder")
+        child = os.path.join(path, name)
+        if os.path.islink(child) and os.path.isdir(child):
+            raise OSError(f"{child}: a link to a folder")
         if name != "__pycache__":
-            yield from _lines(below)
+            yield from _describe_files(child)

@@ -31,45 +31,45 @@ def main() -> int:
     there.
     """
     try:
-        checked, wrong = 0, 0
-        for problem in _problems():
+        checked, problems = 0, 0
+        for problem in _find_problems():
             checked += 1
             if problem:
-                wrong += 1
+                problems += 1
                 print(problem)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{checked - wrong} of {checked} files are unchanged")
-    return 1 if wrong else 0
+    print(f"{checked - problems} of {checked} files are unchanged")
+    return 1 if problems else 0
 
 
-def _problems() -> Iterator[str]:
+def _find_problems() -> Iterator[str]:
     """Yield the problem of each checked file; an empty text where it is unchanged."""
     if not LOCK.exists():
-        raise UserError(f"{LOCK}: there is none, so DVC has written nothing here; `make repro` does")
+        raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")
     stages = read_mapping(LOCK).get("stages")
     locked: dict[str, Any] = stages if isinstance(stages, dict) else {}
     yield from _find_missing_digests(locked)
     for name, stage in locked.items():
-        for out in _outs(stage):
+        for out in _list_outputs(stage):
             rerun = f"dvc repro --force --single-item {name}"
             try:
-                files = list(_files(out))
+                files = list(_list_files(out))
             except UserError as error:  # the other outputs are checked all the same
                 yield str(error)
                 continue
-            added = _files_below(out) - {path for path, _ in files}
-            for path in sorted(added):
+            extra_files = _find_files(out) - {path for path, _ in files}
+            for path in sorted(extra_files):
                 yield f"{path}: was added to an output of {name}; move it elsewhere, or {rerun}"
             for path, expected in files:
-                yield _differs(path, expected, f"an output of {name}; {rerun} makes it again")
+                yield _compare_digest(path, expected, f"an output of {name}; {rerun} makes it again")
                 if (cached := CACHE / expected[:2] / expected[2:]).exists():
-                    yield _differs(cached, expected, f"DVC's copy of {path}; remove it, then {rerun}")
-    notes, damaged = _newest_notes()
-    yield from damaged
+                    yield _compare_digest(cached, expected, f"DVC's copy of {path}; remove it, then {rerun}")
+    notes, damage_lines = _read_newest_notes()
+    yield from damage_lines
     for cell in sorted({path.parents[0] for path in Path(CELLS).glob("*/*/metrics.json")}):
-        if str(cell) not in notes and not damaged:
+        if str(cell) not in notes and not damage_lines:
             print(f"{cell}: no note has digests of its files; they were not checked")
     for note in notes.values():
         for name, expected in note["files"].items():
@@ -91,11 +91,11 @@ def _find_missing_digests(locked: dict[str, Any]) -> Iterator[str]:
     except DvcException as error:
         raise UserError(f"dvc.yaml or {LOCK}: cannot be read ({error}); restore it, or run make repro") from None
     for name, path in outs:
-        if path.exists() and str(path) not in {out["path"] for out in _outs(locked.get(name))}:
+        if path.exists() and str(path) not in {out["path"] for out in _list_outputs(locked.get(name))}:
             yield f"{LOCK}: has no digest of {path}, an output of {name}; dvc repro --force --single-item {name}"
 
 
-def _outs(stage: Any) -> list[dict[str, Any]]:
+def _list_outputs(stage: Any) -> list[dict[str, Any]]:
     """Return the complete output entries of a stage in dvc.lock; a truncated lock has incomplete ones."""
     outs = [out for out in (stage.get("outs") if isinstance(stage, dict) else None) or [] if isinstance(out, dict)]
     expected = {"path", "md5", "size"}
@@ -106,12 +106,12 @@ def _is_folder(out: dict[str, Any]) -> bool:
     return str(out.get("md5")).endswith(".dir")
 
 
-def _files_below(out: dict[str, Any]) -> set[Path]:
+def _find_files(out: dict[str, Any]) -> set[Path]:
     """Return the files that are in an output's folder; none where the output is a file."""
     return {path for path in Path(out["path"]).rglob("*") if path.is_file()} if _is_folder(out) else set()
 
 
-def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """Yield the files of an output in dvc.lock, each with its MD5."""
     path, digest = Path(out["path"]), str(out["md5"])
     if not _is_folder(out):
@@ -128,7 +128,7 @@ def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         raise UserError(f"{listing}: the list of the files of {path} is missing or damaged; run dvc commit") from None
 
 
-def _differs(path: Path, expected: str, description: str) -> str:
+def _compare_digest(path: Path, expected: str, description: str) -> str:
     if not path.is_file():  # or a folder, where the lock's digest of its list has lost its ending
         return f"{path}: is missing, or no file, {description}"
     return "" if _md5(path) == expected else f"{path}: has changed, {description}"
@@ -139,20 +139,20 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _read_newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the newest note of each cell's folder, and a line for each damaged note."""
     newest: dict[str, dict[str, Any]] = {}
-    damaged = []
+    damage_lines = []
     for path in sorted(NOTES.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         try:
             note = read_note(path)
             if note["folder"].startswith(CELLS) and Path(note["folder"]).is_dir():
                 newest[note["folder"]] = note
         except (OSError, ValueError):
-            damaged.append(
+            damage_lines.append(
                 f"{path}: is damaged, or of an older version; remove it, and the work that it records is done again"
             )
-    return newest, damaged
+    return newest, damage_lines
 
 
 if __name__ == "__main__":

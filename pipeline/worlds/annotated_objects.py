@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.features.object_detector import AnnotatedImage
-from pipeline.runtime.film_decoding import frames_to_take
+from pipeline.runtime.film_decoding import choose_frame_indices
 from pipeline.worlds.films.film_facts import FILM_FACTS, ActorView, FilmRecord, read_films
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing, atmosphere, read_facts
 
@@ -50,28 +50,28 @@ def _check_known(names: Sequence[str], facts: Mapping[str, object], path: Path) 
 
 
 def _annotate_frames(record: FilmRecord, frames: int) -> list[AnnotatedImage]:
-    """Return the annotations of a film's extracted frames. The labels of the whole frame include each actor's third."""
+    """Return the annotations of a film's extracted frames. The labels of a whole frame include each actor's third."""
     scene = record.film.scene
-    annotated = []
-    for frame in frames_to_take([1.0] * record.frames, frames):
+    images = []
+    for frame in choose_frame_indices([1.0] * record.frames, frames):
         views = [view for view in record.views if view.frame == frame]
-        thirds = (f"{scene.things[view.actor].category} {_third(view)}" for view in views)
-        boxes = [(view.box, _actor_labels(scene.things[view.actor], view)) for view in views]
-        annotated.append(AnnotatedImage((*_scene_labels(scene), *thirds), tuple(boxes)))
-    return annotated
+        thirds = (f"{scene.things[view.actor].category} {_find_third(view)}" for view in views)
+        boxes = [(view.box, _list_actor_labels(scene.things[view.actor], view)) for view in views]
+        images.append(AnnotatedImage((*_list_scene_labels(scene), *thirds), tuple(boxes)))
+    return images
 
 
-def _actor_labels(thing: Thing, view: ActorView) -> tuple[str, ...]:
+def _list_actor_labels(thing: Thing, view: ActorView) -> tuple[str, ...]:
     appearance = (f"{label} {getattr(thing, label)}" for label in ACTOR_LABELS)
     return (*appearance, f"pose {view.pose}", f"facing {view.facing}")
 
 
-def _third(view: ActorView) -> str:
+def _find_third(view: ActorView) -> str:
     left, _, right, _ = view.box
     return THIRDS[min(2, int((left + right) / 2 * 3))]
 
 
-def _scene_labels(scene: Scene) -> tuple[str, str]:
+def _list_scene_labels(scene: Scene) -> tuple[str, str]:
     return f"setting {scene.setting}", f"air {atmosphere(scene)}"
 
 
@@ -81,4 +81,4 @@ def _annotate_scene(scene: Scene) -> AnnotatedImage:
         for thing in scene.things
         for box in thing.boxes
     ]
-    return AnnotatedImage(_scene_labels(scene), tuple(objects))
+    return AnnotatedImage(_list_scene_labels(scene), tuple(objects))

@@ -26,7 +26,7 @@ def galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """
     for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
         if (path := prepared.folder / name).exists():
-            groups = read_drawn(path, kind, _group)
+            groups = read_drawn(path, kind, _get_group)
             break
     else:
         raise UserError(
@@ -40,6 +40,6 @@ def galleries_by_facts(prepared: PreparedData) -> HardGallery:
     return hard_gallery
 
 
-def _group(record: dict[str, Any]) -> Hashable:
+def _get_group(record: dict[str, Any]) -> Hashable:
     group: Hashable = record.get(HARD_GALLERY, (record["setting"], record["weather"], record["light"]))
     return group

@@ -20,7 +20,7 @@ from pipeline.worlds.scenes.scene_words import PLACES, WEATHER
 
 RIDGE = 100.0  # ridge penalty of the linear probe, for features of variance 1
 UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # conditions that annotators mention most often
-SENTENCES, ANNOTATOR = 20, 2**40  # sampled captions per image, and their seed; a data set should have another seed
+SENTENCES, ANNOTATOR = 20, 2**40  # sampled captions per image, and their seed, which no data set should have
 
 
 def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
@@ -34,36 +34,36 @@ def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCa
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
         scenes = require_facts(prepared, facts, train)
-        known, wanted = store.pooled(train), store.pooled(rows)
-        places = ridge_probe(known, [scene.setting for scene in scenes], wanted)
-        weather = ridge_probe(known, [f"{scene.weather} {scene.light}" for scene in scenes], wanted)
-        return [_with_surroundings(*each) for each in zip(speaker_captions, places, weather, strict=True)]
+        train_features, features = store.pooled(train), store.pooled(rows)
+        places = ridge_probe(train_features, [scene.setting for scene in scenes], features)
+        weather = ridge_probe(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
+        return [_append_surroundings(*texts) for texts in zip(speaker_captions, places, weather, strict=True)]
 
     return captions
 
 
-def _with_surroundings(caption: str, place: str, weather: str) -> str:
+def _append_surroundings(caption: str, place: str, weather: str) -> str:
     kinds = {claim.kind for claim in parse_scene_caption(caption).scene}
     sky, light = weather.split()
-    where = [] if "setting" in kinds else [PLACES[place][0].text]
-    when = [WEATHER[sky, light][0]] if (sky, light) in UNUSUAL and "weather" not in kinds else []
-    return " ".join(filter(None, [caption, *where, *when]))
+    place_words = [] if "setting" in kinds else [PLACES[place][0].text]
+    weather_words = [WEATHER[sky, light][0]] if (sky, light) in UNUSUAL and "weather" not in kinds else []
+    return " ".join(filter(None, [caption, *place_words, *weather_words]))
 
 
-def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) -> list[str]:
-    """Predict a label for each row of `wanted` (M, P) by ridge regression on `known` (N, P) and its `labels`.
+def ridge_probe(train_features: np.ndarray, labels: Sequence[str], features: np.ndarray) -> list[str]:
+    """Predict a label for each row of `features` (M, P) by ridge regression on `train_features` (N, P) and `labels`.
 
-    Features are standardised with the statistics of `known`.
+    Features are standardised with the statistics of `train_features`.
     """
-    kinds, which = np.unique(np.array(labels), return_inverse=True)
-    mean, deviation = known.mean(0), known.std(0) + 1e-6
+    classes, class_indices = np.unique(np.array(labels), return_inverse=True)
+    mean, deviation = train_features.mean(0), train_features.std(0) + 1e-6
 
-    def inputs(features: np.ndarray) -> np.ndarray:
-        return np.pad((features - mean) / deviation, ((0, 0), (0, 1)), constant_values=1.0).astype(np.float64)
+    def make_inputs(values: np.ndarray) -> np.ndarray:
+        return np.pad((values - mean) / deviation, ((0, 0), (0, 1)), constant_values=1.0).astype(np.float64)
 
-    x, y = inputs(known), np.eye(len(kinds))[which]
+    x, y = make_inputs(train_features), np.eye(len(classes))[class_indices]
     weights = np.linalg.solve(x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ y)
-    return kinds[(inputs(wanted) @ weights).argmax(1)].tolist()
+    return classes[(make_inputs(features) @ weights).argmax(1)].tolist()
 
 
 def oracle_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
@@ -79,8 +79,8 @@ def oracle_captions(prepared: PreparedData, store: FeatureStore | None = None) -
 
 def oracle_caption(scene: Scene, row: int) -> str:
     """Sample true sentences about `scene`, image `row`, and return the one with the most claims."""
-    written = describe_scene(scene, ANNOTATOR, row, SENTENCES)
-    return " ".join(max(written, key=lambda caption: len(caption.claims)).tokens)
+    captions = describe_scene(scene, ANNOTATOR, row, SENTENCES)
+    return " ".join(max(captions, key=lambda caption: len(caption.claims)).tokens)
 
 
 TEMPLATE = BaselineKind("template", template_captions, needs_facts=True)

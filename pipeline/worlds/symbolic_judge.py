@@ -46,11 +46,11 @@ class SymbolicJudge:
     def _score(self, text: str, images: np.ndarray) -> np.ndarray:
         score = np.zeros(len(images), np.float32)
         for truth in self._claims.check(text).values():
-            score += np.where(truth[images], 1, -1) * self._weight(truth[self._train])
+            score += np.where(truth[images], 1, -1) * self._compute_weight(truth[self._train])
         return score
 
     @staticmethod
-    def _weight(truth: np.ndarray) -> np.float32:
+    def _compute_weight(truth: np.ndarray) -> np.float32:
         share = (truth.sum() + 0.5) / (len(truth) + 1)
         return np.float32(np.round(-np.log(share) / STEP) * STEP)
 
@@ -63,8 +63,8 @@ def make_claim_checker(prepared: PreparedData) -> ClaimChecker:
     return SceneClaims(require_facts(prepared, read_known_scenes(prepared), rows))
 
 
-def _build(sources: JudgeSources) -> SymbolicJudge:
+def _build_judge(sources: JudgeSources) -> SymbolicJudge:
     return SymbolicJudge(make_claim_checker(sources.prepared), sources.prepared.rows("train"))
 
 
-SYMBOLIC = JudgeKind("symbolic", _build, needs_facts=True)
+SYMBOLIC = JudgeKind("symbolic", _build_judge, needs_facts=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.metrics.retrieval import similar_distractors
+from pipeline.metrics.retrieval import find_similar_distractors
 from saywhich.judging.thumbnails import BLOCK, COLOURS, MAX_COLOUR_DIFFERENCE
 
 CANDIDATES = 64  # nearest photos from which a photo's bag is chosen; `size` − 1 for larger bags
@@ -31,17 +31,17 @@ def find_earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     differs by more than 3 % of the range. Earlier photos that are near-duplicates themselves are skipped.
     """
     colours = thumbnails[:, :COLOURS].float()
-    found = np.full(len(colours), -1)
-    kept = torch.empty(0, dtype=torch.int64)
+    duplicates = np.full(len(colours), -1)
+    distinct = torch.empty(0, dtype=torch.int64)
     first = 0
     while first < len(colours):
-        rows = torch.arange(first, min(first + max(1, min(512, BLOCK // (len(kept) + 512))), len(colours)))
-        for row, other in _find_near_duplicates(colours, rows, torch.cat([kept, rows])):
-            if other < row and found[row] < 0 and found[other] < 0:
-                found[row] = other
-        kept = torch.cat([kept, rows[torch.from_numpy(found[first : first + len(rows)]) < 0]])
+        rows = torch.arange(first, min(first + max(1, min(512, BLOCK // (len(distinct) + 512))), len(colours)))
+        for row, other in _find_near_duplicates(colours, rows, torch.cat([distinct, rows])):
+            if other < row and duplicates[row] < 0 and duplicates[other] < 0:
+                duplicates[row] = other
+        distinct = torch.cat([distinct, rows[torch.from_numpy(duplicates[first : first + len(rows)]) < 0]])
         first += len(rows)
-    return found
+    return duplicates
 
 
 def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
@@ -52,7 +52,7 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
     last photo is most similar to the first is formed first. No bag has a cosine below `least`. Equal cosines of
     considered photos keep the photos' order.
     """
-    nearest, cosines = _nearest(vectors, min(max(CANDIDATES, size - 1), len(vectors) - 1))
+    nearest, cosines = _find_nearest(vectors, min(max(CANDIDATES, size - 1), len(vectors) - 1))
     free = np.ones(len(vectors), bool)
     heap = [(-value, row) for row, value in enumerate(cosines[:, size - 2].tolist())]
     heapq.heapify(heap)
@@ -74,9 +74,9 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
     return FormedBags(np.array(members, np.int64).reshape(-1, size), np.array(values, np.float64).reshape(-1, size - 1))
 
 
-def _nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _find_nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the `count` nearest other photos of each of M photos and their cosines, (M, count) each, nearest first."""
-    nearest = similar_distractors(vectors, count)
+    nearest = find_similar_distractors(vectors, count)
     unit = torch.nn.functional.normalize(vectors.double() - vectors.double().mean(0), dim=1)
     cosines = torch.empty(nearest.shape, dtype=torch.float64)
     rows = max(1, BLOCK // (count * vectors.shape[1]))

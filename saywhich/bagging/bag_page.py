@@ -6,20 +6,20 @@ from pathlib import Path
 
 from saywhich.bagging.bag_search import RULE, PhotoBags
 from saywhich.offline_page import PLAIN, write_offline_page
-from saywhich.search_page import thumbnail_url
+from saywhich.search_page import encode_thumbnail_url
 
 SHOWN = 100  # bags on the page, the tightest
 SIDE = 220  # pixels of a photo's longer side
 
 
-def write_bag_page(out: Path, found: PhotoBags) -> None:
-    """Write the tightest bags to `out`, a row each, with the cosines of the photos with the first."""
-    bags = [
+def write_bag_page(out: Path, bags: PhotoBags) -> None:
+    """Write the 100 tightest bags to `out`, one row per bag, with each photo's cosine with the first photo."""
+    rows = [
         [
-            {"name": found.name(photo), "small": thumbnail_url(photo, SIDE), "cosine": cosine}
+            {"name": bags.name(photo), "small": encode_thumbnail_url(photo, SIDE), "cosine": cosine}
             for photo, cosine in zip(bag.photos, (None, *bag.cosines), strict=True)
         ]
-        for bag in found.bags[:SHOWN]
+        for bag in bags.bags[:SHOWN]
     ]
-    hidden = len(found.bags) - len(bags)
-    write_offline_page(out, "bags.html", styles=[PLAIN], summary=found.summary, rule=RULE, bags=bags, hidden=hidden)
+    hidden = len(bags.bags) - len(rows)
+    write_offline_page(out, "bags.html", styles=[PLAIN], summary=bags.summary, rule=RULE, bags=rows, hidden=hidden)

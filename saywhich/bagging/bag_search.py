@@ -15,7 +15,7 @@ from saywhich.bagging.bag_formation import find_earlier_duplicates, form_bags
 from saywhich.judging.judge_sources import open_encoder
 from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
-from saywhich.photos import photo_files
+from saywhich.photos import list_photo_files
 
 RULE = (
     "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo is kept: by name, "
@@ -25,7 +25,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class PhotoBag:
-    """Look-alike photos: the first, then the others, and the cosines of their embeddings with the first's."""
+    """Look-alike photos: the first, then the others, and the cosines of the others' embeddings with the first's."""
 
     photos: tuple[Path, ...]
     cosines: tuple[float, ...]
@@ -101,7 +101,7 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: is no folder; give a folder of photos")
     encoder = open_encoder(neighbours)
-    thumbnails = encode_gallery(Thumbnails(), photo_files([folder]))
+    thumbnails = encode_gallery(Thumbnails(), list_photo_files([folder]))
     duplicates = find_earlier_duplicates(torch.from_numpy(thumbnails.vectors))
     distinct = np.flatnonzero(duplicates < 0)
     if len(distinct) < size:
@@ -109,14 +109,20 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
             f"{folder}: --size {size} needs {size} distinct photos, found {len(distinct)}; give a smaller --size"
         )
     files = [thumbnails.files[row] for row in distinct]
-    found = encode_gallery(encoder, files)
-    if list(found.files) != files:
-        raise UserError(f"--neighbours {neighbours}: cannot read {len(files) - len(found.files)} of the photos")
-    formed = form_bags(torch.from_numpy(found.vectors), size, least)
+    gallery = encode_gallery(encoder, files)
+    if list(gallery.files) != files:
+        raise UserError(f"--neighbours {neighbours}: cannot read {len(files) - len(gallery.files)} of the photos")
+    groups = form_bags(torch.from_numpy(gallery.vectors), size, least)
     bags = [
         PhotoBag(tuple(files[row] for row in members), tuple(cosines))
-        for members, cosines in zip(formed.members.tolist()[:most], formed.cosines.tolist()[:most], strict=True)
+        for members, cosines in zip(groups.members.tolist()[:most], groups.cosines.tolist()[:most], strict=True)
     ]
-    inside = {photo for bag in bags for photo in bag.photos}
-    removed = [(thumbnails.files[row], thumbnails.files[of]) for row, of in enumerate(duplicates.tolist()) if of >= 0]
-    return PhotoBags(Path(folder), encoder.name, size, bags, removed, [file for file in files if file not in inside])
+    bag_photos = {photo for bag in bags for photo in bag.photos}
+    near_duplicates = [
+        (thumbnails.files[row], thumbnails.files[earlier])
+        for row, earlier in enumerate(duplicates.tolist())
+        if earlier >= 0
+    ]
+    return PhotoBags(
+        Path(folder), encoder.name, size, bags, near_duplicates, [file for file in files if file not in bag_photos]
+    )

@@ -25,7 +25,7 @@ from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 
-PEOPLE = "the other raters' mean"
+OTHER_RATERS = "the other raters' mean"
 MISSING_IMAGES = "rated images that are not in {}, or have a name that several photos have"
 
 
@@ -33,7 +33,8 @@ MISSING_IMAGES = "rated images that are not in {}, or have a name that several p
 class Calibration:
     """Agreement of scores with people's `ratings` of captions of `images` photos, or with their choices of captions.
 
-    `correlations` are of ratings. `accuracies` are of choices between two captions; `ratings` then counts the choices.
+    `correlations` are with ratings, and `accuracies` are on choices between two captions; one of the two is empty. With
+    choices, `ratings` is the number of choices.
     """
 
     images: int
@@ -56,27 +57,27 @@ class Calibration:
                 {
                     "judge": key.judge,
                     "score": key.name,
-                    "ratings": found.ratings,
-                    "tau_b": {"value": _replace_nan(found.tau_b), "interval": found.interval_b},
-                    "tau_c": {"value": _replace_nan(found.tau_c), "interval": found.interval_c},
+                    "ratings": correlation.ratings,
+                    "tau_b": {"value": _replace_nan(correlation.tau_b), "interval": correlation.interval_b},
+                    "tau_c": {"value": _replace_nan(correlation.tau_c), "interval": correlation.interval_c},
                 }
-                for key, found in self.correlations.items()
+                for key, correlation in self.correlations.items()
             ]
             + [
                 {
                     "judge": key.judge,
                     "score": key.name,
-                    "accuracy": dict(each.values),
-                    "intervals": dict(each.intervals),
+                    "accuracy": dict(accuracy.values),
+                    "intervals": dict(accuracy.intervals),
                 }
-                for key, each in self.accuracies.items()
+                for key, accuracy in self.accuracies.items()
             ],
         }
 
 
 @dataclass(frozen=True)
 class RatedItems(CaptionItems):
-    """N rated captions, each as often as it was rated, and never among its own references; `ratings` is (N,)."""
+    """N rated captions, one entry per rating; a caption is never one of its own references. `ratings` is (N,)."""
 
     ratings: np.ndarray
     raters: Sequence[str]
@@ -104,79 +105,79 @@ def calibrate_judges(
         return _calibrate_choices(file, images, judges, metrics, notes, resamples)
     items = _read_items(file, images, references, notes)
     scores = score_items(items, judges, metrics, notes)
-    others = _other_raters(items)
-    if not np.isnan(others).all():
-        scores[ScoreKey("", PEOPLE)] = others
+    rater_means = _average_other_raters(items)
+    if not np.isnan(rater_means).all():
+        scores[ScoreKey("", OTHER_RATERS)] = rater_means
     if not scores:
         raise UserError("calibrate: no judge, no references and one rating per caption; give --judge or --references")
-    found = {
+    correlations = {
         key: correlate(items.ratings, values, items.owners, len(items.files), resamples)
         for key, values in tqdm(scores.items(), desc="correlations", unit="", disable=None)
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
-    return Calibration(len(items.files), captions, len(items.ratings), found, list(notes.lines()), resamples)
+    return Calibration(len(items.files), captions, len(items.ratings), correlations, list(notes.lines()), resamples)
 
 
 def _calibrate_choices(
     file: Path, images: str | Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes, resamples: int
 ) -> Calibration:
-    """Compare scores with people's choices between two captions; ties of votes are left out with a note."""
+    """Compute the accuracy of scores on people's choices between two captions; ties are left out with a note."""
     index = PhotoIndex(images)
-    kept: list[tuple[Path, CaptionChoice]] = []
+    choices: list[tuple[Path, CaptionChoice]] = []
     for choice in read_pascal_50s(file):
         if (path := index.find(choice.image)) is None:
             notes.add(MISSING_IMAGES.format(images), choice.image)
         elif choice.votes[0] == choice.votes[1]:
-            notes.add("pairs with as many votes for either caption, which are left out", choice.image)
+            notes.add("pairs with equal votes for both captions, which are left out", choice.image)
         else:
-            kept.append((path, choice))
-    files = _select_rated_files(file, images, [path for path, _ in kept])
-    place = {path: row for row, path in enumerate(files)}
-    owners = np.array([place[path] for path, _ in kept])
+            choices.append((path, choice))
+    files = _select_rated_files(file, images, [path for path, _ in choices])
+    row_of_file = {path: row for row, path in enumerate(files)}
+    owners = np.array([row_of_file[path] for path, _ in choices])
     items = CaptionItems(
         files,
         np.repeat(owners, 2),
-        [text for _, choice in kept for text in choice.captions],
-        [choice.references for _, choice in kept for _ in choice.captions],
+        [text for _, choice in choices for text in choice.captions],
+        [choice.references for _, choice in choices for _ in choice.captions],
     )
-    signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in kept])
-    kinds = [choice.kind for _, choice in kept]
-    found = {
+    signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in choices])
+    kinds = [choice.kind for _, choice in choices]
+    accuracies = {
         key: choice_accuracy(signs * -np.diff(each.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples)
         for key, each in score_items(items, judges, metrics, notes).items()
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
-    return Calibration(len(files), captions, len(kept), {}, list(notes.lines()), resamples, found)
+    return Calibration(len(files), captions, len(choices), {}, list(notes.lines()), resamples, accuracies)
 
 
 def _read_items(file: Path, images: str | Path, references: Source | None, notes: Notes) -> RatedItems:
     """Return the ratings of the photos in `images`, with the photos' references."""
-    read = read_ratings(file, None if references is None else read_caption_set(references, notes), notes)
+    rating_file = read_ratings(file, None if references is None else read_caption_set(references, notes), notes)
     index = PhotoIndex(images)
     texts: dict[Path, list[str]] = {}
-    for image, known in read.references.items():
+    for image, given in rating_file.references.items():
         if (path := index.find(image)) is not None:
-            texts.setdefault(path, []).extend(text for each in known if (text := " ".join(each.split())))
-    kept: list[tuple[Path, CaptionRating]] = []
-    for rating in read.ratings:
+            texts.setdefault(path, []).extend(text for each in given if (text := " ".join(each.split())))
+    ratings: list[tuple[Path, CaptionRating]] = []
+    for rating in rating_file.ratings:
         if (path := index.find(rating.image)) is None:
             notes.add(MISSING_IMAGES.format(images), rating.image)
         else:
-            kept.append((path, rating))
-    files = _select_rated_files(file, images, [path for path, _ in kept])
-    place = {path: row for row, path in enumerate(files)}
-    people = []
-    for path, rating in kept:
+            ratings.append((path, rating))
+    files = _select_rated_files(file, images, [path for path, _ in ratings])
+    row_of_file = {path: row for row, path in enumerate(files)}
+    rating_references = []
+    for path, rating in ratings:
         if rating.caption in texts.get(path, ()):
             notes.add("ratings whose caption is also a reference, which is left out", rating.caption)
-        people.append([text for text in texts.get(path, ()) if text != rating.caption])
+        rating_references.append([text for text in texts.get(path, ()) if text != rating.caption])
     return RatedItems(
         files,
-        np.array([place[path] for path, _ in kept]),
-        [rating.caption for _, rating in kept],
-        people,
-        np.array([rating.rating for _, rating in kept]),
-        [rating.rater or f"row {row}" for row, (_, rating) in enumerate(kept)],
+        np.array([row_of_file[path] for path, _ in ratings]),
+        [rating.caption for _, rating in ratings],
+        rating_references,
+        np.array([rating.rating for _, rating in ratings]),
+        [rating.rater or f"row {row}" for row, (_, rating) in enumerate(ratings)],
     )
 
 
@@ -188,18 +189,18 @@ def _select_rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -
     return files
 
 
-def _other_raters(items: RatedItems) -> np.ndarray:
+def _average_other_raters(items: RatedItems) -> np.ndarray:
     """Return for each rating the mean of other people's ratings of the same caption (N,); NaN without any."""
     groups: dict[tuple[int, str], list[int]] = {}
     for row, key in enumerate(zip(items.owners.tolist(), items.captions, strict=True)):
         groups.setdefault(key, []).append(row)
-    found = np.full(len(items.ratings), np.nan)
+    means = np.full(len(items.ratings), np.nan)
     for rows in groups.values():
         for row in rows:
             others = [other for other in rows if items.raters[other] != items.raters[row]]
             if others:
-                found[row] = items.ratings[others].mean()
-    return found
+                means[row] = items.ratings[others].mean()
+    return means
 
 
 def _replace_nan(value: float) -> float | None:

@@ -14,40 +14,40 @@ from saywhich.judging.caption_scores import ScoreKey
 LABEL, CELL, KIND = 44, 22, 7
 
 
-def calibration_lines(found: Calibration) -> Iterator[str]:
+def format_calibration_lines(calibration: Calibration) -> Iterator[str]:
     """Yield the counts, and a row per score: 100 τ-b and 100 τ-c, or its accuracy on choices."""
-    if found.accuracies:
-        yield from _accuracy_lines(found)
+    if calibration.accuracies:
+        yield from _format_accuracies(calibration)
         return
     yield (
-        f"{found.ratings:,} ratings of {found.captions:,} captions of {found.images:,} images; 95 % intervals over "
-        "images, in brackets"
+        f"{calibration.ratings:,} ratings of {calibration.captions:,} captions of {calibration.images:,} images; "
+        "95 % intervals over images, in brackets"
     )
     yield ""
     yield "".ljust(LABEL) + "100 τ-b".rjust(CELL) + "100 τ-c".rjust(CELL) + "ratings".rjust(10)
-    for key, each in found.correlations.items():
-        cells = _cell(each.tau_b, each.interval_b).rjust(CELL) + _cell(each.tau_c, each.interval_c).rjust(CELL)
-        yield _label(key) + cells + f"{each.ratings:,}".rjust(10)
+    for key, each in calibration.correlations.items():
+        cells = _format_cell(each.tau_b, each.interval_b), _format_cell(each.tau_c, each.interval_c)
+        yield _format_label(key) + "".join(cell.rjust(CELL) for cell in cells) + f"{each.ratings:,}".rjust(10)
 
 
-def _accuracy_lines(found: Calibration) -> Iterator[str]:
-    yield f"{found.ratings:,} choices between two captions of {found.images:,} images"
+def _format_accuracies(calibration: Calibration) -> Iterator[str]:
+    yield f"{calibration.ratings:,} choices between two captions of {calibration.images:,} images"
     yield "% on which a score agrees, by kind of pair; 95 % interval over images, in brackets"
     yield ""
-    kinds = [name for name in next(iter(found.accuracies.values())).values if name != MEAN]
+    kinds = [name for name in next(iter(calibration.accuracies.values())).values if name != MEAN]
     yield "".ljust(LABEL) + "".join(kind.rjust(KIND) for kind in kinds) + MEAN.rjust(CELL)
-    for key, each in found.accuracies.items():
+    for key, each in calibration.accuracies.items():
         low, high = each.intervals[MEAN]
         cells = "".join(f"{each.values[kind]:.1f}".rjust(KIND) for kind in kinds)
-        yield _label(key) + cells + f"{each.values[MEAN]:.1f} [{low:.1f}, {high:.1f}]".rjust(CELL)
+        yield _format_label(key) + cells + f"{each.values[MEAN]:.1f} [{low:.1f}, {high:.1f}]".rjust(CELL)
 
 
-def _label(key: ScoreKey) -> str:
+def _format_label(key: ScoreKey) -> str:
     label = one_line(f"{key.name}, {key.judge}" if key.judge else key.name)
     return (label if len(label) < LABEL else f"{label[: LABEL - 2]}…").ljust(LABEL)
 
 
-def _cell(value: float, interval: Interval | None) -> str:
+def _format_cell(value: float, interval: Interval | None) -> str:
     if math.isnan(value):
         return "–"
     ends = "" if interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in interval))

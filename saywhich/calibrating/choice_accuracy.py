@@ -26,21 +26,23 @@ class ChoiceAccuracy:
 def choice_accuracy(
     margins: np.ndarray, kinds: Sequence[str], owners: np.ndarray, images: int, resamples: int = RESAMPLES
 ) -> ChoiceAccuracy:
-    """Return the accuracy of a score on N pairs of captions of the images `owners` (N,), of `images`.
+    """Return the accuracy of a score on N pairs of captions.
 
-    `margins` (N,) are the scores of the captions that people prefer minus those of the others.
+    `margins` (N,) are the scores of the captions that people prefer minus the scores of the other captions. `owners`
+    (N,) are the indices of the pairs' images, below `images`.
     """
     names = sorted(set(kinds))
-    of = np.array([names.index(kind) for kind in kinds])
+    columns = np.array([names.index(kind) for kind in kinds])
     sums, counts = np.zeros((2, images, len(names)))
-    np.add.at(sums, (owners, of), 50.0 * (1 + np.sign(margins)))
-    np.add.at(counts, (owners, of), 1)
+    np.add.at(sums, (owners, columns), 50.0 * (1 + np.sign(margins)))
+    np.add.at(counts, (owners, columns), 1)
     means = sums.sum(0) / counts.sum(0)
     values = dict(zip(names, means.tolist(), strict=True)) | {MEAN: float(means.mean())}
-    blocks = [(drawn @ sums, drawn @ counts) for drawn in draw_in_blocks(images, resamples)]
-    again, drawn = (np.concatenate(each) for each in zip(*blocks, strict=True))
-    shares = np.divide(again, drawn, out=np.full_like(again, np.nan), where=drawn > 0)  # NaN: no pair of the kind
-    every = [*shares.T, np.nanmean(shares, 1)]
+    blocks = [(block @ sums, block @ counts) for block in draw_in_blocks(images, resamples)]
+    resampled_sums, resampled_counts = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    shares = np.full_like(resampled_sums, np.nan)  # NaN: no pair of the kind
+    np.divide(resampled_sums, resampled_counts, out=shares, where=resampled_counts > 0)
+    resampled = [*shares.T, np.nanmean(shares, 1)]
     return ChoiceAccuracy(
-        values, {name: interval(each[~np.isnan(each)]) for name, each in zip(values, every, strict=True)}
+        values, {name: interval(each[~np.isnan(each)]) for name, each in zip(values, resampled, strict=True)}
     )

@@ -14,10 +14,10 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.metrics.language import LanguageScorer
 from saywhich.judging.caption_scores import ScoreKey
-from saywhich.judging.clip_metrics import PROMPT, with_nearest_reference
+from saywhich.judging.clip_metrics import PROMPT, average_with_reference
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.notes import Notes
-from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_captions, encode_gallery
+from saywhich.judging.photo_vectors import CaptionJudge, encode_captions, encode_gallery, find_truncated_captions
 from saywhich.judging.text_scores import list_computable_scores
 
 COSINE = "cosine"
@@ -42,66 +42,66 @@ def score_items(
     """
     scores: dict[ScoreKey, np.ndarray] = {}
     for spec in judges:
-        scores |= _judge_scores(open_judge(spec), spec, items, scores, notes)
-    return scores | _metric_scores(items, metrics, notes)
+        scores |= _score_by_judge(open_judge(spec), spec, items, scores, notes)
+    return scores | _score_by_metrics(items, metrics, notes)
 
 
-def _judge_scores(
+def _score_by_judge(
     judge: CaptionJudge, spec: str, items: CaptionItems, earlier: Mapping[ScoreKey, Any], notes: Notes
 ) -> dict[ScoreKey, np.ndarray]:
     """Return a judge's published scores, CLIPScore or PAC-S, or else the cosine of caption and photo, (N,) each.
 
-    A judge whose name one of the `earlier` scores has is named by `spec`, with a number where that is taken, too.
+    If one of the `earlier` scores has the judge's name, the judge is named by `spec`, or by `spec` and a number.
     """
-    taken = {key.judge for key in earlier}
-    name = next(name for name in (judge.name, spec, f"{spec} {len(taken) + 1}") if name not in taken)
+    judge_names = {key.judge for key in earlier}
+    name = next(name for name in (judge.name, spec, f"{spec} {len(judge_names) + 1}") if name not in judge_names)
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
         raise UserError(f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos")
-    for text in cut_captions(judge, list(dict.fromkeys(items.captions))):
+    for text in find_truncated_captions(judge, list(dict.fromkeys(items.captions))):
         notes.add(f"captions that are longer than the input of {name}, and are cut", text)
-    for text in judge.unknown(list(dict.fromkeys(items.captions))):
+    for text in judge.find_unknown(list(dict.fromkeys(items.captions))):
         notes.add(f"captions mostly of words that are unknown to {name}", text)
     images = torch.from_numpy(photos.vectors)[torch.from_numpy(items.owners)]
     if judge.metric is None:
         cosines = (encode_captions(judge, items.captions).double() * images.double()).sum(1)
         return {ScoreKey(name, COSINE): cosines.numpy()}
     captions = encode_captions(judge, [PROMPT + text for text in items.captions])
-    clip = judge.metric.score(captions, images)
-    found = {ScoreKey(name, judge.metric.name): clip.numpy()}
+    values = judge.metric.score(captions, images)
+    scores = {ScoreKey(name, judge.metric.name): values.numpy()}
     if any(items.references):
-        nearest = _nearest_reference(judge, captions, items.references)
-        both = with_nearest_reference(clip, nearest).masked_fill(nearest.isnan(), torch.nan)
-        found[ScoreKey(name, judge.metric.with_references)] = both.numpy()
-    return found
+        nearest = _find_nearest_reference(judge, captions, items.references)
+        with_references = average_with_reference(values, nearest).masked_fill(nearest.isnan(), torch.nan)
+        scores[ScoreKey(name, judge.metric.with_references)] = with_references.numpy()
+    return scores
 
 
-def _nearest_reference(judge: CaptionJudge, captions: Tensor, references: Sequence[Sequence[str]]) -> Tensor:
+def _find_nearest_reference(judge: CaptionJudge, captions: Tensor, references: Sequence[Sequence[str]]) -> Tensor:
     """Return the cosine (N,) of each caption and its nearest reference; NaN without a reference."""
     texts = list(dict.fromkeys(PROMPT + text for each in references for text in each))
-    place = {text: row for row, text in enumerate(texts)}
+    row_of_text = {text: row for row, text in enumerate(texts)}
     vectors = encode_captions(judge, texts).double()
-    found = torch.full((len(captions),), torch.nan, dtype=torch.float64)
+    cosines = torch.full((len(captions),), torch.nan, dtype=torch.float64)
     for row, each in enumerate(references):
         if each:
-            found[row] = (vectors[[place[PROMPT + text] for text in each]] @ captions[row].double()).max()
-    return found
+            cosines[row] = (vectors[[row_of_text[PROMPT + text] for text in each]] @ captions[row].double()).max()
+    return cosines
 
 
-def _metric_scores(items: CaptionItems, metrics: Sequence[str] | None, notes: Notes) -> dict[ScoreKey, np.ndarray]:
+def _score_by_metrics(items: CaptionItems, metrics: Sequence[str] | None, notes: Notes) -> dict[ScoreKey, np.ndarray]:
     """Return each metric of each caption (N,); NaN without a reference. Equal items are scored once."""
     if not any(items.references):
         return {}
     keys = list(zip(items.owners.tolist(), items.captions, map(tuple, items.references), strict=True))
-    wanted = {key: row for row, key in enumerate(keys) if items.references[row]}
-    rows = list(wanted.values())
+    row_of_item = {key: row for row, key in enumerate(keys) if items.references[row]}
+    rows = list(row_of_item.values())
     with LanguageScorer(list_computable_scores(metrics)) as language:
-        found = language.score([items.captions[row] for row in rows], [items.references[row] for row in rows])
-    for name, why in found.not_computed.items():
+        language_scores = language.score([items.captions[row] for row in rows], [items.references[row] for row in rows])
+    for name, why in language_scores.not_computed.items():
         notes.add(f"metrics that are not computed ({why})", name)
-    place = {key: at for at, key in enumerate(wanted)}
-    at = np.array([place.get(key, len(rows)) for key in keys])
+    index_of_item = {key: index for index, key in enumerate(row_of_item)}
+    indices = np.array([index_of_item.get(key, len(rows)) for key in keys])
     return {
-        ScoreKey("", name): np.append(np.asarray(values, np.float64), np.nan)[at]
-        for name, values in found.per_caption.items()
+        ScoreKey("", name): np.append(np.asarray(values, np.float64), np.nan)[indices]
+        for name, values in language_scores.per_caption.items()
     }

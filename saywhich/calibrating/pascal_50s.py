@@ -1,4 +1,4 @@
-"""Pascal-50S: which of two captions people prefer, in the files pair_pascal.mat and consensus_pascal.mat of one folder.
+"""Reader of Pascal-50S, people's choices between two captions: pair_pascal.mat and consensus_pascal.mat in a folder.
 
 The files are those of Vedantam et al. (2015). Each pair of captions has 48 votes. A vote is for the caption that a
 person finds more similar to one of 48 references.
@@ -32,7 +32,8 @@ REFERENCES = 5  # papers use 5 of the 48 references; here the first 5
 class CaptionChoice:
     """Two captions of an image, the votes of each, and references.
 
-    `kind`: HC, two people's captions; HI, one of them of another image; HM, a person's and a machine's; MM, machines'.
+    `kind` is HC for two human captions, and HI if one of them is of another image. It is HM for a human and a machine
+    caption, and MM for two machine captions.
     """
 
     image: str
@@ -43,30 +44,30 @@ class CaptionChoice:
 
 
 def read_pascal_50s(path: Path) -> list[CaptionChoice]:
-    """Read the pairs of the two files of which `path` is one. Raises UserError for files of another form."""
+    """Read the pairs and their votes; `path` is either of the two files. Raises UserError for files of another form."""
     pairs_file, votes_file = path.with_name(PAIRS), path.with_name(VOTES)
-    pairs, votes = _load(pairs_file, "new_input", "category"), _load(votes_file, "triplets")
+    pairs, votes = _load_variables(pairs_file, "new_input", "category"), _load_variables(votes_file, "triplets")
     try:
-        found = list(_choices(*pairs, *votes))
+        choices = list(_parse_choices(*pairs, *votes))
     except Exception as error:  # values of another form raise anything
         raise UserError(f"{pairs_file}, {VOTES}: are not the files of Pascal-50S ({reason(error)})") from None
-    return found
+    return choices
 
 
-def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
-    rows, voters = pairs.reshape(-1), triplets.reshape(-1)
-    if not len(rows) or not len(voters) or len(voters) % len(rows):
-        raise ValueError(f"{len(rows)} pairs and {len(voters)} votes")
-    each = len(voters) // len(rows)
+def _parse_choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
+    rows, ballots = pairs.reshape(-1), triplets.reshape(-1)
+    if not len(rows) or not len(ballots) or len(ballots) % len(rows):
+        raise ValueError(f"{len(rows)} pairs and {len(ballots)} votes")
+    votes_per_pair = len(ballots) // len(rows)
     for number, (row, kind) in enumerate(zip(rows, kinds.reshape(-1), strict=True)):
-        image, *captions = map(_text, _parts(row))
+        image, *captions = map(_parse_text, _list_fields(row))
         first, second = captions
         references, winners = [], []
-        for voter in voters[number * each : (number + 1) * each]:
-            reference, one, other, winner = _parts(voter)
-            if (_text(one), _text(other)) != (first, second):
+        for ballot in ballots[number * votes_per_pair : (number + 1) * votes_per_pair]:
+            reference, left, right, winner = _list_fields(ballot)
+            if (_parse_text(left), _parse_text(right)) != (first, second):
                 raise ValueError(f"votes of pair {number + 1} are on other captions")
-            references.append(_text(reference))
+            references.append(_parse_text(reference))
             winners.append(_unwrap(winner))
         if set(winners) - {1, -1}:
             raise ValueError(f"a vote of pair {number + 1} is neither 1 nor -1")
@@ -76,8 +77,8 @@ def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iter
         yield CaptionChoice(image, (first, second), votes, KINDS[kind], references[:REFERENCES])
 
 
-def _load(file: Path, *names: str) -> list[np.ndarray]:
-    """Return variables of a file of MATLAB."""
+def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
+    """Return the variables `names` of a MATLAB file; raises UserError where it does not hold them."""
     from scipy.io import loadmat
 
     content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", LARGEST)
@@ -91,20 +92,20 @@ def _load(file: Path, *names: str) -> list[np.ndarray]:
 
 def _check_unpacked(content: bytes) -> None:
     """Raise ValueError where the compressed variables of a file are larger than MOST_BYTES."""
-    order, place, left = "<" if content[126:128] == b"IM" else ">", HEADER, MOST_BYTES
-    while place + 8 <= len(content):
-        kind, size = struct.unpack_from(f"{order}II", content, place)
+    order, offset, remaining = "<" if content[126:128] == b"IM" else ">", HEADER, MOST_BYTES
+    while offset + 8 <= len(content):
+        kind, size = struct.unpack_from(f"{order}II", content, offset)
         if kind == COMPRESSED:
-            unpacker, part = zlib.decompressobj(), content[place + 8 : place + 8 + size]
+            unpacker, part = zlib.decompressobj(), content[offset + 8 : offset + 8 + size]
             while part:
-                left -= len(unpacker.decompress(part, 2**20))
+                remaining -= len(unpacker.decompress(part, 2**20))
                 part = unpacker.unconsumed_tail
-                if left < 0:
+                if remaining < 0:
                     raise ValueError(f"its variables have more than {MOST_BYTES:,} bytes")
-        place += 8 + size
+        offset += 8 + size
 
 
-def _parts(value: Any) -> list[Any]:
+def _list_fields(value: Any) -> list[Any]:
     """Return the fields of a structure, or the elements of a cell."""
     if isinstance(value, np.void):
         return [value[name] for name in value.dtype.names or ()]
@@ -118,7 +119,7 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     text = _unwrap(value)
     if not isinstance(text, str):
         raise TypeError(f"a caption is {type(text).__name__}")

@@ -1,7 +1,7 @@
 """Ratings in the files in which Flickr8k-Expert, Flickr8k-CF and Composite are published.
 
 Flickr8k: ExpertAnnotations.txt and CrowdFlowerAnnotations.txt, whose caption ids Flickr8k.token.txt resolves.
-Composite: the results of Mechanical Turk, 8k_correctness.csv and others. The readers follow the published evaluations.
+Composite: the results of Mechanical Turk, such as 8k_correctness.csv. The readers follow the published evaluations.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
     """
     if captions is None or not captions.numbered:
         raise UserError(f"{path}: names captions by ids; give --references Flickr8k.token.txt, which has them")
-    found = RatingFile([])
+    rating_file = RatingFile([])
     for row, line in lines_of(path):
-        image, number, numbers = _flickr8k_line(row, line)
-        caption = captions.numbered.get(number)
+        image, caption_id, numbers = _parse_flickr8k_line(row, line)
+        caption = captions.numbered.get(caption_id)
         if caption is None:
-            notes.add(f"ids of captions that are not in {captions.name}", number)
+            notes.add(f"ids of captions that are not in {captions.name}", caption_id)
             continue
-        own = found.references.setdefault(image, list(captions.captions.get(image, ())))
+        references = rating_file.references.setdefault(image, list(captions.captions.get(image, ())))
         share, yes, no = numbers
         if yes + no > 0 and abs(share - yes / (yes + no)) < ROUNDING:
-            found.references[image] = [text for text in own if text != caption]
-            found.ratings.append(CaptionRating(image, caption, share))
+            rating_file.references[image] = [text for text in references if text != caption]
+            rating_file.ratings.append(CaptionRating(image, caption, share))
         elif not all(rating in EXPERT_RATINGS for rating in numbers):
             row.fail(f"the numbers are {', '.join(f'{n:g}' for n in numbers)}, and {FLICKR8K_NUMBERS} are expected")
-        elif caption in own:
-            notes.add("ratings of an image's own reference, which are left out", number)
+        elif caption in references:
+            notes.add("ratings of an image's own reference, which are left out", caption_id)
         else:
-            found.ratings.extend(CaptionRating(image, caption, rating) for rating in numbers)
-    return found
+            rating_file.ratings.extend(CaptionRating(image, caption, rating) for rating in numbers)
+    return rating_file
 
 
 def read_composite(path: Path, notes: Notes) -> RatingFile:
@@ -62,28 +62,28 @@ def read_composite(path: Path, notes: Notes) -> RatingFile:
 
     These columns follow those of Mechanical Turk itself. Captions beyond the third are left out, as in papers.
     """
-    found = RatingFile([])
-    for row, image, captions, numbers in _turk_rows(path):
-        for place, (caption, text) in enumerate(zip(captions, numbers, strict=True)):
+    rating_file = RatingFile([])
+    for row, image, captions, numbers in _read_turk_rows(path):
+        for index, (caption, text) in enumerate(zip(captions, numbers, strict=True)):
             rating = parse_rating(text.strip())
             if rating is None:
                 row.fail(f"the rating is {show_json(text)}, and a number is expected")
-            if place >= CANDIDATES:
+            if index >= CANDIDATES:
                 notes.add("ratings of an image's fourth caption, which papers leave out", image)
             elif math.isnan(rating):
                 notes.add(f"captions of {path.name} without a rating", image)
             else:
-                found.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
-    return found
+                rating_file.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
+    return rating_file
 
 
 def is_turk_table(path: Path) -> bool:
     """Return whether a table has the columns of Mechanical Turk's results."""
     header = next((line for _, line in lines_of(path)), "")
-    return TURK in header.replace('"', "").split(_separator(header))
+    return TURK in header.replace('"', "").split(_detect_separator(header))
 
 
-def _flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float, float, float]]:
+def _parse_flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float, float, float]]:
     parts = line.split("\t")
     numbers = [number for part in parts[2:] if (number := parse_rating(part)) is not None and not math.isnan(number)]
     if len(parts) != 5 or len(numbers) != 3:
@@ -91,27 +91,27 @@ def _flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float, floa
     return parts[0], parts[1], (numbers[0], numbers[1], numbers[2])
 
 
-def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], Sequence[str]]]:
-    """Yield the image, the captions and the ratings of each row; rows without an address, as the last, are left out."""
+def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], Sequence[str]]]:
+    """Yield the image, the captions and the ratings of each row; rows without an address are left out."""
     text = read_annotation_text(path).lstrip("\r\n")
-    rows = csv.reader(io.StringIO(text), delimiter=_separator(text.partition("\n")[0]))
+    rows = csv.reader(io.StringIO(text), delimiter=_detect_separator(text.partition("\n")[0]))
     try:
         header, *table = rows
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV table ({error})") from None
-    addressed = [(number, values, _address(values)) for number, values in enumerate(table, 2)]
-    rated = _find_first_rating([values[place + 1 :] for _, values, place in addressed if place is not None])
-    for number, values, place in addressed:
-        if place is None:
+    rows_with_address = [(number, values, _find_address(values)) for number, values in enumerate(table, 2)]
+    count = _find_first_rating([values[column + 1 :] for _, values, column in rows_with_address if column is not None])
+    for number, values, column in rows_with_address:
+        if column is None:
             continue
-        row, answers = FileRow(path, number), values[place + 1 :]
-        if rated < 1 or 2 * rated > len(answers):
-            column = ", ".join([f"column {place + 1}", *header[place : place + 1]])
-            row.fail(f"an address, captions and as many ratings are expected from {column}")
-        yield row, values[place].rpartition("/")[2], answers[:rated], answers[rated : 2 * rated]
+        row, answers = FileRow(path, number), values[column + 1 :]
+        if count < 1 or 2 * count > len(answers):
+            columns = ", ".join([f"column {column + 1}", *header[column : column + 1]])
+            row.fail(f"an address, captions and as many ratings are expected from {columns}")
+        yield row, values[column].rpartition("/")[2], answers[:count], answers[count : 2 * count]
 
 
-def _address(values: Sequence[str]) -> int | None:
+def _find_address(values: Sequence[str]) -> int | None:
     return next((column for column, value in enumerate(values) if value.startswith("http")), None)
 
 
@@ -127,5 +127,5 @@ def _find_first_rating(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def _separator(header: str) -> str:
+def _detect_separator(header: str) -> str:
     return max(";,\t", key=header.count)

@@ -33,7 +33,7 @@ class RankCorrelation:
 def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
-    Rating n and its score stand `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
+    Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
     ratings are concordant, D discordant, and m is the smaller number of distinct values:
 
         τ-b = (C − D) / √(pairs with different ratings · pairs with different scores)
@@ -41,44 +41,44 @@ def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None =
 
     Both are NaN for m < 2.
     """
-    classes, places = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
-    times = np.ones((1, len(classes))) if counts is None else counts
-    difference = _concordant_minus_discordant(classes, places, times)
-    sizes = [_class_sizes(ranks, times) for ranks in (classes, places)]
-    total = times.sum(1)
+    rating_ranks, score_ranks = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
+    weights = np.ones((1, len(rating_ranks))) if counts is None else counts
+    difference = _concordant_minus_discordant(rating_ranks, score_ranks, weights)
+    sizes = [_count_ranks(ranks, weights) for ranks in (rating_ranks, score_ranks)]
+    total = weights.sum(1)
     untied = [(total * (total - 1) - (tied * (tied - 1)).sum(1)) / 2 for tied in sizes]
     distinct = np.minimum(*((tied > 0).sum(1) for tied in sizes))
     with np.errstate(divide="ignore", invalid="ignore"):
         tau_b = difference / np.sqrt(untied[0] * untied[1])
         tau_c = 2 * difference * distinct / (total**2 * (distinct - 1))
-    found = np.where(distinct[:, None] < 2, np.nan, np.stack([tau_b, tau_c], 1))
-    return found[0] if counts is None else found
+    coefficients = np.where(distinct[:, None] < 2, np.nan, np.stack([tau_b, tau_c], 1))
+    return coefficients[0] if counts is None else coefficients
 
 
-def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return C − D (R,) of items with ranks `classes` (N,) and `places` (N,); item n stands `times[r, n]` times.
+def _concordant_minus_discordant(rating_ranks: np.ndarray, score_ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return C − D (R,) of N items, where item n counts `weights[r, n]` times; both ranks are (N,).
 
-    Each pair of different classes is counted at the highest bit in which they differ. For each bit, items whose higher
-    bits agree form a group. Cumulative sums along a group's places count the items with the bit 0 below and above each
-    item with the bit 1.
+    Each pair of different rating ranks is counted at the highest bit in which they differ. For each bit, items whose
+    higher bits agree form a group. Cumulative sums along a group's score ranks count the items with the bit 0 below and
+    above each item with the bit 1.
     """
-    difference = np.zeros(len(times))
-    for bit in range(int(classes.max()).bit_length()):
-        order = np.lexsort((places, classes >> (bit + 1)))
-        group, place, high = classes[order] >> (bit + 1), places[order], classes[order] >> bit & 1
-        number = times[:, order]
-        lows = np.pad((number * (1 - high)).cumsum(1), ((0, 0), (1, 0)))
-        tied = group * (int(places.max()) + 1) + place
+    difference = np.zeros(len(weights))
+    for bit in range(int(rating_ranks.max()).bit_length()):
+        order = np.lexsort((score_ranks, rating_ranks >> (bit + 1)))
+        group, rank, high = rating_ranks[order] >> (bit + 1), score_ranks[order], rating_ranks[order] >> bit & 1
+        counts = weights[:, order]
+        lows = np.pad((counts * (1 - high)).cumsum(1), ((0, 0), (1, 0)))
+        tied = group * (int(score_ranks.max()) + 1) + rank
         begin, end = (lows[:, np.searchsorted(group, group, side)] for side in SIDES)
         first, last = (lows[:, np.searchsorted(tied, tied, side)] for side in SIDES)
-        difference += (number * high * ((first - begin) - (end - last))).sum(1)
+        difference += (counts * high * ((first - begin) - (end - last))).sum(1)
     return difference
 
 
-def _class_sizes(ranks: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return how many items have each rank (R, distinct ranks)."""
+def _count_ranks(ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the number of items with each rank in each resample, (R, distinct ranks)."""
     order = np.argsort(ranks)
-    return np.add.reduceat(times[:, order], np.unique(ranks[order], return_index=True)[1], axis=1)
+    return np.add.reduceat(weights[:, order], np.unique(ranks[order], return_index=True)[1], axis=1)
 
 
 def correlate(
@@ -89,23 +89,24 @@ def correlate(
     A resample draws images with replacement, and each brings all of its ratings. Ratings whose score is NaN do not
     count, nor do resamples without a defined correlation.
     """
-    there = ~np.isnan(scores)
-    ratings, scores, owners = ratings[there], scores[there], owners[there]
+    scored = ~np.isnan(scores)
+    ratings, scores, owners = ratings[scored], scores[scored], owners[scored]
     if not len(ratings):
         return RankCorrelation(0, math.nan, math.nan, None, None)
-    drawn = np.concatenate([kendall(ratings, scores, counts) for counts in _resample_counts(owners, images, resamples)])
+    draws = np.concatenate([kendall(ratings, scores, counts) for counts in _resample_counts(owners, images, resamples)])
     tau_b, tau_c = kendall(ratings, scores).tolist()
-    return RankCorrelation(len(ratings), tau_b, tau_c, _interval(drawn[:, 0]), _interval(drawn[:, 1]))
+    interval_b, interval_c = (_compute_interval(column) for column in draws.T)
+    return RankCorrelation(len(ratings), tau_b, tau_c, interval_b, interval_c)
 
 
 def _resample_counts(owners: np.ndarray, images: int, resamples: int) -> Iterator[np.ndarray]:
-    """Yield how often each of N ratings stands in each resample (…, N): as often as its image was drawn."""
+    """Yield blocks (…, N) of the resamples' counts of N ratings; a rating counts as often as its image was drawn."""
     rows = max(1, BLOCK_COUNTS // len(owners))
     for block in draw_in_blocks(images, resamples):
         for first in range(0, len(block), rows):
             yield block[first : first + rows, owners]
 
 
-def _interval(drawn: np.ndarray) -> Interval | None:
-    values = drawn[~np.isnan(drawn)]
+def _compute_interval(draws: np.ndarray) -> Interval | None:
+    values = draws[~np.isnan(draws)]
     return interval(values) if len(values) else None

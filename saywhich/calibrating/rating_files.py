@@ -24,28 +24,28 @@ JSON_FORM = '{id: {"image_path", "ground_truth": [captions], "human_judgement": 
 
 
 def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
-    """Read a table with the columns image, caption, rating and possibly rater, CLIPScore's JSON form, or another one.
+    """Read a table with the columns image, caption, rating and possibly rater, or CLIPScore's or a published file.
 
-    `captions` are further references of the images, and resolve the ids of Flickr8k's captions. Captions without a
-    rating are left out with a note. Raises UserError for a rating that is no number, and for fewer than two different
-    ratings.
+    `captions` are further references of the images; Flickr8k's files need them to resolve the ids of captions. Captions
+    without a rating are left out with a note. Raises UserError for a rating that is no number, and for fewer than two
+    different ratings.
     """
     ending = path.suffix.lower()
     if ending == ".txt":
-        found = read_flickr8k(path, captions, notes)
+        rating_file = read_flickr8k(path, captions, notes)
     else:
         if ending == ".json":
-            found = _read_json(path, notes)
+            rating_file = _read_json(path, notes)
         elif ending == ".csv" and path.is_file() and is_turk_table(path):
-            found = read_composite(path, notes)
+            rating_file = read_composite(path, notes)
         else:
-            found = RatingFile(list(_read_table(path, notes)))
+            rating_file = RatingFile(list(_read_table(path, notes)))
         for image, texts in (captions.captions if captions else {}).items():
-            found.references.setdefault(image, []).extend(texts)
-    if len({each.rating for each in found.ratings}) < 2:
-        given = f"{len(found.ratings):,} ratings, all of one value" if found.ratings else "no ratings"
+            rating_file.references.setdefault(image, []).extend(texts)
+    if len({each.rating for each in rating_file.ratings}) < 2:
+        given = f"{len(rating_file.ratings):,} ratings, all of one value" if rating_file.ratings else "no ratings"
         raise UserError(f"{path}: {given}; two values or more are needed")
-    return found
+    return rating_file
 
 
 def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
@@ -64,18 +64,18 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
 
 def _read_json(path: Path, notes: Notes) -> RatingFile:
     content = read_bytes(path, "give another file", LARGEST)
-    content = STRING_OR_NAN.sub(lambda found: found[1] or b"null", content)  # NaN is a missing rating
-    given = parse_json(content, str(path), f"the form is {JSON_FORM}")
-    if not isinstance(given, Mapping):
-        raise UserError(f"{path}: holds {show_json(given)}; the form is {JSON_FORM}")
-    found = RatingFile([])
-    for key, entry in given.items():
+    content = STRING_OR_NAN.sub(lambda rating_file: rating_file[1] or b"null", content)  # NaN is a missing rating
+    document = parse_json(content, str(path), f"the form is {JSON_FORM}")
+    if not isinstance(document, Mapping):
+        raise UserError(f"{path}: holds {show_json(document)}; the form is {JSON_FORM}")
+    rating_file = RatingFile([])
+    for key, entry in document.items():
         try:
             texts = [_require_text(text) for text in _require_list(entry["ground_truth"])]
-            known = found.references.setdefault(_image_key(entry["image_path"]), [])
-            known += [text for text in texts if text not in known]
+            references = rating_file.references.setdefault(_require_image_key(entry["image_path"]), [])
+            references += [text for text in texts if text not in references]
             for each in _require_list(entry["human_judgement"]):
-                image, caption = _image_key(each["image_path"]), _require_text(each["caption"])
+                image, caption = _require_image_key(each["image_path"]), _require_text(each["caption"])
                 rating = None if isinstance(each["rating"], bool) else parse_rating(each["rating"])
                 if rating is None:
                     rated = show_json(each["rating"])
@@ -83,13 +83,13 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
                 if math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue
-                found.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
+                rating_file.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
         except (KeyError, TypeError):
             raise UserError(f"{path}, {show_json(key)}: has another form; the form is {JSON_FORM}") from None
-    return found
+    return rating_file
 
 
-def _image_key(given: Any) -> ImageKey:
+def _require_image_key(given: Any) -> ImageKey:
     """Return the name or id of an image; raises TypeError for anything else."""
     return given if isinstance(given, int) and not isinstance(given, bool) else _require_text(given)
 

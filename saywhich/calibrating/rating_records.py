@@ -1,4 +1,4 @@
-"""Ratings of captions by people, as every form of file gives them."""
+"""Ratings of captions by people, in the form that the readers of all file forms return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saywhich.judging.caption_files import ImageKey
 
 @dataclass(frozen=True)
 class CaptionRating:
-    """One person's rating of a caption of an image; a rater without a name is a person of its own."""
+    """One person's rating of a caption of an image; ratings without a rater's name are by different people."""
 
     image: ImageKey
     caption: str
@@ -21,14 +21,14 @@ class CaptionRating:
 
 @dataclass(frozen=True)
 class RatingFile:
-    """Ratings, and the images' references."""
+    """Content of a rating file: the ratings, and the images' references."""
 
     ratings: list[CaptionRating]
     references: dict[ImageKey, list[str]] = field(default_factory=dict)
 
 
 def parse_rating(given: Any) -> float | None:
-    """Return a rating; NaN where it is empty, and None where it is no number."""
+    """Parse a rating; return NaN for an empty value or NaN, and None for anything else but a finite number."""
     if given is None or given == "":
         return math.nan
     try:

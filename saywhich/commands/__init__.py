@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from saywhich.default_model import MODELS, default_model
+from saywhich.default_model import MODELS, choose_default_model
 
 
-def model_option(parser: argparse.ArgumentParser) -> None:
+def add_model_option(parser: argparse.ArgumentParser) -> None:
     """Add `--model` to a command's parser."""
     parser.add_argument(
         "--model",
@@ -18,6 +18,6 @@ def model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def model_folder(options: argparse.Namespace) -> Path:
+def choose_model_folder(options: argparse.Namespace) -> Path:
     """Return the folder that `--model` names, else the folder of the default model."""
-    return default_model() if options.model is None else Path(options.model)
+    return choose_default_model() if options.model is None else Path(options.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from saywhich.commands.judge import neighbours_option
+from saywhich.commands.judge import add_neighbours_option
 from saywhich.outputs import check_outputs, print_lines
 
 
@@ -13,7 +13,7 @@ def add(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("folder", metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--size", type=int, default=5, metavar="N", help="photos in a bag; default: %(default)s")
-    neighbours_option(parser, "a bag")
+    add_neighbours_option(parser, "a bag")
     parser.add_argument(
         "--least",
         type=float,
@@ -25,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
         "--most",
         type=int,
         metavar="N",
-        help="the number of bags, in descending order of the least cosine; default: all",
+        help="the largest number of bags; those with the highest least cosine are kept; default: all",
     )
     parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts to OUT, too")
     parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
     from saywhich.judging.score_files import write_json
 
     check_outputs(options.json, options.galleries, options.html)
-    found = saywhich.bags(
+    bags = saywhich.bags(
         options.folder,
         size=options.size,
         neighbours=options.neighbours,
@@ -47,16 +47,16 @@ def run(options: Namespace) -> int:
         most=options.most,
     )
     lines = (
-        "\t".join([f"{bag.cosines[-1]:.3f}", *(one_line(found.name(photo)) for photo in bag.photos)])
-        for bag in found.bags
+        "\t".join([f"{bag.cosines[-1]:.3f}", *(one_line(bags.name(photo)) for photo in bag.photos)])
+        for bag in bags.bags
     )
-    print_lines([found.summary, *lines])
+    print_lines([bags.summary, *lines])
     if options.json:
-        write_json(Path(options.json), found.record())
+        write_json(Path(options.json), bags.record())
     if options.galleries:
-        write_json(Path(options.galleries), dict(found.galleries))
+        write_json(Path(options.galleries), dict(bags.galleries))
     if options.html:
         from saywhich.bagging.bag_page import write_bag_page
 
-        write_bag_page(Path(options.html), found)
+        write_bag_page(Path(options.html), bags)
     return 0

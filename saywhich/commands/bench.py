@@ -64,10 +64,10 @@ def run(options: Namespace) -> int:
     from saywhich.judging.score_files import write_json
 
     check_outputs(options.json, inputs=[options.answers, key, folder / INDEX])
-    found = score_answers(read_benchmark(folder, key), folder, options.answers)
-    for note in found.notes:
+    scores = score_answers(read_benchmark(folder, key), folder, options.answers)
+    for note in scores.notes:
         print(f"note: {note}", file=sys.stderr)
-    print_lines(found.lines())
+    print_lines(scores.lines())
     if options.json:
-        write_json(options.json, found.record())
+        write_json(options.json, scores.record())
     return 0

@@ -1,11 +1,11 @@
-"""saywhich calibrate RATINGS --images FOLDER: how well judges and metrics agree with people's ratings of captions."""
+"""saywhich calibrate RATINGS --images FOLDER: agreement of judges and metrics with people's ratings."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from saywhich.commands.judge import judge_option, metrics_option, print_notes
+from saywhich.commands.judge import add_judge_option, add_metrics_option, print_notes
 from saywhich.judging.judging_choices import DEFAULT_JUDGE
 from saywhich.outputs import check_outputs, print_lines
 
@@ -20,27 +20,27 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")
-    judge_option(parser, "a model whose scores are compared with the ratings")
-    metrics_option(parser)
+    add_judge_option(parser, "a model whose scores are compared with the ratings")
+    add_metrics_option(parser)
     parser.add_argument("--json", metavar="OUT", help="write all numbers to OUT, too")
 
 
 def run(options: Namespace) -> int:
     """Print the table of correlations, and notes about the inputs on stderr."""
     import saywhich
-    from saywhich.calibrating.calibration_table import calibration_lines
+    from saywhich.calibrating.calibration_table import format_calibration_lines
     from saywhich.judging.score_files import write_json
 
     check_outputs(options.json, inputs=[options.ratings, options.references])
-    found = saywhich.calibrate(
+    calibration = saywhich.calibrate(
         options.ratings,
         options.images,
         references=options.references,
         judges=options.judge or (DEFAULT_JUDGE,),
         metrics=options.metrics,
     )
-    print_notes(found.notes)
-    print_lines(calibration_lines(found))
+    print_notes(calibration.notes)
+    print_lines(format_calibration_lines(calibration))
     if options.json:
-        write_json(Path(options.json), found.record())
+        write_json(Path(options.json), calibration.record())
     return 0

@@ -14,7 +14,7 @@ import saywhich
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from saywhich.caption_outputs import CaptionOutputs, add_outputs, open_outputs
-from saywhich.commands import model_folder, model_option
+from saywhich.commands import add_model_option, choose_model_folder
 from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner, refuse_pretrained
 
@@ -28,7 +28,7 @@ CANDIDATES = 20  # default number of ranked samples
 def add(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("photos", nargs="+", metavar="PHOTO|FOLDER", help="photos, or folders of them")
-    model_option(parser)
+    add_model_option(parser)
     parser.add_argument(
         "--among",
         action="append",
@@ -62,7 +62,7 @@ def add(parser: ArgumentParser) -> None:
         "that of the listener of --among",
     )
     generation = parser.add_mutually_exclusive_group()
-    generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
+    generation.add_argument("--beam", type=int, metavar="N", help="print the best caption of a beam of N; default: 5")
     generation.add_argument(
         "--samples",
         type=int,
@@ -77,14 +77,14 @@ def add(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Caption the photos in batches; return 1 where a photo could not be read or could not take its caption, else 0."""
-    from saywhich.photos import photo_files
+    from saywhich.photos import list_photo_files
 
-    photos = photo_files(options.photos)
-    gallery = photo_files(options.among) if options.among else []
-    pragmatic = _pragmatic(options)
+    photos = list_photo_files(options.photos)
+    gallery = list_photo_files(options.among) if options.among else []
+    pragmatic = _parse_pragmatic(options)
     ranked = bool(gallery) or options.score == SIMILARITY
-    many = ranked and options.beam is None and pragmatic is None
-    samples = CANDIDATES if options.samples is None and many else options.samples
+    draws_samples = ranked and options.beam is None and pragmatic is None
+    samples = CANDIDATES if options.samples is None and draws_samples else options.samples
     if samples is None and options.temperature is not None:
         raise UserError(f"--temperature {options.temperature:g}: goes with samples; give --samples {CANDIDATES}")
     if options.listener is not None and not ranked:
@@ -92,14 +92,14 @@ def run(options: Namespace) -> int:
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
             refuse_pretrained(options)
-            broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
+            unreadable = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
             captioner = open_captioner(options, ranked, samples, pragmatic, options.score or MARGIN)
-            broken = _write(captioner.stream(photos, gallery), len(photos), outputs) + captioner.broken
-    return int(broken + outputs.failed > 0)
+            unreadable = _write_captions(captioner.stream(photos, gallery), len(photos), outputs) + captioner.broken
+    return int(unreadable + outputs.failed > 0)
 
 
-def _pragmatic(options: Namespace) -> PragmaticDecoding | None:
+def _parse_pragmatic(options: Namespace) -> PragmaticDecoding | None:
     """Return the settings of pragmatic decoding, if any; raises UserError for options that do not go together."""
     if options.score == MARGIN and not options.among:
         raise UserError(f"--score {MARGIN}: needs photos to compare with; give --among FOLDER")
@@ -126,7 +126,7 @@ def _run_trained(
 ) -> int:
     """Caption the photos by a trained model and its own or the given listener.
 
-    Returns the number of photos, those of the gallery included, that could not be read.
+    Returns the number of photos, including the gallery's, that could not be read.
     """
     import torch
 
@@ -137,22 +137,22 @@ def _run_trained(
     from saywhich.pretrained.pretrained_captioner import open_listener
     from saywhich.streaming import embed_gallery, stream_features
 
-    trained, broken = saywhich.load(model_folder(options)), 0
-    model: Model | ModelWithListener = trained
+    trained_model, unreadable = saywhich.load(choose_model_folder(options)), 0
+    model: Model | ModelWithListener = trained_model
     if options.listener is not None:
-        model = ModelWithListener(trained, open_listener(options.listener))
+        model = ModelWithListener(trained_model, open_listener(options.listener))
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     generation |= {"temperature": options.temperature, "seed": options.seed}
     if options.score == SIMILARITY:
         model.require_listener()
         generation["score"] = SIMILARITY
     if gallery:
-        others = embed_gallery(model, gallery)
-        broken = len(gallery) - len(others.files)
-        among = generation["among"] = EncodedPhotos(torch.from_numpy(others.vectors), others.contents)
+        gallery_photos = embed_gallery(model, gallery)
+        unreadable = len(gallery) - len(gallery_photos.files)
+        among = generation["among"] = EncodedPhotos(torch.from_numpy(gallery_photos.vectors), gallery_photos.contents)
         if pragmatic is not None:
             generation["pragmatic"] = PragmaticGallery(
-                pragmatic, among, lambda rows: model.extract_features([others.files[row] for row in rows])
+                pragmatic, among, lambda rows: model.extract_features([gallery_photos.files[row] for row in rows])
             )
     files: list[Path] = []
     contents: list[str] = []
@@ -163,23 +163,26 @@ def _run_trained(
             files.extend(part)
             contents.extend(features.contents)
 
-    broken += _write(caption_parts(), len(photos), outputs)
+    unreadable += _write_captions(caption_parts(), len(photos), outputs)
     if note := write_unlike_note(contents, files):
         print(note, file=sys.stderr)
-    return broken
+    return unreadable
 
 
-def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
-    """Write captions as they are generated, with a progress bar over `photos`; return how many have no caption."""
-    left, alone = photos, 0
+def _write_captions(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
+    """Write captions as they are generated, with a progress bar; return how many of `photos` have none."""
+    without_caption, without_distractor = photos, 0
     with tqdm(total=photos, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:
             for file, caption in zip(part, captions, strict=True):
                 outputs.write(file, caption)
-                alone += caption.of == 1
+                without_distractor += caption.of == 1
             bar.update(len(part))
-            left -= len(part)
-    if alone:
+            without_caption -= len(part)
+    if without_distractor:
         remedy = "give --among more photos"
-        print(f"note: {alone} of {photos} photos had no other photo to compare with; {remedy}", file=sys.stderr)
-    return left
+        print(
+            f"note: {without_distractor} of {photos} photos had no other photo to compare with; {remedy}",
+            file=sys.stderr,
+        )
+    return without_caption

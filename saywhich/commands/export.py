@@ -1,4 +1,4 @@
-"""saywhich export MODEL DIR: write a model into a folder that works alone on another machine."""
+"""saywhich export MODEL DIR: write a model into a folder that works on any machine."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _export_trained(place: Path, out: Path) -> None:
+def _export_trained(folder: Path, out: Path) -> None:
     from saywhich.exporting import export_model
 
-    model = export_model(place, out)
+    model = export_model(folder, out)
     _print_size(out, "--model")
-    if os.environ.get("SAYWHICH_TRACKING") != "off" and _is_in_repository(place):
+    if os.environ.get("SAYWHICH_TRACKING") != "off" and _is_in_repository(folder):
         from saywhich.mlflow_logging import log_to_mlflow
 
         try:
-            print(one_line(f"MLflow: {log_to_mlflow(out, str(model.place.description['name']))}"))
+            print(one_line(f"MLflow: {log_to_mlflow(out, str(model.files.description['name']))}"))
         except Exception as error:  # any error of the server, the database or the transport
             print(one_line(f"not logged to MLflow ({reason(error)}); the folder is complete"), file=sys.stderr)
 

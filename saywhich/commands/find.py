@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, one_line
-from saywhich.commands import model_folder, model_option
+from saywhich.commands import add_model_option, choose_model_folder
 from saywhich.outputs import check_outputs, print_lines
-from saywhich.pretrained.pretrained_options import add_listener, listener_name
+from saywhich.pretrained.pretrained_options import add_listener, choose_listener
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ def add(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("text", metavar="TEXT", help="a sentence about the photo")
     parser.add_argument("photos", nargs="+", metavar="FOLDER", help="folders of photos, or photos")
-    model_option(parser)
+    add_model_option(parser)
     add_listener(parser)
     parser.add_argument("--top", type=int, default=10, metavar="N", help="the number of photos; default: %(default)s")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
@@ -36,24 +36,24 @@ def run(options: Namespace) -> int:
     """
     import numpy as np
 
-    from saywhich.photos import photo_files, write_unlike_note
+    from saywhich.photos import list_photo_files, write_unlike_note
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    files = photo_files(options.photos)
+    files = list_photo_files(options.photos)
     check_outputs(options.html, inputs=files)
-    if name := listener_name(options):
+    if name := choose_listener(options):
         gallery, scores = _search_pretrained(name, options.text, files)
     else:
-        gallery, scores = _search_trained(model_folder(options), options.text, files)
-    found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
-    print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in found)
-    if unlike := write_unlike_note(gallery.contents, gallery.files):
-        print(unlike, file=sys.stderr)
+        gallery, scores = _search_trained(choose_model_folder(options), options.text, files)
+    hits = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
+    print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in hits)
+    if note := write_unlike_note(gallery.contents, gallery.files):
+        print(note, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page
 
-        write_page(Path(options.html), options.text, found)
+        write_page(Path(options.html), options.text, hits)
     return int(len(gallery.files) < len(files))
 
 
@@ -63,7 +63,7 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
     from saywhich.pretrained.pretrained_captioner import open_listener
 
     listener = open_listener(name)
-    if listener.unknown([text]):
+    if listener.find_unknown([text]):
         print(one_line(f"note: most words of this text are unknown to {listener.name}: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
     return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy()
@@ -73,11 +73,11 @@ def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGa
     """Return the readable photos and a trained listener's scores of them."""
     from saywhich.model_files import locate_model
     from saywhich.text_encoder import TextEncoder
-    from saywhich.vector_cache import gallery_vectors
+    from saywhich.vector_cache import embed_with_cache
 
     model = locate_model(folder)
     text_encoder = TextEncoder.from_files(model)
-    if unknown := text_encoder.unknown(text):
+    if unknown := text_encoder.find_unknown(text):
         note = f"note: words that are not in the vocabulary of {model.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
@@ -87,5 +87,5 @@ def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGa
 
         return stream_embeddings(load_model(model.folder), paths)
 
-    gallery = gallery_vectors(files, model.digest, text_encoder.size, embed)
+    gallery = embed_with_cache(files, model.digest, text_encoder.size, embed)
     return gallery, gallery.vectors @ text_encoder(text)

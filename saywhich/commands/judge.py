@@ -1,4 +1,4 @@
-"""saywhich judge CAPTIONS --images FOLDER: measurement of captions by judges that did not write them."""
+"""saywhich judge CAPTIONS --images FOLDER: scores of captions by judges that did not generate them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,21 @@ def add_judging(parser: ArgumentParser) -> None:
     """Add the options that `judge` and `compare` share."""
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions of the same images, in any such form")
-    judge_option(parser, "a model that ranks images by caption")
-    gallery_options(parser)
+    add_judge_option(parser, "a model that ranks images by caption")
+    add_gallery_options(parser)
     parser.add_argument("--galleries", metavar="FILE", help="use these hard galleries, JSON {photo: [other photos]}")
     parser.add_argument("--near-duplicates", action="store_true", help="keep near-duplicates in hard galleries")
     parser.add_argument("--instances", action="append", metavar="FILE", help="COCO's instance files, for CHAIR")
-    parser.add_argument("--ids", metavar="TABLE", help="image_id and file, where files' names do not end in the id")
-    metrics_option(parser)
+    parser.add_argument(
+        "--ids", metavar="TABLE", help="a table of image_id and file, where file names do not end in the id"
+    )
+    add_metrics_option(parser)
     parser.add_argument("--json", metavar="OUT", help="write all numbers to OUT, too")
     parser.add_argument("--csv", metavar="OUT", help="write a table of all numbers to OUT, too")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos to OUT, too; it needs no network")
 
 
-def judge_option(parser: ArgumentParser, about: str, required: bool = False) -> None:
+def add_judge_option(parser: ArgumentParser, purpose: str, required: bool = False) -> None:
     """Add `--judge`, which may be given several times; it has a default unless it is `required`."""
     default = "" if required else f"; default: {DEFAULT_JUDGE}"
     parser.add_argument(
@@ -54,29 +56,29 @@ def judge_option(parser: ArgumentParser, about: str, required: bool = False) -> 
         action="append",
         required=required,
         metavar="NAME|DIR",
-        help=f"{about}: {JUDGE_FORMS}; may be given several times{default}",
+        help=f"{purpose}: {JUDGE_FORMS}; may be given several times{default}",
     )
 
 
-def gallery_options(parser: ArgumentParser) -> None:
+def add_gallery_options(parser: ArgumentParser) -> None:
     """Add `--hard` and `--neighbours`, which make hard galleries."""
     parser.add_argument(
         "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"
     )
-    neighbours_option(parser, "hard galleries")
+    add_neighbours_option(parser, "hard galleries")
 
 
-def neighbours_option(parser: ArgumentParser, made: str) -> None:
-    """Add `--neighbours`, the encoder that selects `made`, such as hard galleries."""
+def add_neighbours_option(parser: ArgumentParser, photo_set: str) -> None:
+    """Add `--neighbours`, the encoder that forms `photo_set`, such as hard galleries, from nearest photos."""
     parser.add_argument(
         "--neighbours",
         default=THUMBNAIL,
         metavar="NAME",
-        help=f"the encoder whose nearest photos make {made}: {ENCODER_FORMS}; default: %(default)s",
+        help=f"the encoder whose nearest photos make {photo_set}: {ENCODER_FORMS}; default: %(default)s",
     )
 
 
-def metrics_option(parser: ArgumentParser) -> None:
+def add_metrics_option(parser: ArgumentParser) -> None:
     """Add `--metrics`, which is parsed into a list of names."""
     parser.add_argument(
         "--metrics",
@@ -86,7 +88,7 @@ def metrics_option(parser: ArgumentParser) -> None:
     )
 
 
-def options_of(options: Namespace) -> dict[str, Any]:
+def collect_judge_arguments(options: Namespace) -> dict[str, Any]:
     """Return the keyword arguments of `saywhich.judge` that the command line gives."""
     return {
         "references": options.references,
@@ -101,7 +103,7 @@ def options_of(options: Namespace) -> dict[str, Any]:
     }
 
 
-def inputs_of(options: Namespace) -> list[str | None]:
+def list_inputs(options: Namespace) -> list[str | None]:
     """Return the files that `judge` and `compare` read besides captions."""
     return [options.references, options.galleries, options.ids, *(options.instances or ())]
 
@@ -109,21 +111,21 @@ def inputs_of(options: Namespace) -> list[str | None]:
 def run(options: Namespace) -> int:
     """Print the table, write the files, and return 0; notes about the inputs are lines on stderr."""
     import saywhich
-    from saywhich.judging.score_files import judgement_record, write_csv, write_json
-    from saywhich.judging.score_tables import judgement_lines
+    from saywhich.judging.score_files import make_judgement_record, write_csv, write_json
+    from saywhich.judging.score_tables import format_judgement_lines
 
-    check_outputs(options.json, options.csv, options.html, inputs=[options.captions, *inputs_of(options)])
-    found = saywhich.judge(options.captions, options.images, **options_of(options))
-    print_notes(found.notes)
-    print_lines(judgement_lines(found))
+    check_outputs(options.json, options.csv, options.html, inputs=[options.captions, *list_inputs(options)])
+    judgement = saywhich.judge(options.captions, options.images, **collect_judge_arguments(options))
+    print_notes(judgement.notes)
+    print_lines(format_judgement_lines(judgement))
     if options.json:
-        write_json(Path(options.json), judgement_record(found))
+        write_json(Path(options.json), make_judgement_record(judgement))
     if options.csv:
-        write_csv(Path(options.csv), found)
+        write_csv(Path(options.csv), judgement)
     if options.html:
         from saywhich.judging.judged_page import write_judged_page
 
-        write_judged_page(Path(options.html), found)
+        write_judged_page(Path(options.html), judgement)
     return 0
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import saywhich
 from pipeline.errors import UserError, one_line, reason
-from saywhich.default_model import MODELS, ranked_models
+from saywhich.default_model import MODELS, rank_models
 from saywhich.model_files import OtherDataError
 from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrained, refuse_pretrained
 
@@ -34,7 +34,7 @@ def add(parser: ArgumentParser) -> None:
         help=f"a model; may be given several times; default: all in {MODELS}, the best first",
     )
     add_pretrained(parser)
-    parser.add_argument("--photos", metavar="FOLDER", help=f"{SAMPLES} of these photos are there to try the page with")
+    parser.add_argument("--photos", metavar="FOLDER", help=f"the page offers {SAMPLES} of these photos as examples")
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this machine reaches")
     parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
 
@@ -48,45 +48,45 @@ def run(options: Namespace) -> int:
     import uvicorn
 
     from saywhich.connections import LimitedConnection
-    from saywhich.photos import photo_files
+    from saywhich.photos import list_photo_files
     from saywhich.server import make_app
 
     pretrained = options.speaker is not None or options.preset is not None
     if not pretrained:
         refuse_pretrained(options, "temperature", "listener")  # a request has the temperature of a trained model
     folders = [Path(model) for model in options.model or []]
-    folders = folders or ([] if pretrained else ranked_models())
+    folders = folders or ([] if pretrained else rank_models())
     if not folders and not pretrained:
         raise UserError(
             f"{MODELS}: no trained model; train one (make repro), name one with --model, or a pretrained one with "
             "--speaker or --preset"
         )
-    bound = bind(options.host, options.port)
+    server_socket = bind(options.host, options.port)
     models: dict[str, ServedModel] = {}
     if folders:
         models.update(load_models(folders, strict=bool(options.model)))
     if pretrained:
-        opened = open_pretrained(options)
-        models[pretrained_name(opened.speaker.source, models)] = opened
-    for model in models.values():  # numba compiles at first use, which the first request must not wait for
+        pretrained_model = open_pretrained(options)
+        models[name_pretrained_speaker(pretrained_model.speaker.source, models)] = pretrained_model
+    for model in models.values():  # numba compiles at first use; the first request must not wait for it
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
-    photos = photo_files([options.photos]) if options.photos else []
+    photos = list_photo_files([options.photos]) if options.photos else []
     photos = sample_groups(photos)
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
     app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
-    print(one_line(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}"), flush=True)
+    print(one_line(f"http://{host}:{server_socket.getsockname()[1]}: {', '.join(models)}"), flush=True)
     # h11 limits the size of a request's headers; httptools does not. backlog: connections accepted in one go
     config = uvicorn.Config(
         app, http=LimitedConnection, ws="none", log_level="warning", timeout_graceful_shutdown=5, backlog=64
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    uvicorn.Server(config).run(sockets=[server_socket])
     return 0
 
 
 def sample_groups(photos: Sequence[Path]) -> list[Path]:
-    """Return up to SAMPLES photos, in groups of GROUP that follow each other by name, and so often look alike."""
+    """Return up to SAMPLES photos, in groups of GROUP that are neighbours by name and often look alike."""
     starts = range(0, len(photos) - GROUP + 1, GROUP)
     chosen = sorted(random.Random(0).sample(starts, min(SAMPLES // GROUP, len(starts)))) if starts else [0]
     return [photo for start in chosen for photo in photos[start : start + GROUP]]
@@ -116,41 +116,41 @@ def bind(host: str, port: int) -> socket.socket:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        server_socket = socket.socket(family, kind, protocol)
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server_socket.bind(address)
     except (OSError, OverflowError, UnicodeError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or reason(error)
         raise UserError(
             f"--host {host} --port {port}: the system refuses to listen ({why}); give another one"
         ) from None
-    return bound
+    return server_socket
 
 
-def pretrained_name(source: str, taken: Container[str]) -> str:
+def name_pretrained_speaker(source: str, used_names: Container[str]) -> str:
     """Name a pretrained speaker by the last part of its source, or by all of it where that name is taken.
 
     Where both are taken, `(pretrained)` follows the name.
     """
     whole = source.rstrip("/")
     last = whole.rpartition("/")[2]
-    return next(name for name in (last, whole, f"{whole} (pretrained)") if name not in taken)
+    return next(name for name in (last, whole, f"{whole} (pretrained)") if name not in used_names)
 
 
 def make_distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Name each model by its folder, with parent folders where several have the same name."""
-    places = {folder.resolve(): folder for folder in folders}
+    """Name each model by its folder, and add parent folders where two models would have the same name."""
+    folder_of_path = {folder.resolve(): folder for folder in folders}
 
-    def join_last_parts(place: Path, length: int) -> str:
-        return "/".join(place.parts[-length:])
+    def join_last_parts(path: Path, length: int) -> str:
+        return "/".join(path.parts[-length:])
 
     names = {}
-    for place, folder in places.items():
+    for path, folder in folder_of_path.items():
         length = 1
         while (
-            length < len(place.parts)
-            and sum(join_last_parts(place, length) == join_last_parts(other, length) for other in places) > 1
+            length < len(path.parts)
+            and sum(join_last_parts(path, length) == join_last_parts(other, length) for other in folder_of_path) > 1
         ):
             length += 1
-        names[join_last_parts(place, length)] = folder
+        names[join_last_parts(path, length)] = folder
     return names

@@ -35,13 +35,13 @@ def add(parser: ArgumentParser) -> None:
         ("rounds", "the largest number of rounds of one rater"),
     ):
         help_ = f"{text}; default: %(default)s"
-        parser.add_argument(f"--{name}", type=_count, default=getattr(default, name), metavar="N", help=help_)
+        parser.add_argument(f"--{name}", type=_parse_count, default=getattr(default, name), metavar="N", help=help_)
     parser.add_argument(
-        "--seed", type=_seed, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
+        "--seed", type=_parse_seed, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
     )
     parser.add_argument(
         "--methods",
-        type=_names,
+        type=_parse_names,
         default=(),
         metavar="A,B",
         help="the methods; default: those of the paper that were run, else all",
@@ -68,19 +68,19 @@ def add(parser: ArgumentParser) -> None:
     raters = steps.add_parser("raters", help="print the numbers of raters and pairs that are needed")
     raters.add_argument(
         "accuracies",
-        type=_percent,
+        type=_parse_percentage,
         nargs=2,
         metavar="PERCENT",
         help="the accuracies of the majority votes of two methods",
     )
     raters.add_argument(
-        "--of", type=_count, default=default.raters, metavar="N", help="raters in each of these majority votes"
+        "--of", type=_parse_count, default=default.raters, metavar="N", help="raters in each of these majority votes"
     )
     # without a default of its own, which would replace a number given before the step
-    raters.add_argument("--pairs", type=_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
+    raters.add_argument("--pairs", type=_parse_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
     raters.add_argument(
         "--alike",
-        type=_share,
+        type=_parse_share,
         default=0.0,
         metavar="X",
         help="the correlation of two votes, which `read` prints as votes alike",
@@ -90,15 +90,15 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Make a study, or run the given step; return 0."""
     if options.step == "read":
-        _read(options)
+        _print_results(options)
     elif options.step == "raters":
-        _raters(options)
+        _print_plans(options)
     else:
-        _make(options)
+        _make_study(options)
     return 0
 
 
-def _make(options: Namespace) -> None:
+def _make_study(options: Namespace) -> None:
     from pipeline.analysis.results import find_evaluations, read_results
     from pipeline.config.data_schema import MAIN
     from pipeline.config.load import load
@@ -134,7 +134,7 @@ def _make(options: Namespace) -> None:
         print(one_line(line))
 
 
-def _read(options: Namespace) -> None:
+def _print_results(options: Namespace) -> None:
     from pipeline.report.number_files import markdown
     from pipeline.study.study_tables import study_tables
 
@@ -146,63 +146,63 @@ def _read(options: Namespace) -> None:
     print("\n".join(map(one_line, markdown(tables).split("\n"))), end="")
 
 
-def _raters(options: Namespace) -> None:
+def _print_plans(options: Namespace) -> None:
     from pipeline.report.tables import markdown_table
     from pipeline.study.planning import LEVEL, POWER, plans, power
 
-    left, right = options.accuracies
-    if left == right:
+    first, second = options.accuracies
+    if first == second:
         raise UserError("raters: the two accuracies are equal; give two different ones")
     head = ["raters a pair", "majority right, %", "the other method, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
-        for plan in plans(left, right, options.of, options.alike)
+        for plan in plans(first, second, options.of, options.alike)
     ]
     print(markdown_table(head, rows, [True] * len(head)))
     print(f"\nWith that number of pairs, McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies.")
-    found = f"{power(left, right, options.pairs):.0%}"
-    print(f"With {options.pairs} pairs and {options.of} raters a pair, it finds the difference in {found}.")
+    share = f"{power(first, second, options.pairs):.0%}"
+    print(f"With {options.pairs} pairs and {options.of} raters a pair, it finds the difference in {share}.")
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text} is no whole number of 1 or more")
     return int(text)
 
 
-def _seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     if not text.isdecimal():
         raise ArgumentTypeError(f"{text} is no whole number of 0 or more")
     return int(text)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
 
-def _percent(text: str) -> float:
-    value = _number(text.rstrip("%"))
+def _parse_percentage(text: str) -> float:
+    value = _parse_number(text.rstrip("%"))
     if not 50 < value < 100:
         raise ArgumentTypeError(f"{text} is no percentage above 50 (chance) and below 100")
     return value / 100
 
 
-def _share(text: str) -> float:
-    value = _number(text)
+def _parse_share(text: str) -> float:
+    value = _parse_number(text)
     if not 0 <= value < 1:
         raise ArgumentTypeError(f"{text} is no number from 0 to less than 1")
     return value
 
 
 def _parse_finite(text: str) -> float:
-    value = _number(text)
+    value = _parse_number(text)
     if not math.isfinite(value):
         raise ArgumentTypeError(f"{text} is no finite number, such as 0.9")
     return value
 
 
-def _number(text: str) -> float:
-    """Return the number, or NaN for another text."""
+def _parse_number(text: str) -> float:
+    """Return the number that `text` states, or NaN for any other text."""
     try:
         return float(text)
     except ValueError:

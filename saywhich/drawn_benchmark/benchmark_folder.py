@@ -33,17 +33,17 @@ from saywhich.drawn_benchmark.benchmark_galleries import DIFFICULTIES, sample_ga
 
 FORMAT = "saywhich drawn benchmark 1"
 INDEX, IMAGES = "images.parquet", "images"
-AGAIN = "make the benchmark again"
-FEWEST, MOST = 16, 8000  # pictures
+REMEDY = "make the benchmark again"
+MIN_IMAGES, MAX_IMAGES = 16, 8000  # pictures
 SIZE = 256  # pixels
-LARGEST_KEY = 2**28  # bytes
-ORDER = 3  # purpose of the random numbers (`stream`) that shuffle the pictures
-SEEDS = 2**63
+MAX_KEY_BYTES = 2**28  # bytes
+SHUFFLE_STREAM = 3  # purpose of the random numbers (`stream`) that shuffle the pictures
+SEED_LIMIT = 2**63
 
 
 @dataclass(frozen=True)
 class DrawnBenchmark:
-    """The M pictures of a benchmark by its key: their files, the numbers of their galleries, and their scenes."""
+    """M pictures of a benchmark, as its key lists them: their files, gallery numbers and scenes."""
 
     difficulty: int
     files: Sequence[str]
@@ -60,9 +60,9 @@ def make_benchmark(
     """
     if difficulty not in DIFFICULTIES:
         raise UserError(f"--difficulty {difficulty}: give 1, 2, 3 or 4")
-    if images % NEIGHBOURS or not FEWEST <= images <= MOST:
-        raise UserError(f"--images {images}: give a multiple of {NEIGHBOURS} from {FEWEST} to {MOST}")
-    if not 0 <= seed < SEEDS:
+    if images % NEIGHBOURS or not MIN_IMAGES <= images <= MAX_IMAGES:
+        raise UserError(f"--images {images}: give a multiple of {NEIGHBOURS} from {MIN_IMAGES} to {MAX_IMAGES}")
+    if not 0 <= seed < SEED_LIMIT:
         raise UserError("--secret: give a whole number from 0 to 2^63 − 1")
     for path in (folder, key):
         if path.exists():
@@ -72,35 +72,35 @@ def make_benchmark(
     if key.resolve() in (folder.resolve(), *folder.resolve().parents):
         raise UserError(f"{key}: the key would be the folder of the pictures, or one above it; give another --key")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
     try:
-        (part / IMAGES).mkdir(parents=True)
-        numbers = [scene for gallery in sample_galleries(seed, images // NEIGHBOURS, difficulty, workers)
-                   for scene in gallery]  # fmt: skip
-        places = make_generator(seed, 0, ORDER).permutation(images).tolist()
-        files = [f"{IMAGES}/{place:04d}.png" for place in places]
-        work = partial(_draw, part, seed, dict(enumerate(zip(numbers, files, strict=True))))
-        scenes = draw_all(work, images, workers)
-        order = sorted(range(images), key=lambda row: places[row])
-        _write_index(part, [files[row] for row in order], [row // NEIGHBOURS for row in order])
+        (temporary / IMAGES).mkdir(parents=True)
+        scene_numbers = [scene for gallery in sample_galleries(seed, images // NEIGHBOURS, difficulty, workers)
+                         for scene in gallery]  # fmt: skip
+        picture_numbers = make_generator(seed, 0, SHUFFLE_STREAM).permutation(images).tolist()
+        files = [f"{IMAGES}/{number:04d}.png" for number in picture_numbers]
+        draw_row = partial(_draw_picture, temporary, seed, dict(enumerate(zip(scene_numbers, files, strict=True))))
+        scenes = draw_all(draw_row, images, workers)
+        order = sorted(range(images), key=lambda row: picture_numbers[row])
+        _write_index(temporary, [files[row] for row in order], [row // NEIGHBOURS for row in order])
         record = {
             "format": FORMAT,
             "seed": seed,
             "difficulty": difficulty,
-            "index": sha256(part / INDEX),
+            "index": sha256(temporary / INDEX),
             "scenes": [
                 {"file": files[row], "gallery": row // NEIGHBOURS, **scenes[row].record(), "neighbourhood": -1}
                 for row in order
             ],
         }
-        os.rename(part, folder)  # fails where another process has put files there
+        os.rename(temporary, folder)  # fails where another process has put files there
         try:
             write_checked(key, json.dumps(record).encode())
         finally:
             if not key.exists():
                 shutil.rmtree(folder, ignore_errors=True)  # pictures cannot be scored without their facts
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
@@ -108,26 +108,24 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
 
     Raises UserError where the key is missing, damaged or of another benchmark, and where a picture has changed.
     """
-    content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", LARGEST_KEY)
-    digest, _, body = content.partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; {AGAIN}")
-    record = parse_json(body, str(key), AGAIN)
+    content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", MAX_KEY_BYTES)
+    checksum, _, body = content.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; {REMEDY}")
+    record = parse_json(body, str(key), REMEDY)
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-        raise UserError(f"{key}: is no key of this version's benchmarks; {AGAIN}")
+        raise UserError(f"{key}: is no key of this version's benchmarks; {REMEDY}")
     index = folder / INDEX
     if not index.is_file() or sha256(index) != record.get("index"):
-        raise UserError(f"{index}: is not the one that {key} belongs to; give the benchmark's own folder")
+        raise UserError(f"{index}: is not the index of the benchmark of {key}; give that benchmark's folder")
     for _, row in read_texts(index, ("file", "sha256"), ("file", "sha256")):
         path = path_inside(folder, row["file"])
         if not path.is_file() or sha256(path) != row["sha256"]:
             raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
     try:
         return _build_benchmark(record)
-    except (
-        Exception
-    ) as error:  # facts of another form can raise any exception where captions are written and judged by them
-        raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {AGAIN}") from None
+    except Exception as error:  # facts of another form can raise any exception
+        raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {REMEDY}") from None
 
 
 def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
@@ -135,16 +133,16 @@ def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
     scenes = [Scene.from_record(scene) for scene in record["scenes"]]
     files, galleries = ([scene[name] for scene in record["scenes"]] for name in ("file", "gallery"))
     if not all(isinstance(each, str) for each in files) or len(set(files)) < len(files):
-        raise TypeError("a file is no name, or is there twice")
+        raise TypeError("a file name is no text, or is repeated")
     if not all(isinstance(each, int) for each in (*galleries, record["difficulty"])):
         raise TypeError("a gallery or the difficulty is no whole number")
     faithfulness([oracle_caption(scene, row) for row, scene in enumerate(scenes)], scenes)
     return DrawnBenchmark(record["difficulty"], files, galleries, scenes)
 
 
-def _draw(folder: Path, seed: int, wanted: Mapping[int, tuple[int, str]], row: int) -> Scene:
-    """Draw the picture of a row into `folder`, and return its scene; `wanted` has each row's scene number and file."""
-    number, file = wanted[row]
+def _draw_picture(folder: Path, seed: int, pictures: Mapping[int, tuple[int, str]], row: int) -> Scene:
+    """Draw a row's picture into `folder`, and return its scene; `pictures` has each row's scene number and file."""
+    number, file = pictures[row]
     scene = sample_scene(seed, number)
     draw_scene(scene, seed, number, SIZE).save(folder / file, "PNG")
     return scene

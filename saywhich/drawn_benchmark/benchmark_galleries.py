@@ -26,25 +26,27 @@ def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | 
     A neighbourhood of the world (`sample_scene_neighbourhood`) belongs to one gallery at most.
     """
     if difficulty < 4:
-        number = NEIGHBOURHOODS[difficulty]
-        firsts = range(0, number * galleries, number)
-        return [[NEIGHBOURS * (first + place % number) + place for place in range(NEIGHBOURS)] for first in firsts]
+        count = NEIGHBOURHOODS[difficulty]
+        firsts = range(0, count * galleries, count)
+        return [
+            [NEIGHBOURS * (first + position % count) + position for position in range(NEIGHBOURS)] for first in firsts
+        ]
     subtle: list[int] = []  # numbers of neighbourhoods
     first = 0
     while len(subtle) < galleries:
         sampled = SAMPLES_PER_GALLERY * (galleries - len(subtle))
         results = draw_all(partial(_is_subtle, seed, first), sampled, workers)
-        subtle += [first + place for place, is_subtle in enumerate(results) if is_subtle]
+        subtle += [first + position for position, is_subtle in enumerate(results) if is_subtle]
         first += sampled
-    return [[NEIGHBOURS * number + place for place in range(NEIGHBOURS)] for number in subtle[:galleries]]
+    return [[NEIGHBOURS * number + position for position in range(NEIGHBOURS)] for number in subtle[:galleries]]
 
 
 def differs_subtly(scenes: Sequence[Scene]) -> bool:
-    """Return whether all scenes have the same colours and the same counts, whichever thing has which."""
+    """Return whether all scenes have the same colours and the same counts, regardless of which thing has which."""
     colours = {tuple(sorted(thing.colour for thing in scene.things)) for scene in scenes}
     counts = {tuple(sorted(thing.count for thing in scene.things)) for scene in scenes}
     return len(colours) == len(counts) == 1
 
 
-def _is_subtle(seed: int, first: int, place: int) -> bool:
-    return differs_subtly(sample_scene_neighbourhood(seed, first + place))
+def _is_subtle(seed: int, first: int, offset: int) -> bool:
+    return differs_subtly(sample_scene_neighbourhood(seed, first + offset))

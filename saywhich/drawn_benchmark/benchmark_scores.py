@@ -28,29 +28,35 @@ from saywhich.judging.retrieval_scores import flatten
 
 RECALL, TRUE_CAPTIONS = "R@1 (hard), %", "without a false claim, %"
 CLAIMS, UNKNOWN = "claims per caption", "words not understood, %"
-TRUE, TOLD = "claims that are true, %", "facts that are stated, %"
-KINDS_OF = {title: [f"{title[:-3]}: {kind}" for kind in KINDS] for title in (TRUE, TOLD)}
-NAMES = (RECALL, TRUE_CAPTIONS, CLAIMS, UNKNOWN, *(name for title in KINDS_OF for name in (title, *KINDS_OF[title])))
+TRUE, STATED = "claims that are true, %", "facts that are stated, %"
+KIND_TITLES = {title: [f"{title[:-3]}: {kind}" for kind in KINDS] for title in (TRUE, STATED)}
+NAMES = (
+    RECALL,
+    TRUE_CAPTIONS,
+    CLAIMS,
+    UNKNOWN,
+    *(name for title in KIND_TITLES for name in (title, *KIND_TITLES[title])),
+)
 EXACT, OTHERS = "exact captions", "captions of other images"
 WIDTH, CELL = 35, 25  # columns of a score's name, and of a number with its interval
 
 
 @dataclass(frozen=True)
 class ScoredAnswers:
-    """One row of scores: M images' captions, each score with its 95 % interval over images."""
+    """One row of the table: the scores of M images' captions, and their resamples over images."""
 
     name: str
     scores: dict[str, ScoreValues]
     drawn: dict[ScoreKey, np.ndarray]
 
     def interval(self, score: str) -> tuple[float, float] | None:
-        """Return the 95 % interval of a score; None where no image has the fact or claim."""
+        """Return the 95 % interval of a score; None where no image has such a fact or claim."""
         return score_interval(self.drawn.get(ScoreKey("", score)))
 
 
 @dataclass(frozen=True)
 class BenchmarkScores:
-    """Scores of answers, and beside them those of exact captions and of other images' captions."""
+    """Scores of the answers, and for comparison of exact captions and of other images' captions."""
 
     images: int
     difficulty: int
@@ -76,9 +82,9 @@ class BenchmarkScores:
         yield f"{RECALL}: among the scenes of a gallery, by the facts; a caption that fits two equally well is missed"
         yield ""
         yield " " * WIDTH + "".join(row.name.rjust(CELL) for row in self.rows)
-        known = {name for row in self.rows for name in row.scores}
-        for name in filter(known.__contains__, NAMES):
-            yield name.ljust(WIDTH) + "".join(_cell(row, name).rjust(CELL) for row in self.rows)
+        names = {name for row in self.rows for name in row.scores}
+        for name in filter(names.__contains__, NAMES):
+            yield name.ljust(WIDTH) + "".join(_format_cell(row, name).rjust(CELL) for row in self.rows)
 
 
 def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> BenchmarkScores:
@@ -88,35 +94,35 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
     UserError where no caption is of an image of the benchmark.
     """
     notes = Notes()
-    given = read_caption_set(answers, notes)
-    index, place = PhotoIndex(folder), {folder / file: row for row, file in enumerate(benchmark.files)}
+    answer_set = read_caption_set(answers, notes)
+    index, row_of_file = PhotoIndex(folder), {folder / file: row for row, file in enumerate(benchmark.files)}
     captions: list[list[str]] = [[] for _ in benchmark.files]
-    for image, texts in given.captions.items():
+    for image, texts in answer_set.captions.items():
         path = index.find(image)
-        if path is None or path not in place:
-            notes.add(f"images of {given.name} that the benchmark does not have", image)
+        if path is None or path not in row_of_file:
+            notes.add(f"images of {answer_set.name} that the benchmark does not have", image)
         else:
-            captions[place[path]] += [text.lower() for text in texts]
+            captions[row_of_file[path]] += [text.lower() for text in texts]
     if not any(captions):
-        raise UserError(f"{given.name}: none of its images is one of {folder}; name the files of images.parquet")
+        raise UserError(f"{answer_set.name}: none of its images is one of {folder}; name the files of images.parquet")
     for each, file in zip(captions, benchmark.files, strict=True):
         if not each:
             notes.add("images without a caption, which count as missed", file)
             each.append("")
     exact = [[oracle_caption(scene, row)] for row, scene in enumerate(benchmark.scenes)]
     half = len(captions) // 2
-    rows = {given.name: captions, EXACT: exact, OTHERS: [*captions[half:], *captions[:half]]}
+    rows = {answer_set.name: captions, EXACT: exact, OTHERS: [*captions[half:], *captions[:half]]}
     judge = SymbolicJudge(SceneClaims(benchmark.scenes), np.arange(len(captions)))
     galleries = galleries_by_key(benchmark.galleries)
-    scores = [_scores(judge, each, benchmark.scenes, galleries) for each in rows.values()]
+    scores = [_score_captions(judge, each, benchmark.scenes, galleries) for each in rows.values()]
     drawn = resample_scores(
         [{ScoreKey("", name): value for name, value in each.items()} for each in scores], len(captions)
     )
-    scored = [ScoredAnswers(name, each, again) for name, each, again in zip(rows, scores, drawn, strict=True)]
+    scored = [ScoredAnswers(name, each, resamples) for name, each, resamples in zip(rows, scores, drawn, strict=True)]
     return BenchmarkScores(len(captions), benchmark.difficulty, scored, list(notes.lines()))
 
 
-def _scores(
+def _score_captions(
     judge: SymbolicJudge, captions: Sequence[Sequence[str]], scenes: Sequence[Scene], galleries: torch.Tensor
 ) -> dict[str, ScoreValues]:
     """Return the scores of the captions of M images, by name.
@@ -126,7 +132,7 @@ def _scores(
     texts, owners = flatten(captions)
     images = len(captions)
     claims, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))
-    found = rank_embeddings(claims, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
+    ranks = rank_embeddings(claims, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
     truth = faithfulness(texts, [scenes[owner] for owner in owners])
 
     def share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:
@@ -134,21 +140,21 @@ def _scores(
 
     ones = np.ones(len(texts))
     scores = {
-        RECALL: mean_over(owners, 100.0 * (found.among[HARD_GALLERY].numpy() == 1), images),
+        RECALL: mean_over(owners, 100.0 * (ranks.among[HARD_GALLERY].numpy() == 1), images),
         TRUE_CAPTIONS: share((truth.claims.sum(1) == truth.true.sum(1)) & (truth.claims.sum(1) > 0), ones),
         CLAIMS: share(truth.claims.sum(1), ones, 1.0),
         UNKNOWN: share(truth.unknown, truth.words),
     }
-    for title, part, whole in ((TRUE, truth.true, truth.claims), (TOLD, truth.told, truth.facts)):
+    for title, part, whole in ((TRUE, truth.true, truth.claims), (STATED, truth.told, truth.facts)):
         scores[title] = share(part.sum(1), whole.sum(1))
-        for number, name in enumerate(KINDS_OF[title]):
+        for number, name in enumerate(KIND_TITLES[title]):
             scores[name] = share(part[:, number], whole[:, number])
     return {name: each for name, each in scores.items() if each.counts is not None and each.counts.any()}
 
 
-def _cell(row: ScoredAnswers, name: str) -> str:
+def _format_cell(row: ScoredAnswers, name: str) -> str:
     if name not in row.scores:
         return "–"
-    ends = row.interval(name)
-    inside = f" [{ends[0]:.1f}, {ends[1]:.1f}]" if ends and np.isfinite(ends).all() else ""
-    return f"{row.scores[name].value:.1f}{inside}"
+    interval = row.interval(name)
+    brackets = f" [{interval[0]:.1f}, {interval[1]:.1f}]" if interval and np.isfinite(interval).all() else ""
+    return f"{row.scores[name].value:.1f}{brackets}"

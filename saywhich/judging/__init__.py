@@ -1,1 +1,1 @@
-"""Judging of anybody's captions: readers of caption files, judges, scores with intervals, and comparisons."""
+"""Judging of captions of any origin: readers of caption files, judges, scores with intervals, and comparisons."""

@@ -14,24 +14,24 @@ VOWELS = tuple("aeiou")
 Captions = Sequence[Sequence[str]]
 
 
-def human_row(references: Captions) -> tuple[list[list[str]], list[list[str]]] | None:
+def make_human_row(references: Captions) -> tuple[list[list[str]], list[list[str]]] | None:
     """Return each image's first reference as its caption, and its other references.
 
-    Returns None where an image has no reference, as every image of a row needs a caption.
+    Returns None where an image has no reference, since each image of a row needs a caption.
     """
     if not references or not all(references):
         return None
     return [[human[0]] for human in references], [list(human[1:]) for human in references]
 
 
-def rule_row(captions: Captions, references: Captions) -> list[list[str]]:
-    """Return "a photo of a NOUN" for each image, the first object that its references name, or else its captions."""
-    found = []
-    for own, human in zip(captions, references, strict=True):
-        names = (name for text in (*human, *own) for name in find_mentioned_objects(tokenise(text)))
+def make_rule_row(captions: Captions, references: Captions) -> list[list[str]]:
+    """Return "a photo of a NOUN" for each image: the first object named in its references, or else in its captions."""
+    captions_by_rule = []
+    for texts, human in zip(captions, references, strict=True):
+        names = (name for text in (*human, *texts) for name in find_mentioned_objects(tokenise(text)))
         noun = next(names, None)
         if noun is None:
-            found.append([f"a photo of {NOTHING}"])
+            captions_by_rule.append([f"a photo of {NOTHING}"])
         else:
-            found.append([f"a photo of {'an' if noun.startswith(VOWELS) else 'a'} {noun}"])
-    return found
+            captions_by_rule.append([f"a photo of {'an' if noun.startswith(VOWELS) else 'a'} {noun}"])
+    return captions_by_rule

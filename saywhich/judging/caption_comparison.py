@@ -12,7 +12,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 
 from pipeline.analysis.bootstrap import interval
-from pipeline.analysis.comparison import holm_adjust, two_sided
+from pipeline.analysis.comparison import holm_adjust, two_sided_p_value
 from pipeline.errors import UserError
 from saywhich.judging.caption_scores import HARD, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
@@ -21,16 +21,17 @@ from saywhich.judging.retrieval_scores import flatten
 LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
 MOST = 10**9  # images; a difference that needs more counts as none
-ROUNDING = 1e-9  # a smaller difference is none, as in `two_sided`
+ROUNDING = 1e-9  # a smaller difference is none, as in `two_sided_p_value`
 
 
 @dataclass(frozen=True)
 class ScoreDifference:
-    """One score of the second captions minus that of the first, over the same images and resamples.
+    """One score of the second captions minus the first captions' score, over the same images and resamples.
 
-    `p` is two-sided and Holm-adjusted over the pair's differences. `verdict`: better or worse (higher or lower where
-    neither is), or open. A score of the whole set of captions has no interval, no `p` and the verdict "". `needed`: the
-    number of images that would decide an open difference if it and its variance stay (`count_decisive_images`) or None.
+    `p` is two-sided and Holm-adjusted over the pair's differences. `verdict` is better, worse or open; for a score
+    without a better direction it is higher, lower or open. A score of the whole set of captions has no interval, no `p`
+    and the verdict "". `needed` is the number of images that would decide an open difference if it and its variance
+    stay (`count_decisive_images`), or None.
     """
 
     key: ScoreKey
@@ -60,9 +61,9 @@ class JudgeAgreement:
 
 @dataclass(frozen=True)
 class RewardGap:
-    """Gain by the judges that rewarded the training, and the gain by the others, in the recall `score`.
+    """Mean gains in the recall `score`, by the judges that rewarded the training and by the other judges.
 
-    `interval` is that of their difference.
+    `interval` is the 95 % interval of `value`, the difference of the two gains.
     """
 
     score: str
@@ -82,7 +83,7 @@ class RewardGap:
 
 @dataclass(frozen=True)
 class PairComparison:
-    """The second captions against the first."""
+    """Comparison of the second captions with the first."""
 
     first: JudgedRow
     second: JudgedRow
@@ -97,7 +98,7 @@ class PairComparison:
 
 @dataclass(frozen=True)
 class CaptionComparison:
-    """Caption files of the same images, each against the first."""
+    """Comparisons of caption files of the same images, each with the first file."""
 
     judgement: Judgement
     pairs: Sequence[PairComparison]
@@ -106,8 +107,8 @@ class CaptionComparison:
 def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Sequence[str]) -> None:
     """Raise UserError, before any judging, for fewer than two files, or for a rewarding judge that is not given.
 
-    A judge may be named as it is given, or by its name in the table. That is a folder's last part, or a name without
-    its file. Names are not checked here if a judge is given as an object.
+    A judge may be named as it is given, or by its name in the table: a folder's last part, or the text before “=”.
+    Names are not checked here if a judge is given as an object.
     """
     if captions < 2:
         raise UserError(f"compare: expected two caption files or more, found {captions}; give two or more")
@@ -126,14 +127,14 @@ def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> Capti
     if unknown := [name for name in rewarded_by if name not in judgement.judges]:
         raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judgement.judges)}")
     first, *others = judgement.rows
-    return CaptionComparison(judgement, [_compare(judgement, first, other, rewarded_by) for other in others])
+    return CaptionComparison(judgement, [_compare_pair(judgement, first, other, rewarded_by) for other in others])
 
 
 def count_decisive_images(images: int, value: float, deviation: float, tests: int) -> int | None:
-    """Return the number of images at which a difference would be significant, at the deviation seen over `images`.
+    """Return the number of images at which a difference with this deviation over `images` would be significant.
 
-    The deviation falls with the root of the number. The level is that of the strictest of `tests` tests. Returns None
-    for a difference below 1e-9, which is rounding, and where more than a billion images would be needed.
+    The deviation falls with the root of the number. The level is 0.05 / `tests`, the strictest of Holm's levels.
+    Returns None for a difference below 1e-9, which is rounding, and where more than a billion images would be needed.
     """
     if abs(value) < ROUNDING:
         return None
@@ -142,52 +143,58 @@ def count_decisive_images(images: int, value: float, deviation: float, tests: in
     return None if needed > MOST else max(math.ceil(needed), images + 1)
 
 
-def _compare(judgement: Judgement, first: JudgedRow, second: JudgedRow, rewarded_by: Sequence[str]) -> PairComparison:
+def _compare_pair(
+    judgement: Judgement, first: JudgedRow, second: JudgedRow, rewarded_by: Sequence[str]
+) -> PairComparison:
     keys = [key for key in judgement.keys if key in first.scores and key in second.scores]
     drawn = {key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn}
     values = {key: second.scores[key].value - first.scores[key].value for key in keys}
-    adjusted = dict(zip(drawn, holm_adjust([two_sided(values[key], drawn[key]) for key in drawn]), strict=True))
+    adjusted = dict(zip(drawn, holm_adjust([two_sided_p_value(values[key], drawn[key]) for key in drawn]), strict=True))
     differences = []
     for key in keys:
-        one, other = first.scores[key].value, second.scores[key].value
+        first_value, second_value = first.scores[key].value, second.scores[key].value
         if key not in drawn:
-            differences.append(ScoreDifference(key, one, other))
+            differences.append(ScoreDifference(key, first_value, second_value))
             continue
         verdict, needed = OPEN, None
         if adjusted[key] < LEVEL:
-            verdict = _verdict(values[key], KINDS[key.name].better)
+            verdict = _decide_verdict(values[key], KINDS[key.name].better)
         else:
             deviation = float(drawn[key].std(ddof=1))
             needed = count_decisive_images(len(judgement.files), values[key], deviation, len(drawn))
-        differences.append(ScoreDifference(key, one, other, interval(drawn[key]), adjusted[key], verdict, needed))
-    agreements = [_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
-    gap = _reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None
+        differences.append(
+            ScoreDifference(key, first_value, second_value, interval(drawn[key]), adjusted[key], verdict, needed)
+        )
+    agreements = [_measure_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
+    gap = _measure_reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None
     return PairComparison(first, second, differences, agreements, gap)
 
 
-def _verdict(value: float, better: int) -> str:
+def _decide_verdict(value: float, better: int) -> str:
     if not better:
         return "higher" if value > 0 else "lower"
     return "better" if value * better > 0 else "worse"
 
 
-def _agreement(judgement: Judgement, first: JudgedRow, second: JudgedRow, judges: tuple[str, str]) -> JudgeAgreement:
+def _measure_agreement(
+    judgement: Judgement, first: JudgedRow, second: JudgedRow, judges: tuple[str, str]
+) -> JudgeAgreement:
     signs = []
     for judge in judges:
-        ranks = [_mean_ranks(row, judge, len(judgement.files)) for row in (first, second)]
+        ranks = [_average_ranks(row, judge, len(judgement.files)) for row in (first, second)]
         signs.append(np.sign(ranks[0] - ranks[1]))
     both = (signs[0] != 0) & (signs[1] != 0)
     agree = 100.0 * float((signs[0] == signs[1])[both].mean()) if both.any() else math.nan
     return JudgeAgreement(judges, agree, int(both.sum()))
 
 
-def _mean_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
+def _average_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
     """Return the mean rank among all images of each image's captions, (images,)."""
     owners = flatten(row.captions)[1]
     return np.bincount(owners, row.ranks[judge].among_all, images) / np.bincount(owners, minlength=images)
 
 
-def _reward_gap(
+def _measure_reward_gap(
     judgement: Judgement,
     values: dict[ScoreKey, float],
     drawn: dict[ScoreKey, np.ndarray],
@@ -202,5 +209,5 @@ def _reward_gap(
     if not all(groups):
         return None
     gains = [fmean(values[key] for key in group) for group in groups]
-    again = [np.mean([drawn[key] for key in group], axis=0) for group in groups]
-    return RewardGap(score, gains[0], gains[1], interval(again[0] - again[1]))
+    resampled_gains = [np.mean([drawn[key] for key in group], axis=0) for group in groups]
+    return RewardGap(score, gains[0], gains[1], interval(resampled_gains[0] - resampled_gains[1]))

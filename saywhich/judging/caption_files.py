@@ -1,4 +1,4 @@
-"""Caption files of other people's captioners and their references, read into one form; nothing in them is executed.
+"""Readers of caption files and references of any captioner; nothing in the files is executed.
 
 Forms: COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, Flickr's token files,
 and tables in CSV, JSON Lines or Parquet.
@@ -42,7 +42,8 @@ Source = str | Path | Mapping[str, "str | Sequence[str]"]
 class CaptionSet:
     """Captions by image, in the order of the file.
 
-    `files` are those that the file itself names for COCO's ids, `numbered` the captions of a token file by their ids.
+    `files` maps COCO's ids to the file names that the file itself gives. `numbered` maps the caption ids of a token
+    file to captions.
     """
 
     name: str
@@ -51,14 +52,14 @@ class CaptionSet:
     numbered: dict[str, str] = field(default_factory=dict)
 
     def add(self, image: ImageKey, text: str, notes: Notes) -> None:
-        """Add a caption; note an empty one, and one that the image has already."""
+        """Add a caption; note an empty caption, and a caption that the image already has."""
         text = " ".join(text.split())
-        known = self.captions.setdefault(image, [])
+        captions = self.captions.setdefault(image, [])
         if not text:
             notes.add(f"empty captions in {self.name}, which count like others", image)
-        elif text in known:
+        elif text in captions:
             notes.add(f"captions that {self.name} gives twice for one image, and that count twice", image)
-        known.append(text)
+        captions.append(text)
 
 
 def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
@@ -67,20 +68,20 @@ def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
     Raises UserError where the form is unknown, the file is missing or damaged, or a JSON file is larger than 2 GiB.
     """
     if isinstance(source, Mapping):
-        found = CaptionSet("captions")
-        _add_mapping(found, source, "captions", notes)
+        caption_set = CaptionSet("captions")
+        _add_mapping(caption_set, source, "captions", notes)
     else:
         path = Path(source)
-        found = CaptionSet(path.name)
-        for image, text in _entries(path, found, notes):
-            found.add(image, text, notes)
-    if not any(found.captions.values()):
-        raise UserError(f"{found.name}: holds no captions; the forms are {FORMS}")
-    return found
+        caption_set = CaptionSet(path.name)
+        for image, text in _read_entries(path, caption_set, notes):
+            caption_set.add(image, text, notes)
+    if not any(caption_set.captions.values()):
+        raise UserError(f"{caption_set.name}: holds no captions; the forms are {FORMS}")
+    return caption_set
 
 
-def as_number(text: str) -> int | None:
-    """Return the number that a text of at most 18 digits is, as COCO's ids are; None for another text."""
+def parse_number(text: str) -> int | None:
+    """Return a text of at most 18 digits, such as COCO's ids, as a number; None for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
 
 
@@ -90,27 +91,27 @@ def read_ids(path: Path) -> dict[int, str]:
     Pairs without a file, or whose id is no whole number, are left out. Raises UserError where no pair remains.
     """
     if path.suffix.lower() == ".json":
-        given = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
-        pairs: Iterable[tuple[Any, Any]] = given.items() if isinstance(given, dict) else ()
+        document = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
+        pairs: Iterable[tuple[Any, Any]] = document.items() if isinstance(document, dict) else ()
     else:
         pairs = [
             (values["image_id"], values["file"])
             for _, values in read_texts(path, ("image_id", "file"), ("image_id", "file"))
         ]
-    numbers = ((_image_id(key), name) for key, name in pairs if isinstance(name, str) and name)
-    found = {number: name for number, name in numbers if isinstance(number, int)}
-    if not found:
+    numbers = ((_parse_image_id(key), name) for key, name in pairs if isinstance(name, str) and name)
+    files = {number: name for number, name in numbers if isinstance(number, int)}
+    if not files:
         raise UserError(f"{path}: holds no pairs of image_id and file; give a table with these two columns")
-    return found
+    return files
 
 
-def _entries(path: Path, found: CaptionSet, notes: Notes) -> Iterator[tuple[ImageKey, str]]:
+def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator[tuple[ImageKey, str]]:
     """Yield each image and caption of a file."""
     ending = path.suffix.lower()
     if ending == ".jsonl":
-        yield from _rows(_json_lines(path), path)
+        yield from _read_rows(_read_json_lines(path), path)
     elif ending in TOKEN_FILES:
-        yield from _token_lines(path, found)
+        yield from _read_token_lines(path, caption_set)
     elif ending != ".json":
         if ending in SPREADSHEETS:
             raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
@@ -119,44 +120,44 @@ def _entries(path: Path, found: CaptionSet, notes: Notes) -> Iterator[tuple[Imag
             kind = "a folder" if path.is_dir() else present
             raise UserError(f"{path}: expected captions, found {kind}; the forms are {FORMS}")
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
-            yield _image(values, f"{path}, {row}"), values["caption"]
+            yield _require_image_key(values, f"{path}, {row}"), values["caption"]
     else:
         content = parse_json(read_bytes(path, "give another file", LARGEST), str(path), f"the forms are {FORMS}")
         if isinstance(content, list):
-            yield from _coco_results(content, path)
+            yield from _read_coco_results(content, path)
         elif isinstance(content, dict) and isinstance(content.get("images"), list):
-            yield from _annotations(content, path, found, notes)
+            yield from _read_annotations(content, path, caption_set, notes)
         elif isinstance(content, dict) and not isinstance(content.get("annotations"), list):
-            for key in _repeated_keys(read_bytes(path, "give another file", LARGEST)):
-                notes.add(f"images that {found.name} has twice, of which the last captions count", key)
-            _add_mapping(found, content, str(path), notes)
+            for key in _find_repeated_keys(read_bytes(path, "give another file", LARGEST)):
+                notes.add(f"images that {caption_set.name} has twice, of which the last captions count", key)
+            _add_mapping(caption_set, content, str(path), notes)
         elif isinstance(content, dict):
-            yield from _rows(enumerate(content["annotations"]), path)
+            yield from _read_rows(enumerate(content["annotations"]), path)
         else:
             raise UserError(f"{path}: holds {show_json(content)}; the forms are {FORMS}")
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(read_bytes(path, "give another file", LARGEST).split(b"\n"), 1):
         if line.strip():
             yield number, parse_json(line, f"{path}, line {number}", "a line is one JSON object, file and caption")
 
 
-def _token_lines(path: Path, found: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
+def _read_token_lines(path: Path, caption_set: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
     """Yield image and caption of a token file, whose lines are an image's name, # and a number, a tab, the caption."""
     for row, line in lines_of(path):
         if (match := TOKEN_LINE.fullmatch(line)) is None:
             row.fail(f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; a table ends in .csv")
-        found.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())
+        caption_set.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())
         yield match["image"], match["caption"]
 
 
-def _coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, str]]:
+def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, str]]:
     """Yield a list's entries; entries of COCO's results form pass through pycocotools, as COCO's own evaluation does.
 
     A list of other entries, with names of files, is read as a table.
     """
-    rows = list(_rows(enumerate(content), path))
+    rows = list(_read_rows(enumerate(content), path))
     if rows and all(isinstance(image, int) for image, _ in rows):
         from pycocotools.coco import COCO
 
@@ -169,57 +170,57 @@ def _coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, st
     yield from rows
 
 
-def _rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
-    """Yield image and caption of JSON objects with a file or image_id, and a caption or several."""
+def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
+    """Yield image and caption of JSON objects with a file or image_id, and one or more captions."""
     for number, entry in entries:
         where = f"{path}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
             raise UserError(f"{where}: is {show_json(entry)}, and an object with a file and a caption is expected")
-        image = _image(entry, where)
-        for text in _texts(entry.get("caption", entry.get("captions")), where):
+        image = _require_image_key(entry, where)
+        for text in _require_texts(entry.get("caption", entry.get("captions")), where):
             yield image, text
 
 
-def _annotations(
-    content: Mapping[str, Any], path: Path, found: CaptionSet, notes: Notes
+def _read_annotations(
+    content: Mapping[str, Any], path: Path, caption_set: CaptionSet, notes: Notes
 ) -> Iterator[tuple[ImageKey, str]]:
     """Yield the captions of COCO's form (`images` and `annotations`) or of Karpathy's (`images` with `sentences`)."""
-    seen: set[ImageKey] = set()
+    keys: set[ImageKey] = set()
     for number, image in enumerate(content["images"]):
         where = f"{path}, images[{number}]"
         if not isinstance(image, dict):
             raise UserError(f"{where}: is {show_json(image)}, and an object is expected")
-        key = _image(image, where)
-        if key in seen:
-            notes.add(f"images that {found.name} lists twice", key)
-        seen.add(key)
-        name, image_id = _file(image), next((given for given in _ids(image) if isinstance(given, int)), None)
+        key = _require_image_key(image, where)
+        if key in keys:
+            notes.add(f"images that {caption_set.name} lists twice", key)
+        keys.add(key)
+        name, image_id = _find_file(image), next((given for given in _find_ids(image) if isinstance(given, int)), None)
         if name is not None and image_id is not None:
-            found.files[image_id] = name
-        for sentence in _list(image.get("sentences"), f"{where}.sentences"):
+            caption_set.files[image_id] = name
+        for sentence in _require_list(image.get("sentences"), f"{where}.sentences"):
             raw = sentence.get("raw") if isinstance(sentence, dict) else None
-            for text in _texts(raw, f"{where}.sentences"):
+            for text in _require_texts(raw, f"{where}.sentences"):
                 yield key, text
-    yield from _rows(enumerate(_list(content.get("annotations"), f"{path}, annotations")), path)
+    yield from _read_rows(enumerate(_require_list(content.get("annotations"), f"{path}, annotations")), path)
 
 
-def _add_mapping(found: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
+def _add_mapping(caption_set: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
     for image, texts in content.items():
         if not isinstance(image, str | int):
             raise UserError(f"{where}: the key {show_value(image)} is no text; name files as texts, with str(path)")
-        for text in _texts(texts, f"{where}, {show_json(image)}"):
-            found.add(image, text, notes)
+        for text in _require_texts(texts, f"{where}, {show_json(image)}"):
+            caption_set.add(image, text, notes)
 
 
-def _list(given: Any, where: str) -> list[Any]:
+def _require_list(given: Any, where: str) -> list[Any]:
     """Return a list, empty where there is none; raises UserError for anything else."""
     if not isinstance(given, list | None):
         raise UserError(f"{where}: is {show_json(given)}, and a list is expected; the forms are {FORMS}")
     return given or []
 
 
-def _texts(given: Any, where: str) -> list[str]:
-    """Return one or several captions as a list; raises UserError for anything else."""
+def _require_texts(given: Any, where: str) -> list[str]:
+    """Return one or more captions as a list; raises UserError for anything else."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         shown = show_value(given)
@@ -227,39 +228,39 @@ def _texts(given: Any, where: str) -> list[str]:
     return list(texts)
 
 
-def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
-    """Return the name of an entry's file, or else its id; an id of digits is a number."""
-    if (name := _file(entry)) is not None:
+def _require_image_key(entry: Mapping[str, Any], where: str) -> ImageKey:
+    """Return the name of an entry's file, or else its id. Raises UserError where it has neither."""
+    if (name := _find_file(entry)) is not None:
         return name
-    if (given := next(_ids(entry), None)) is None:
+    if (given := next(_find_ids(entry), None)) is None:
         raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
     return given
 
 
-def _ids(entry: Mapping[str, Any]) -> Iterator[ImageKey]:
+def _find_ids(entry: Mapping[str, Any]) -> Iterator[ImageKey]:
     """Yield the ids that an entry gives its image."""
     for key in ID_KEYS:
         given = entry.get(key)
         if isinstance(given, int | float | str) and not isinstance(given, bool) and given != "":
-            yield _image_id(given)
+            yield _parse_image_id(given)
 
 
-def _image_id(given: float | str) -> ImageKey:
-    """Return an id as a number where it is a whole number, also 42 of a table's 42.0; else as a text."""
+def _parse_image_id(given: float | str) -> ImageKey:
+    """Return an id as a number where it is a whole number (42 for a table's 42.0), else as a text."""
     if isinstance(given, int):
         return given
-    number = as_number(str(given).removesuffix(".0"))  # a column with missing values has ids such as 42.0
+    number = parse_number(str(given).removesuffix(".0"))  # a column with missing values has ids such as 42.0
     return str(given) if number is None else number
 
 
-def _file(entry: Mapping[str, Any]) -> str | None:
+def _find_file(entry: Mapping[str, Any]) -> str | None:
     """Return the file that an entry names; Karpathy's entries have its folder in `filepath`."""
     if isinstance(entry.get("filename"), str) and isinstance(entry.get("filepath"), str):
         return (Path(entry["filepath"]) / entry["filename"]).as_posix()
     return next((entry[key] for key in FILE_KEYS if isinstance(entry.get(key), str) and entry[key]), None)
 
 
-def _repeated_keys(content: bytes) -> list[str]:
+def _find_repeated_keys(content: bytes) -> list[str]:
     """Return a key for each repetition in an object of the file; Python keeps the last value."""
     repeated: list[str] = []
 

@@ -72,8 +72,8 @@ class ScoreValues:
     """One score of M images: its value over all, and the parts from which a resample's value is computed.
 
     `sums` (M,) are an image's sums over its `counts` (M,) values. The score is the ratio of their totals, or close to
-    it, as METEOR of a corpus is. `bleu` (M, 10) are BLEU's counts in place of them, and `order` is BLEU's n. A score
-    with neither belongs to the set of captions, and has no interval.
+    it, as METEOR of a corpus is. BLEU-n has its counts `bleu` (M, 10) instead, and n is `order`. A score with neither
+    belongs to the set of captions, and has no interval.
     """
 
     value: float
@@ -87,7 +87,7 @@ Scores = Mapping[ScoreKey, ScoreValues]
 
 
 def mean_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
-    """Return the mean of `values` (N,) of captions of the images `owners` (N,), over those that are `counted`."""
+    """Return the mean of `values` (N,) of captions of the images `owners` (N,), over the `counted` ones."""
     weights = np.ones(len(values)) if counted is None else counted.astype(np.float64)
     sums = np.bincount(owners, values * weights, images)
     counts = np.bincount(owners, weights, images)
@@ -112,20 +112,20 @@ def resample_scores(
     bleus = [
         (row, key, values) for row, each in enumerate(rows) for key, values in each.items() if values.bleu is not None
     ]
-    found: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
+    resampled_scores: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
     sums = _stack_columns([values.sums for *_, values in means if values.sums is not None], images)
     counts = _stack_columns([values.counts for *_, values in means if values.counts is not None], images)
     for drawn in draw_in_blocks(images, resamples):
-        again, measured = resample_means(sums, counts, drawn)
+        resampled_means, full_means = resample_means(sums, counts, drawn)
         for column, (row, key, values) in enumerate(means):
-            shift = values.value - measured[column]
-            found[row].setdefault(key, []).append(again[:, column] + shift)
-        counted: dict[int, np.ndarray] = {}  # BLEU-1 … 4 of one row share their counts
+            shift = values.value - full_means[column]
+            resampled_scores[row].setdefault(key, []).append(resampled_means[:, column] + shift)
+        bleu_by_row: dict[int, np.ndarray] = {}  # BLEU-1 … 4 of one row share their counts
         for row, key, values in bleus:
-            if row not in counted:
-                counted[row] = bleu_from_counts(drawn @ values.bleu)
-            found[row].setdefault(key, []).append(counted[row][:, values.order - 1])
-    return [{key: np.concatenate(parts) for key, parts in each.items()} for each in found]
+            if row not in bleu_by_row:
+                bleu_by_row[row] = bleu_from_counts(drawn @ values.bleu)
+            resampled_scores[row].setdefault(key, []).append(bleu_by_row[row][:, values.order - 1])
+    return [{key: np.concatenate(parts) for key, parts in each.items()} for each in resampled_scores]
 
 
 def score_interval(drawn: np.ndarray | None) -> tuple[float, float] | None:

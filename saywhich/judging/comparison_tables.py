@@ -11,12 +11,12 @@ from typing import Any
 from pipeline.runtime.escaping import csv_cell
 from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, RewardGap, ScoreDifference
 from saywhich.judging.caption_scores import HARD, KINDS
-from saywhich.judging.score_files import judgement_record
+from saywhich.judging.score_files import make_judgement_record
 from saywhich.judging.score_tables import (
     LABEL,
     WIDTH,
-    heading_lines,
-    score_groups,
+    format_heading_lines,
+    group_scores,
     shorten,
     show_interval,
     show_number,
@@ -40,34 +40,34 @@ NAME = 40  # characters of a file's name in a heading
 MILLION = 10**6
 
 
-def comparison_lines(found: CaptionComparison) -> Iterator[str]:
+def format_comparison_lines(comparison: CaptionComparison) -> Iterator[str]:
     """Yield the lines of a comparison: a table of differences for each pair, and the agreement of judges."""
-    yield from heading_lines(found.judgement)
-    for pair in found.pairs:
+    yield from format_heading_lines(comparison.judgement)
+    for pair in comparison.pairs:
         tests = sum(each.p is not None for each in pair.differences)
         yield ""
         yield f"A = {shorten(pair.first.name, NAME)}, B = {shorten(pair.second.name, NAME)}"
-        yield f"p by Holm over {tests} differences; an open one needs about that many images to be decided"
+        yield f"p by Holm over {tests} differences; beside an open verdict: images that would decide it"
         yield f"{'':{LABEL}}{'A':>8}{'B':>8}{'B − A':>8}{'95 % interval':>17}{'p':>7}  verdict"
-        for title, keys in score_groups(found.judgement):
+        for title, keys in group_scores(comparison.judgement):
             yield shorten(title, WIDTH)
             for each in pair.differences:
                 if each.key in keys:
-                    yield _line(each)
+                    yield _format_line(each)
         yield from _agreement_lines(pair)
 
 
-def comparison_record(found: CaptionComparison) -> dict[str, Any]:
-    """Return everything that was measured, as values of JSON."""
-    return {**judgement_record(found.judgement), "pairs": [_pair_record(pair) for pair in found.pairs]}
+def make_comparison_record(comparison: CaptionComparison) -> dict[str, Any]:
+    """Return the scores and differences of a comparison as values of JSON."""
+    return {**make_judgement_record(comparison.judgement), "pairs": [_pair_record(pair) for pair in comparison.pairs]}
 
 
-def write_differences(path: Path, found: CaptionComparison) -> None:
+def write_differences(path: Path, comparison: CaptionComparison) -> None:
     """Write a row per difference as CSV."""
     with open_output(path) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        for pair in found.pairs:
+        for pair in comparison.pairs:
             for each in pair.differences:
                 low, high = each.interval or ("", "")
                 names = (csv_cell(pair.first.name), csv_cell(pair.second.name), csv_cell(each.key.judge), each.key.name)
@@ -75,35 +75,36 @@ def write_differences(path: Path, found: CaptionComparison) -> None:
                 table.writerow((*names, each.first, each.second, each.value, low, high, p, each.verdict))
 
 
-def show_verdict(each: ScoreDifference) -> str:
-    """Return the verdict, with the number of images that would decide an open one."""
-    if each.verdict != OPEN:
-        return each.verdict
-    return OPEN if each.needed is None else f"{OPEN}, {_rounded(each.needed)}"
+def show_verdict(difference: ScoreDifference) -> str:
+    """Return the verdict; an open verdict has the number of images that would decide it."""
+    if difference.verdict != OPEN:
+        return difference.verdict
+    return OPEN if difference.needed is None else f"{OPEN}, {_round_up(difference.needed)}"
 
 
-def state_verdict(each: ScoreDifference) -> str:
-    """Return the verdict for a sentence; an open one says how many images would decide it."""
-    if each.verdict != OPEN:
-        return each.verdict
-    if each.needed is None:
+def state_verdict(difference: ScoreDifference) -> str:
+    """Return the verdict for a sentence; an open verdict says how many images would decide it."""
+    if difference.verdict != OPEN:
+        return difference.verdict
+    if difference.needed is None:
         return f"{OPEN}: there is no difference to decide"
-    many = "millions of" if each.needed >= MILLION else f"about {_rounded(each.needed)}"
-    return f"{OPEN}: {many} images would decide it"
+    number = "millions of" if difference.needed >= MILLION else f"about {_round_up(difference.needed)}"
+    return f"{OPEN}: {number} images would decide it"
 
 
-def show_difference(each: ScoreDifference) -> str:
+def show_difference(difference: ScoreDifference) -> str:
     """Return the signed difference with the decimals of its score."""
-    return f"{each.value:+,.{KINDS[each.key.name].digits}f}"
+    return f"{difference.value:+,.{KINDS[difference.key.name].digits}f}"
 
 
-def _line(each: ScoreDifference) -> str:
-    name, p = each.key.name, ""
-    if each.p is not None:
-        p = "<.001" if each.p < 0.001 else f"{each.p:.3f}".lstrip("0")
-    numbers = f"{show_number(each.first, name):>8}{show_number(each.second, name):>8}{show_difference(each):>8}"
-    within = show_interval(each.interval, name, signed=True)
-    return f"{'  ' + name:{LABEL}}{numbers}{within:>17}{p:>7}  {show_verdict(each)}".rstrip()
+def _format_line(difference: ScoreDifference) -> str:
+    name, p = difference.key.name, ""
+    if difference.p is not None:
+        p = "<.001" if difference.p < 0.001 else f"{difference.p:.3f}".lstrip("0")
+    first, second = (show_number(value, name) for value in (difference.first, difference.second))
+    numbers = f"{first:>8}{second:>8}{show_difference(difference):>8}"
+    interval = show_interval(difference.interval, name, signed=True)
+    return f"{'  ' + name:{LABEL}}{numbers}{interval:>17}{p:>7}  {show_verdict(difference)}".rstrip()
 
 
 def _agreement_lines(pair: PairComparison) -> Iterator[str]:
@@ -116,17 +117,17 @@ def _agreement_lines(pair: PairComparison) -> Iterator[str]:
         yield f"{hard[0].key.name} by {len(hard)} judges: {verdicts}"
     for each in pair.agreements:
         if each.images:
-            found = f" agree on the better caption of {each.agree:.0f} % of {each.images:,} images"
-            one, other = (shorten(name, NAME) for name in each.judges)
-            room = WIDTH - len(" and " + found)  # names are shortened further so that the numbers are shown
-            one = shorten(one, max(room // 2, room - len(other)))
-            yield f"{one} and {shorten(other, room - len(one))}{found}"
+            sentence = f" agree on the better caption of {each.agree:.0f} % of {each.images:,} images"
+            first, second = (shorten(name, NAME) for name in each.judges)
+            width = WIDTH - len(" and " + sentence)  # names are shortened further so that the numbers are shown
+            first = shorten(first, max(width // 2, width - len(second)))
+            yield f"{first} and {shorten(second, width - len(first))}{sentence}"
     if pair.reward_gap is not None:
-        yield from gap_lines(pair.reward_gap)
+        yield from format_gap_lines(pair.reward_gap)
 
 
-def gap_lines(gap: RewardGap) -> Iterator[str]:
-    """Yield the gains by the rewarding judges and by the others, and whether the two differ."""
+def format_gap_lines(gap: RewardGap) -> Iterator[str]:
+    """Yield the gains by the rewarding judges and by the other judges, and whether the two differ."""
     yield f"{gap.score} by the judges that rewarded the training: {gap.rewarded:+.1f}; by the others: {gap.others:+.1f}"
     verdict = "the judges differ" if gap.differs else "whether the judges differ is open"
     yield f"  a difference of {gap.value:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: {verdict}"
@@ -160,8 +161,8 @@ def _pair_record(pair: PairComparison) -> dict[str, Any]:
     }
 
 
-def _rounded(images: int) -> str:
-    """Return a number of images with two digits, 13,000 for 12,345."""
+def _round_up(images: int) -> str:
+    """Round a number of images up to two digits: 13,000 for 12,345."""
     if images >= MILLION:
         return "millions"
     scale = 10 ** max(0, len(str(images)) - 2)

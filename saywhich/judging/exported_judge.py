@@ -1,4 +1,4 @@
-"""The listener of an exported model, or of one in its repository, as a judge of captions; it works offline."""
+"""The listener of a trained model, exported or in its repository, as a judge of captions that works offline."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class ExportedJudge:
         """Load the model. Raises UserError as `saywhich.load` does."""
         self.name = folder.resolve().name
         self.model = load_model(folder)
-        self.digest = self.model.place.digest
+        self.digest = self.model.files.digest
         self.size = self.model.listener.image.out_features
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
         return {"pixels": self.model.prepare(photo)}
 
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
-        return self.model.features_of([each["pixels"] for each in prepared]).vectors.numpy()
+        return self.model.encode_prepared([each["pixels"] for each in prepared]).vectors.numpy()
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         return self.model.encode_text(texts)
 
-    def cut(self, texts: Sequence[str]) -> list[str]:
-        longest = self.model.speaker.max_words
-        return [text for text in texts if len(self.model.vocabulary.encode(self._words(text))) > longest]
+    def find_truncated(self, texts: Sequence[str]) -> list[str]:
+        limit = self.model.speaker.max_words
+        return [text for text in texts if len(self.model.vocabulary.encode(self._split(text))) > limit]
 
-    def unknown(self, texts: Sequence[str]) -> list[str]:
+    def find_unknown(self, texts: Sequence[str]) -> list[str]:
         if self.model.vocabulary.reads_text:
             return []
         known, found = self.model.vocabulary.ids, []
@@ -52,5 +52,5 @@ class ExportedJudge:
                 found.append(text)
         return found
 
-    def _words(self, text: str) -> Sequence[str]:
+    def _split(self, text: str) -> Sequence[str]:
         return text.split() if self.model.vocabulary.reads_text else tokenise(text)

@@ -1,4 +1,4 @@
-"""Captions in letters that a judge's tokenizer does not know, as captions in another script than its training texts."""
+"""Detection of captions in a script that is foreign to a judge's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 SPACES = "▁Ġ"  # marks of spaces, which some tokenizers count as tokens
 
 
-def foreign_captions(
+def find_foreign_captions(
     texts: Sequence[str], tokenise: Callable[[str], Sequence[Any]], unknown: str | None = None
 ) -> list[str]:
-    """Return the captions of which more than half of the tokens are `unknown`, or that have more tokens than letters.
+    """Return the captions with mostly `unknown` tokens, or with more tokens than characters (without spaces).
 
-    A tokenizer splits letters that it does not know into bytes, so that a caption has more tokens than characters
-    (without spaces). ASCII captions never count.
+    A tokenizer splits unknown letters into bytes, which gives more tokens than characters. ASCII captions are never
+    foreign. `unknown` is the tokenizer's unknown token, if it has one.
     """
     found = []
     for text in texts:
@@ -28,11 +28,11 @@ def foreign_captions(
     return found
 
 
-def foreign_to_hub_tokenizer(texts: Sequence[str], tokenizer: Any) -> list[str]:
+def find_foreign_to_hub_tokenizer(texts: Sequence[str], tokenizer: Any) -> list[str]:
     """Return the captions that are foreign to a tokenizer of transformers."""
 
     def tokenise(text: str) -> list[str]:
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return [token for token in tokenizer.convert_ids_to_tokens(ids) if token.strip(SPACES)]
 
-    return foreign_captions(texts, tokenise, tokenizer.unk_token)
+    return find_foreign_captions(texts, tokenise, tokenizer.unk_token)

@@ -1,4 +1,4 @@
-"""Hard galleries of photos: each among its nearest neighbours by an encoder that is no judge, or from a file."""
+"""Hard galleries: each photo's nearest neighbours by an encoder that is no judge, or galleries from a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.metrics.retrieval import similar_distractors
+from pipeline.metrics.retrieval import find_similar_distractors
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.caption_files import LARGEST, ImageKey
 from saywhich.judging.notes import Notes
@@ -18,21 +18,21 @@ from saywhich.judging.thumbnails import find_near_duplicates
 
 SPARE = 16  # neighbours beyond the gallery's size, which take the place of near-duplicates
 
-Galleries = Mapping[str, Sequence[str]]  # a photo's file → the files of the others in its gallery
+Galleries = Mapping[str, Sequence[str]]  # a photo's file → the files of the other photos in its gallery
 
 
-def neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_duplicates: bool) -> Tensor:
-    """Return (M, K) int64: the nearest other photos of each of M, by `vectors` (M, H), padded with −1.
+def find_neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_duplicates: bool) -> Tensor:
+    """Return each photo's nearest other photos by `vectors` (M, H), as rows (M, K) int64 padded with −1.
 
     K is the smaller of `images` and M, minus 1. Near-duplicates by `thumbnails` are left out, unless `keep_duplicates`.
     """
     count = min(images, len(vectors)) - 1
-    found = similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
+    nearest = find_similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
     if keep_duplicates:
-        return found[:, :count]
-    duplicates = find_near_duplicates(thumbnails, found)
+        return nearest[:, :count]
+    duplicates = find_near_duplicates(thumbnails, nearest)
     order = duplicates.long().argsort(dim=1, stable=True)[:, :count]
-    return found.gather(1, order).masked_fill_(duplicates.gather(1, order), -1)
+    return nearest.gather(1, order).masked_fill_(duplicates.gather(1, order), -1)
 
 
 def read_galleries(file: Path) -> Galleries:
@@ -48,30 +48,30 @@ def read_galleries(file: Path) -> Galleries:
 def read_given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
-    Photos without captions are left out, and names of no photo with a note. Photos without a gallery are noted, and
-    photos with several, of which the last counts.
+    Photos without captions are left out; names of no photo, or of more than one, are left out with a note. A photo
+    without a gallery is noted. A photo that is named twice is noted, and keeps the last gallery.
     """
-    place = {path: row for row, path in enumerate(files)}
+    row_by_path = {path: row for row, path in enumerate(files)}
 
-    def row_of(name: ImageKey) -> int | None:
+    def find_row(name: ImageKey) -> int | None:
         path = index.find(name)
         if path is None:
             notes.add("names in hard galleries of no photo, or of several, which are left out", name)
             return None
-        return place.get(path)
+        return row_by_path.get(path)
 
     rows: list[list[int]] = [[] for _ in files]
-    seen: set[int] = set()
+    rows_read: set[int] = set()
     for name, others in galleries.items():
-        if (row := row_of(name)) is not None:
-            if row in seen:
+        if (row := find_row(name)) is not None:
+            if row in rows_read:
                 notes.add("photos that hard galleries name twice, of which the last gallery counts", name)
-            seen.add(row)
-            members = dict.fromkeys(other for each in others if (other := row_of(each)) is not None and other != row)
+            rows_read.add(row)
+            members = dict.fromkeys(other for each in others if (other := find_row(each)) is not None and other != row)
             rows[row] = list(members)
-    found = torch.full((len(files), max(map(len, rows), default=0)), -1)
-    for row, own in enumerate(rows):
-        if not own:
+    padded = torch.full((len(files), max(map(len, rows), default=0)), -1)
+    for row, gallery in enumerate(rows):
+        if not gallery:
             notes.add("judged photos without a hard gallery, which R@1 (hard) leaves out", files[row].name)
-        found[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
-    return found
+        padded[row, : len(gallery)] = torch.tensor(gallery, dtype=torch.int64)
+    return padded

@@ -1,4 +1,4 @@
-"""CLIP, SigLIP and SigLIP 2 of transformers as judges of captions, with the preprocessing that their weights ask for.
+"""CLIP, SigLIP and SigLIP 2 of transformers as judges of captions, with their own preprocessing.
 
 No code of a model's folder or repository is executed (pipeline/runtime/hub_loading.py).
 """
@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipeline.errors import UserError, reason
-from pipeline.features.hub_tower import PREFIX, weights_digest
-from pipeline.models.hub_captioner import plain_config
+from pipeline.features.hub_tower import PREFIX, compute_weights_digest
+from pipeline.models.hub_captioner import serialise_config
 from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import explain_load_errors, load_dual_encoder, load_pretrained
 from pipeline.runtime.memory import explain_memory_error
 from saywhich.judging.clip_metrics import CLIP_SCORE
-from saywhich.judging.foreign_captions import foreign_to_hub_tokenizer
+from saywhich.judging.foreign_captions import find_foreign_to_hub_tokenizer
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
@@ -54,13 +54,13 @@ class HubJudge:
         kind = self._model.config.model_type
         self.metric = CLIP_SCORE if kind == "clip" else None
         self.temperature = float(self._model.logit_scale.detach().neg().exp())
-        text = self._model.config.text_config
-        self._limit = int(text.max_position_embeddings)
-        self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
-        self.size = int(getattr(self._model.config, "projection_dim", 0) or text.projection_size)
-        config = json.dumps(plain_config(self._model), sort_keys=True)  # another config can change the embeddings
-        made = f"judge {weights_digest(self._model.cpu())} {config} {_processor_digest(self._processor)}"
-        self.digest = hashlib.sha256(made.encode()).hexdigest()
+        text_config = self._model.config.text_config
+        self._limit = int(text_config.max_position_embeddings)
+        self._padding = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
+        self.size = int(getattr(self._model.config, "projection_dim", 0) or text_config.projection_size)
+        config = json.dumps(serialise_config(self._model), sort_keys=True)  # another config can change the embeddings
+        identity = f"judge {compute_weights_digest(self._model.cpu())} {config} {_processor_digest(self._processor)}"
+        self.digest = hashlib.sha256(identity.encode()).hexdigest()
         self._model.to(self._device)
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
@@ -78,21 +78,21 @@ class HubJudge:
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         with self._explain_errors("encode a caption"):
             inputs = self._processor(
-                text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
+                text=list(texts), padding=self._padding, truncation=True, max_length=self._limit, return_tensors="pt"
             )
-            found = self._model.get_text_features(**inputs.to(self._device))
-            return normalize(_get_embeddings(found).float(), dim=1).cpu()
+            output = self._model.get_text_features(**inputs.to(self._device))
+            return normalize(_get_embeddings(output).float(), dim=1).cpu()
 
-    def cut(self, texts: Sequence[str]) -> list[str]:
+    def find_truncated(self, texts: Sequence[str]) -> list[str]:
         if not texts:
             return []  # tokenizers of transformers fail without a text
         with self._explain_errors("encode a caption"):
             ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
 
-    def unknown(self, texts: Sequence[str]) -> list[str]:
+    def find_unknown(self, texts: Sequence[str]) -> list[str]:
         with self._explain_errors("encode a caption"):
-            return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
+            return find_foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
 
     @contextmanager
     def _explain_errors(self, work: str) -> Iterator[None]:
@@ -113,6 +113,6 @@ def _processor_digest(processor: Any) -> str:
         return " ".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
 
 
-def _get_embeddings(found: Any) -> Tensor:
-    """Return the embeddings of either form that transformers returns."""
-    return found if isinstance(found, Tensor) else found.pooler_output
+def _get_embeddings(output: Any) -> Tensor:
+    """Return the embeddings: some versions of transformers return a tensor, others an output with `pooler_output`."""
+    return output if isinstance(output, Tensor) else output.pooler_output

@@ -27,26 +27,26 @@ PAC_S = {  # the models whose projections Sarto et al. (2023) trained further
 
 @dataclass(frozen=True)
 class JudgeSource:
-    """A kind of judge: which names are its own, and its constructor."""
+    """A kind of judge: a test for its names, and its constructor."""
 
     fits: Callable[[str], bool]
     open: Callable[[str], CaptionJudge]
 
 
-def _exported(name: str) -> CaptionJudge:
+def _open_exported_judge(name: str) -> CaptionJudge:
     from saywhich.judging.exported_judge import ExportedJudge
 
     return ExportedJudge(Path(name))
 
 
-def _open_clip(name: str) -> CaptionJudge:
+def _open_clip_judge(name: str) -> CaptionJudge:
     from saywhich.judging.open_clip_judge import OpenClipJudge
 
     model, _, file = name.partition("=")
     return OpenClipJudge(model, file or HUB)
 
 
-def _pac_s(name: str) -> CaptionJudge:
+def _open_pac_s_judge(name: str) -> CaptionJudge:
     from saywhich.judging.open_clip_judge import OpenClipJudge
 
     model, _, file = name.partition("=")
@@ -61,22 +61,22 @@ def _pac_s(name: str) -> CaptionJudge:
     return judge
 
 
-def _hub(name: str) -> CaptionJudge:
+def _open_hub_judge(name: str) -> CaptionJudge:
     from saywhich.judging.hub_judge import HubJudge
 
     return HubJudge(name)
 
 
 JUDGES = (
-    JudgeSource(lambda name: is_trained(Path(name)), _exported),
-    JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip),
-    JudgeSource(lambda name: name.startswith("pac_s/"), _pac_s),
-    JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _hub),
+    JudgeSource(lambda name: is_trained(Path(name)), _open_exported_judge),
+    JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip_judge),
+    JudgeSource(lambda name: name.startswith("pac_s/"), _open_pac_s_judge),
+    JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _open_hub_judge),
 )
 
 
 def open_judge(name: str | CaptionJudge) -> CaptionJudge:
-    """Open the judge of that name; return a given judge as it is.
+    """Open the judge `name`; return a given judge as it is.
 
     Raises UserError where no kind of judge has such a name, or where the judge's weights are missing.
     """
@@ -90,8 +90,8 @@ def open_judge(name: str | CaptionJudge) -> CaptionJudge:
 
 def check_judges(names: Sequence[str | CaptionJudge]) -> None:
     """Raise UserError for a name that is given twice."""
-    for place, name in enumerate(names):
-        if isinstance(name, str) and name in names[:place]:
+    for index, name in enumerate(names):
+        if isinstance(name, str) and name in names[:index]:
             raise UserError(f"--judge {name}: is given twice; give different judges")
 
 
@@ -130,8 +130,8 @@ class NetworkEncoder:
             text = text.replace("its path as features.weights", f"--neighbours {network}=FILE.safetensors")
             raise UserError(f"--neighbours {name}: {text}") from None
         self.name, self.size = network, self._network.pooled_size
-        made = json.dumps(self._network.description, sort_keys=True, default=str)
-        self.digest = hashlib.sha256(f"encoder {made}".encode()).hexdigest()
+        description = json.dumps(self._network.description, sort_keys=True, default=str)
+        self.digest = hashlib.sha256(f"encoder {description}".encode()).hexdigest()
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 28) as image:

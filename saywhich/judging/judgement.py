@@ -15,18 +15,18 @@ from pipeline.analysis.bootstrap import RESAMPLES
 from pipeline.errors import UserError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.readers.coco_instances import read_instances
-from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
-from saywhich.judging.caption_files import CaptionSet, Source, as_number, read_caption_set, read_ids
+from saywhich.judging.baseline_rows import HUMAN, RULE, make_human_row, make_rule_row
+from saywhich.judging.caption_files import CaptionSet, Source, parse_number, read_caption_set, read_ids
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
-from saywhich.judging.hard_galleries import Galleries, neighbour_galleries, read_galleries, read_given_galleries
+from saywhich.judging.hard_galleries import Galleries, find_neighbour_galleries, read_galleries, read_given_galleries
 from saywhich.judging.judge_sources import check_judges, open_encoder, open_judge
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
-from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_gallery
+from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery, find_truncated_captions
 from saywhich.judging.retrieval_scores import CaptionRanks, flatten, judge_row
-from saywhich.judging.text_scores import list_computable_scores, reader_scores, reference_scores
+from saywhich.judging.text_scores import list_computable_scores, score_by_references, score_text_quality
 from saywhich.judging.thumbnails import Thumbnails
 
 FEWEST = 2  # images
@@ -37,7 +37,7 @@ class JudgeOptions:
     """Settings of a judgement.
 
     `judges` are names (saywhich/judging/judge_sources.py) or judges; `neighbours` is a name. `hard` is the number of
-    images in a hard gallery, or `galleries` are the galleries themselves. `instances` are COCO's instance files.
+    images in a hard gallery; `galleries` gives the galleries themselves. `instances` are COCO's instance files.
     `metrics` are names of the metrics against references; None: all that can run. `ids` is a table of image_id and
     file.
     """
@@ -88,7 +88,7 @@ class Judgement:
 
     files: Sequence[Path]
     rows: Sequence[JudgedRow]
-    baselines: Sequence[JudgedRow]  # people's captions and the trivial rule
+    baselines: Sequence[JudgedRow]  # human captions and the trivial rule
     judges: Sequence[str]
     galleries: Tensor  # (M, K): the other images of each hard gallery, padded with −1
     gallery_rule: str  # how the hard galleries were made
@@ -97,16 +97,16 @@ class Judgement:
 
     @property
     def keys(self) -> list[ScoreKey]:
-        """Return all scores in the order of tables: those of each judge, by references, and of the text."""
-        order = {name: place for place, name in enumerate(KINDS)}
-        found = dict.fromkeys(key for row in (*self.rows, *self.baselines) for key in row.scores)
-        return sorted(found, key=lambda key: ([*self.judges, ""].index(key.judge), order[key.name]))
+        """Return the keys of all scores in the order of tables: by each judge, by references, and of the text."""
+        order = {name: index for index, name in enumerate(KINDS)}
+        keys = dict.fromkeys(key for row in (*self.rows, *self.baselines) for key in row.scores)
+        return sorted(keys, key=lambda key: ([*self.judges, ""].index(key.judge), order[key.name]))
 
 
 def judge_captions(
     captions: Sequence[Source], images: str | Path, references: Source | None, options: JudgeOptions
 ) -> Judgement:
-    """Judge one or several caption files of the same images.
+    """Judge one or more caption files of the same images.
 
     Only images with a caption in every file are judged, and they are each other's gallery. An id is looked up in the
     table `options.ids`, then in the file that has it, and then in the other files. Raises UserError where fewer than
@@ -120,42 +120,44 @@ def judge_captions(
     sets = [read_caption_set(source, notes) for source in captions]
     _make_names_distinct(sets, captions)
     human = read_caption_set(references, notes) if references is not None else None
-    named = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
+    all_ids = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
     table = read_ids(Path(options.ids)) if options.ids else {}
-    index = PhotoIndex(images, named | table)
-    # files may number their images differently, so that the ids of a file are first those of its own images
-    found = [_group_by_photo(each, index.with_ids(named | each.files | table), images, notes) for each in sets]
-    files = _select_judged_files(found, sets, index, images, notes)
+    index = PhotoIndex(images, all_ids | table)
+    # caption files may number their images differently: the ids of a file refer to its own images first
+    grouped = [_group_by_photo(each, index.with_ids(all_ids | each.files | table), images, notes) for each in sets]
+    files = _select_judged_files(grouped, sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
     if len(thumbnails.files) < FEWEST:
         raise UserError(f"{images}: {len(thumbnails.files)} photos with captions; two or more are needed")
     files = list(thumbnails.files)  # without those that cannot be read
-    small = torch.from_numpy(thumbnails.vectors)
-    galleries, rule = _galleries(options, index, files, small, notes)
-    people: list[list[str]] = [[] for _ in files]
+    galleries, rule = _make_galleries(options, index, files, torch.from_numpy(thumbnails.vectors), notes)
+    human_captions: list[list[str]] = [[] for _ in files]
     if human is not None:
-        people = _references(human, index.with_ids(named | human.files | table), files, notes)
-    rows = [JudgedRow(each.name, [by[path] for path in files], people) for each, by in zip(sets, found, strict=True)]
-    baselines = _baseline_rows(rows[0].captions, people)
-    every = [*rows, *baselines]
-    scores: list[dict[ScoreKey, ScoreValues]] = [{} for _ in every]
-    ranks: list[dict[str, CaptionRanks]] = [{} for _ in every]
+        human_captions = _collect_references(human, index.with_ids(all_ids | human.files | table), files, notes)
+    rows = [
+        JudgedRow(each.name, [by_photo[path] for path in files], human_captions)
+        for each, by_photo in zip(sets, grouped, strict=True)
+    ]
+    baselines = _make_baseline_rows(rows[0].captions, human_captions)
+    all_rows = [*rows, *baselines]
+    scores: list[dict[ScoreKey, ScoreValues]] = [{} for _ in all_rows]
+    ranks: list[dict[str, CaptionRanks]] = [{} for _ in all_rows]
     names: list[str] = []
-    for spec in options.judges:
-        _judge_rows(spec, names, files, every, galleries, scores, ranks, notes)
+    for judge in options.judges:
+        _judge_rows(judge, names, files, all_rows, galleries, scores, ranks, notes)
     annotated = _read_annotated_objects(options.instances, index, files)
     with LanguageScorer(list_computable_scores(options.metrics) if human else ()) as language:
-        for row, own in zip(every, scores, strict=True):
+        for row, row_scores in zip(all_rows, scores, strict=True):
             if any(row.references):
-                own |= reference_scores(language, row.captions, row.references, notes)
-            own |= reader_scores(row.captions, row.references, annotated)
-    drawn = resample_scores(scores, len(files), options.resamples)
-    done = [
-        replace(row, scores=own, ranks=places, drawn=again)
-        for row, own, places, again in zip(every, scores, ranks, drawn, strict=True)
+                row_scores |= score_by_references(language, row.captions, row.references, notes)
+            row_scores |= score_text_quality(row.captions, row.references, annotated)
+    resampled = resample_scores(scores, len(files), options.resamples)
+    judged = [
+        replace(row, scores=row_scores, ranks=row_ranks, drawn=row_resampled)
+        for row, row_scores, row_ranks, row_resampled in zip(all_rows, scores, ranks, resampled, strict=True)
     ]
     return Judgement(
-        files, done[: len(rows)], done[len(rows) :], names, galleries, rule, list(notes.lines()), options.resamples
+        files, judged[: len(rows)], judged[len(rows) :], names, galleries, rule, list(notes.lines()), options.resamples
     )
 
 
@@ -168,14 +170,14 @@ def _make_names_distinct(sets: Sequence[CaptionSet], sources: Sequence[Source]) 
         for number, (each, source) in enumerate(zip(sets, sources, strict=True), 1):
             each.name = f"{each.name} {number}" if isinstance(source, Mapping) else str(source)
     names = [each.name for each in sets]
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
             raise UserError(f"{name}: is given twice; give different caption files")
 
 
 def _group_by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:
-    """Return the captions by photo; captions of photos that are not there are left out with a note."""
-    found: dict[Path, list[str]] = {}
+    """Return the captions by photo; captions without exactly one photo are left out with a note."""
+    by_photo: dict[Path, list[str]] = {}
     for image, texts in captions.captions.items():
         path = index.find(image)
         if path is None:
@@ -183,30 +185,34 @@ def _group_by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path,
                 f"images of {captions.name} that are not in {images}, or have a name that several photos have", image
             )
         elif texts:
-            found.setdefault(path, []).extend(texts)
-    return found
+            by_photo.setdefault(path, []).extend(texts)
+    return by_photo
 
 
 def _select_judged_files(
-    found: Sequence[Mapping[Path, list[str]]],
+    grouped: Sequence[Mapping[Path, list[str]]],
     sets: Sequence[CaptionSet],
     index: PhotoIndex,
     images: str | Path,
     notes: Notes,
 ) -> list[Path]:
-    """Return the photos with captions in every file, in the folder's order, and note the others."""
-    for captions, by in zip(sets, found, strict=True):
+    """Return the photos with captions in every file, in the folder's order, and note the other photos.
+
+    Raises UserError where fewer than two photos have captions in a file, or in every file.
+    """
+    for captions, by_photo in zip(sets, grouped, strict=True):
         for path in index.files:
-            if path not in by:
+            if path not in by_photo:
                 notes.add(f"photos without a caption in {captions.name}, which are left out", path.name)
-    files = [path for path in index.files if all(path in by for by in found)]
-    for captions, by in zip(sets, found, strict=True):
-        if len(by) >= FEWEST:
+    files = [path for path in index.files if all(path in by_photo for by_photo in grouped)]
+    for captions, by_photo in zip(sets, grouped, strict=True):
+        if len(by_photo) >= FEWEST:
             continue
         example = next(iter(captions.captions))
         raise UserError(
-            f"{captions.name}: {len(by)} of its {len(captions.captions):,} images ({example!r} the first) are photos "
-            f"in {images}, such as {index.files[0].name}; two or more are needed: name files, or give --ids TABLE"
+            f"{captions.name}: {len(by_photo)} of its {len(captions.captions):,} images ({example!r} the first) are "
+            f"photos in {images}, such as {index.files[0].name}; "
+            "two or more are needed: name files, or give --ids TABLE"
         )
     if len(files) < FEWEST:
         names = ", ".join(each.name for each in sets)
@@ -214,38 +220,38 @@ def _select_judged_files(
     return files
 
 
-def _references(human: CaptionSet, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> list[list[str]]:
-    """Return the references of each photo that have a letter or a digit; note the photos without any."""
-    by: dict[Path, list[str]] = {}
+def _collect_references(human: CaptionSet, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> list[list[str]]:
+    """Return each photo's references that have a letter or a digit; note the photos without such a reference."""
+    by_photo: dict[Path, list[str]] = {}
     for image, texts in human.captions.items():
         if (path := index.find(image)) is not None:
             # metrics refuse an image whose references have no word
-            by.setdefault(path, []).extend(text for text in texts if any(map(str.isalnum, text)))
+            by_photo.setdefault(path, []).extend(text for text in texts if any(map(str.isalnum, text)))
     for path in files:
-        if not by.get(path):
+        if not by_photo.get(path):
             notes.add(
                 f"judged photos without a reference in {human.name}, so that there is no row of human captions",
                 path.name,
             )
-    return [by.get(path, []) for path in files]
+    return [by_photo.get(path, []) for path in files]
 
 
-def _baseline_rows(captions: Sequence[Sequence[str]], people: Sequence[Sequence[str]]) -> list[JudgedRow]:
+def _make_baseline_rows(captions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> list[JudgedRow]:
     """Return the row of human captions, if every image has a reference, and the row of the trivial rule."""
-    row = human_row(people)
+    row = make_human_row(references)
     human = [] if row is None else [JudgedRow(HUMAN, *row)]
-    return [*human, JudgedRow(RULE, rule_row(captions, people), people)]
+    return [*human, JudgedRow(RULE, make_rule_row(captions, references), references)]
 
 
-def _galleries(
+def _make_galleries(
     options: JudgeOptions, index: PhotoIndex, files: Sequence[Path], thumbnails: Tensor, notes: Notes
 ) -> tuple[Tensor, str]:
-    """Return the hard galleries, and how they were made."""
+    """Return the hard galleries (M, K), padded with −1, and a description of how they were made."""
     if options.galleries is not None:
         given = options.galleries
-        read = given if isinstance(given, Mapping) else read_galleries(Path(given))
+        galleries = given if isinstance(given, Mapping) else read_galleries(Path(given))
         rule = "given galleries" if isinstance(given, Mapping) else f"the galleries of {given}"
-        return read_given_galleries(read, index, files, notes), rule
+        return read_given_galleries(galleries, index, files, notes), rule
     judges = [judge if isinstance(judge, str) else judge.name for judge in options.judges]
     # a folder may be written in several ways, such as m and ./m
     if options.neighbours in judges or Path(options.neighbours).resolve() in [Path(name).resolve() for name in judges]:
@@ -255,19 +261,19 @@ def _galleries(
     name, vectors = options.neighbours, thumbnails
     if options.neighbours != THUMBNAIL:
         encoder = open_encoder(options.neighbours)
-        name, found = encoder.name, encode_gallery(encoder, files)
-        if list(found.files) != list(files):
+        name, photos = encoder.name, encode_gallery(encoder, files)
+        if list(photos.files) != list(files):
             raise UserError(
-                f"--neighbours {options.neighbours}: cannot read {len(files) - len(found.files)} of the photos"
+                f"--neighbours {options.neighbours}: cannot read {len(files) - len(photos.files)} of the photos"
             )
-        vectors = torch.from_numpy(found.vectors)
+        vectors = torch.from_numpy(photos.vectors)
     rule = f"{min(options.hard, len(files))} neighbours by {name}"
     rule += ", near-duplicates kept" if options.near_duplicates else ""
-    return neighbour_galleries(vectors, thumbnails, options.hard, options.near_duplicates), rule
+    return find_neighbour_galleries(vectors, thumbnails, options.hard, options.near_duplicates), rule
 
 
 def _judge_rows(
-    spec: str | CaptionJudge,
+    name_or_judge: str | CaptionJudge,
     names: list[str],
     files: Sequence[Path],
     rows: Sequence[JudgedRow],
@@ -276,12 +282,12 @@ def _judge_rows(
     ranks: Sequence[dict[str, CaptionRanks]],
     notes: Notes,
 ) -> None:
-    """Open one judge, and add its name, and its scores and ranks of every row.
+    """Open one judge, and add its name to `names`, and its scores and ranks of each row to `scores` and `ranks`.
 
-    The memory of a judge that is given by name is free afterwards.
+    A judge that is given by name takes no memory afterwards.
     """
-    judge = open_judge(spec)
-    given = spec if isinstance(spec, str) else judge.name
+    judge = open_judge(name_or_judge)
+    given = name_or_judge if isinstance(name_or_judge, str) else judge.name
     numbered = (f"{judge.name} {number}" for number in count(len(names)))
     name = next(each for each in chain((judge.name, given), numbered) if each not in names)
     names.append(name)
@@ -289,22 +295,22 @@ def _judge_rows(
     if list(photos.files) != list(files):
         raise UserError(f"--judge {name}: cannot read {len(files) - len(photos.files)} of the photos")
     images = torch.from_numpy(photos.vectors)
-    for row, own, places in zip(rows, scores, ranks, strict=True):
+    for row, row_scores, row_ranks in zip(rows, scores, ranks, strict=True):
         texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []
-        for text in cut_captions(judge, texts):
+        for text in find_truncated_captions(judge, texts):
             notes.add(f"captions of {row.name} that are longer than the input of {name}, and are cut", text)
-        for text in judge.unknown(texts):
+        for text in judge.find_unknown(texts):
             notes.add(f"captions of {row.name} mostly of words that are unknown to {name}", text)
-        found, places[name] = judge_row(judge, name, row.captions, row.references, images, galleries)
-        own |= found
+        new_scores, row_ranks[name] = judge_row(judge, name, row.captions, row.references, images, galleries)
+        row_scores |= new_scores
 
 
 def _read_annotated_objects(
     instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]
 ) -> list[list[str]]:
     """Return the names of the objects annotated in each photo; empty lists without COCO's instance files."""
-    by = {
-        index.find(image if (number := as_number(image)) is None else number): names
+    names_by_photo = {
+        index.find(image if (number := parse_number(image)) is None else number): names
         for image, names in (read_instances([Path(file) for file in instances]).items() if instances else ())
     }
-    return [by.get(path, []) for path in files]
+    return [names_by_photo.get(path, []) for path in files]

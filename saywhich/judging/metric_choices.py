@@ -11,6 +11,6 @@ METRIC_NAMES = tuple(metric.name for metric in METRICS if not metric.parts)
 
 
 def check_metrics(names: Sequence[str] | None) -> None:
-    """Raise UserError for an unknown name of a metric; None names all."""
+    """Raise UserError for an unknown name of a metric; None stands for all metrics."""
     if unknown := [name for name in names or () if name not in METRIC_NAMES]:
         raise UserError(f"--metrics {unknown[0]}: no such metric; the metrics are {', '.join(METRIC_NAMES)}")

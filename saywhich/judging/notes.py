@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import one_line
 
-SHOWN = 3
+SHOWN = 3  # examples of a problem
 LONGEST = 40  # characters of one example
 
 
@@ -29,6 +29,6 @@ class Notes:
     def lines(self) -> Iterator[str]:
         """Yield one line per problem: the problem, its count, and its first three examples."""
         for problem, examples in self.found.items():
-            shown = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:SHOWN]]
-            more = ", …" if len(examples) > SHOWN else ""
-            yield one_line(f"{problem}: {len(examples):,} ({', '.join(shown)}{more})")
+            texts = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:SHOWN]]
+            ending = ", …" if len(examples) > SHOWN else ""
+            yield one_line(f"{problem}: {len(examples):,} ({', '.join(texts)}{ending})")

@@ -20,7 +20,7 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.runtime.torchvision_cpu import declare_operators
 from saywhich.judging.clip_metrics import CLIP_SCORE, ClipMetric
-from saywhich.judging.foreign_captions import foreign_captions, foreign_to_hub_tokenizer
+from saywhich.judging.foreign_captions import find_foreign_captions, find_foreign_to_hub_tokenizer
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
@@ -29,7 +29,7 @@ OFFLINE = "an exported model works offline: --judge DIR"
 
 @contextmanager
 def silence_hub() -> Iterator[None]:
-    """Leave out the hub's messages about each attempt: the error names what is missing and which command fetches it."""
+    """Suppress the hub's messages about each attempt; the error names the missing weights and how to fetch them."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -56,7 +56,7 @@ class OpenClipJudge:
         UserError for an unknown model, and where the weights are neither here nor can be fetched.
         """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        settings = NetworkSettings(name, image_size or _image_size(name), weights, options=options or {})
+        settings = NetworkSettings(name, image_size or _get_image_size(name), weights, options=options or {})
         try:
             with silence_hub():
                 self._network = ClipNetwork(settings, device)
@@ -69,8 +69,8 @@ class OpenClipJudge:
         self.size = self._network.pooled_size
         self.metric = metric or (None if "siglip" in name.lower() else CLIP_SCORE)
         self.temperature = float(self._network.model.logit_scale.detach().neg().exp())
-        made = json.dumps(self._network.description, sort_keys=True, default=str)
-        self.digest = hashlib.sha256(f"judge {made}".encode()).hexdigest()
+        description = json.dumps(self._network.description, sort_keys=True, default=str)
+        self.digest = hashlib.sha256(f"judge {description}".encode()).hexdigest()
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 28) as image:
@@ -81,26 +81,26 @@ class OpenClipJudge:
         return normalize(images.float(), dim=1).cpu().numpy()
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        return normalize(self._network.text(texts).float(), dim=1).cpu()
+        return normalize(self._network.encode_text(texts).float(), dim=1).cpu()
 
-    def cut(self, texts: Sequence[str]) -> list[str]:
+    def find_truncated(self, texts: Sequence[str]) -> list[str]:
         limit = self._network.model.context_length
-        read, longer = (self._network.tokenise(["", *texts], length) for length in (limit, limit + 1))
+        tokens, longer = (self._network.tokenise(["", *texts], length) for length in (limit, limit + 1))
         # the token behind the limit is not enough: SigLIP pads with the token that ends a text
-        over = (longer[:, limit] != longer[0, limit]) | (longer[:, :limit] != read).any(1)
-        return [text for text, is_cut in zip(texts, over[1:].tolist(), strict=True) if is_cut]
+        truncated = (longer[:, limit] != longer[0, limit]) | (longer[:, :limit] != tokens).any(1)
+        return [text for text, is_truncated in zip(texts, truncated[1:].tolist(), strict=True) if is_truncated]
 
-    def unknown(self, texts: Sequence[str]) -> list[str]:
+    def find_unknown(self, texts: Sequence[str]) -> list[str]:
         if all(text.isascii() for text in texts):
             return []
         tokeniser = self._network.tokenizer
         if hasattr(tokeniser, "tokenizer"):
-            return foreign_to_hub_tokenizer(texts, tokeniser.tokenizer)
-        return foreign_captions(texts, tokeniser.encode)  # open_clip's own; it has no unknown token
+            return find_foreign_to_hub_tokenizer(texts, tokeniser.tokenizer)
+        return find_foreign_captions(texts, tokeniser.encode)  # open_clip's own tokeniser has no unknown token
 
 
-def _image_size(name: str) -> int:
-    """Return the side of the square that the architecture takes, in pixels."""
+def _get_image_size(name: str) -> int:
+    """Return the side of the architecture's square input, in pixels."""
     declare_operators()
     import open_clip
 

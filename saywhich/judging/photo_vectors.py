@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from saywhich.judging.clip_metrics import PROMPT, ClipMetric
 from saywhich.photos import Photo, load_readable
-from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, gallery_vectors
+from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, embed_with_cache
 
 AT_ONCE = 32  # photos in one batch
 TEXTS_AT_ONCE = 256
@@ -40,23 +40,23 @@ class PhotoEncoder(Protocol):
 
 
 class CaptionJudge(PhotoEncoder, Protocol):
-    """A network that embeds photos and captions; inner products of embeddings of length 1 are its scores."""
+    """A network that embeds photos and captions as vectors of length 1; their inner products are its scores."""
 
     metric: ClipMetric | None  # the published score by this model
-    temperature: float  # cosines divided by it are the logits that it was trained with
+    temperature: float  # cosines divided by it are the logits of the model's training
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return embeddings (N, H) float32 of length 1 of N captions."""
         ...
 
-    def cut(self, texts: Sequence[str]) -> list[str]:
+    def find_truncated(self, texts: Sequence[str]) -> list[str]:
         """Return the captions that are longer than the network's input, which truncates them."""
         ...
 
-    def unknown(self, texts: Sequence[str]) -> list[str]:
-        """Return the captions mostly of words that are not in the network's vocabulary, or that its tokenizer splits.
+    def find_unknown(self, texts: Sequence[str]) -> list[str]:
+        """Return the captions with mostly unknown words, or in a script that is foreign to the network's tokenizer.
 
-        See saywhich/judging/foreign_captions.py for judges with a tokenizer.
+        saywhich/judging/foreign_captions.py defines foreign scripts.
         """
         ...
 
@@ -72,44 +72,44 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
                 encoder.encode_photos(prepared),
             )
 
-    return gallery_vectors(files, encoder.digest, encoder.size, embed)
+    return embed_with_cache(files, encoder.digest, encoder.size, embed)
 
 
 def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
-    """Return embeddings (N, H) of N captions, each distinct one encoded once, so that equal ones tie to the bit."""
+    """Return embeddings (N, H) of N captions. Equal captions are encoded once, so that their scores tie to the bit."""
     distinct = sorted(set(texts))
-    found = torch.empty(len(distinct), judge.size)
-    store = VectorCache(judge.digest, judge.size)
+    vectors = torch.empty(len(distinct), judge.size)
+    cache = VectorCache(judge.digest, judge.size)
     with tqdm(total=len(distinct), desc=f"captions by {judge.name}", unit="", disable=None) as bar:
         for first in range(0, len(distinct), CACHED_AT_ONCE):
             part = distinct[first : first + CACHED_AT_ONCE]
-            cached = store.read_captions(part)
+            cached = cache.read_captions(part)
             bar.update(len(cached))
             new = [row for row, text in enumerate(part, first) if text not in cached]
             for row, text in enumerate(part, first):
                 if text in cached:
-                    found[row] = torch.from_numpy(cached[text].copy())
-            for begin in range(0, len(new), TEXTS_AT_ONCE):
-                rows = new[begin : begin + TEXTS_AT_ONCE]
-                found[rows] = judge.encode_texts([distinct[row] for row in rows]).float().cpu()
-                store.add_captions([distinct[row] for row in rows], found[rows].numpy())
+                    vectors[row] = torch.from_numpy(cached[text].copy())
+            for start in range(0, len(new), TEXTS_AT_ONCE):
+                rows = new[start : start + TEXTS_AT_ONCE]
+                vectors[rows] = judge.encode_texts([distinct[row] for row in rows]).float().cpu()
+                cache.add_captions([distinct[row] for row in rows], vectors[rows].numpy())
                 bar.update(len(rows))
             if new:
-                store.confirm_captions(part)
-    store.close()
-    place = {text: row for row, text in enumerate(distinct)}
-    return found[[place[text] for text in texts]]
+                cache.confirm_captions(part)
+    cache.close()
+    row_by_text = {text: row for row, text in enumerate(distinct)}
+    return vectors[[row_by_text[text] for text in texts]]
 
 
-def cut_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
-    """Return the captions that the judge would truncate; a judge with a published score reads them after PROMPT."""
+def find_truncated_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
+    """Return the captions that the judge would truncate; a judge with a published score encodes them after PROMPT."""
     prompt = PROMPT if judge.metric else ""
-    return [text.removeprefix(prompt) for text in judge.cut([prompt + text for text in texts])]
+    return [text.removeprefix(prompt) for text in judge.find_truncated([prompt + text for text in texts])]
 
 
 def compute_prepared_digest(prepared: PreparedPhoto) -> str:
     """Return the SHA-256 of a network's inputs; the network cannot distinguish photos with equal digests."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(prepared):
-        found.update(prepared[name].contiguous().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(prepared[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -21,7 +21,7 @@ from saywhich.judging.caption_scores import (
     ScoreValues,
     mean_over,
 )
-from saywhich.judging.clip_metrics import PROMPT, ClipMetric, with_nearest_reference
+from saywhich.judging.clip_metrics import PROMPT, ClipMetric, average_with_reference
 from saywhich.judging.photo_vectors import CaptionJudge, encode_captions
 
 PAIRS_AT_ONCE = 2**16
@@ -29,7 +29,7 @@ PAIRS_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class CaptionRanks:
-    """Ranks by one judge of N captions of M images, 1 is best."""
+    """Ranks of N captions of M images by one judge; 1 is best."""
 
     among_all: np.ndarray  # (N,)
     among_hard: np.ndarray  # (N,): 0 where the gallery holds no other image
@@ -57,30 +57,31 @@ def judge_row(
     with NaN or infinity.
     """
     texts, owners = flatten(captions)
-    of = torch.from_numpy(owners)
+    owner_rows = torch.from_numpy(owners)
     vectors = encode_captions(judge, texts)
-    found = rank_embeddings(vectors, images, of, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
-    back = rank_captions_among(vectors, images, of, galleries).numpy()
-    ranks, best = found.by_caption.numpy(), found.by_image.numpy()
-    hard = found.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
-    every, has_neighbours = np.arange(len(images)), (galleries >= 0).any(1).numpy()
-    scores = {ScoreKey(name, recall): _share(owners, ranks <= k, len(images)) for recall, k in RECALLS.items()}
+    result = rank_embeddings(vectors, images, owner_rows, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
+    hard_back = rank_captions_among(vectors, images, owner_rows, galleries).numpy()
+    ranks, back = result.by_caption.numpy(), result.by_image.numpy()
+    hard = result.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
+    all_images, has_neighbours = np.arange(len(images)), (galleries >= 0).any(1).numpy()
+    scores = {ScoreKey(name, recall): _average_hits(owners, ranks <= k, len(images)) for recall, k in RECALLS.items()}
     scores |= {
-        ScoreKey(name, f"{recall} {BACK}"): _share(every, best <= k, len(images)) for recall, k in RECALLS.items()
+        ScoreKey(name, f"{recall} {BACK}"): _average_hits(all_images, back <= k, len(images))
+        for recall, k in RECALLS.items()
     }
     if has_neighbours.any():
-        scores[ScoreKey(name, HARD)] = _share(owners, hard == 1, len(images), hard > 0)
-        scores[ScoreKey(name, HARD_BACK)] = _share(every, back == 1, len(images), has_neighbours)
+        scores[ScoreKey(name, HARD)] = _average_hits(owners, hard == 1, len(images), hard > 0)
+        scores[ScoreKey(name, HARD_BACK)] = _average_hits(all_images, hard_back == 1, len(images), has_neighbours)
     if judge.metric:
-        scores |= _clip_scores(judge, judge.metric, name, texts, owners, references, images)
-    return scores, CaptionRanks(ranks, hard, found.retrieved.numpy())
+        scores |= _compute_clip_scores(judge, judge.metric, name, texts, owners, references, images)
+    return scores, CaptionRanks(ranks, hard, result.retrieved.numpy())
 
 
-def _share(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
+def _average_hits(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
     return mean_over(owners, 100.0 * hits, images, counted)
 
 
-def _clip_scores(
+def _compute_clip_scores(
     judge: CaptionJudge,
     metric: ClipMetric,
     name: str,
@@ -91,31 +92,32 @@ def _clip_scores(
 ) -> dict[ScoreKey, ScoreValues]:
     vectors = encode_captions(judge, [PROMPT + text for text in texts])
     clip = metric.score(vectors, images[torch.from_numpy(owners)])
-    found = {ScoreKey(name, metric.name): mean_over(owners, clip.numpy(), len(images))}
-    references_, of = flatten(references)
-    if references_:
-        human = encode_captions(judge, [PROMPT + text for text in references_])
-        nearest, has = _nearest_reference(vectors, owners, human, of)
-        each = with_nearest_reference(clip, nearest).numpy()
-        found[ScoreKey(name, metric.with_references)] = mean_over(owners, each, len(images), has)
-    return found
+    scores = {ScoreKey(name, metric.name): mean_over(owners, clip.numpy(), len(images))}
+    reference_texts, reference_owners = flatten(references)
+    if reference_texts:
+        human = encode_captions(judge, [PROMPT + text for text in reference_texts])
+        nearest, has_reference = _find_nearest_reference(vectors, owners, human, reference_owners)
+        values = average_with_reference(clip, nearest).numpy()
+        scores[ScoreKey(name, metric.with_references)] = mean_over(owners, values, len(images), has_reference)
+    return scores
 
 
-def _nearest_reference(
-    captions: Tensor, owners: np.ndarray, references: Tensor, of: np.ndarray
+def _find_nearest_reference(
+    captions: Tensor, owners: np.ndarray, references: Tensor, reference_owners: np.ndarray
 ) -> tuple[Tensor, np.ndarray]:
     """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is one, (N,).
 
-    The cosine is −∞ where there is none. `owners` and `of` are the images of captions and references, ascending.
+    The cosine is −∞ where there is none. `owners` and `reference_owners` are the images of captions and references,
+    ascending.
     """
-    first = np.searchsorted(of, owners, "left")
-    counts = np.searchsorted(of, owners, "right") - first
-    which = np.repeat(np.arange(len(owners)), counts)
-    partner = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    first = np.searchsorted(reference_owners, owners, "left")
+    counts = np.searchsorted(reference_owners, owners, "right") - first
+    pair_captions = np.repeat(np.arange(len(owners)), counts)
+    pair_references = np.arange(len(pair_captions)) + np.repeat(first - np.cumsum(counts) + counts, counts)
     nearest = torch.full((len(owners),), -torch.inf, dtype=torch.float64)
-    for part in range(0, len(which), PAIRS_AT_ONCE):
-        rows = torch.from_numpy(which[part : part + PAIRS_AT_ONCE])
-        others = torch.from_numpy(partner[part : part + PAIRS_AT_ONCE])
-        cosines = (captions[rows].double() * references[others].double()).sum(1)
+    for start in range(0, len(pair_captions), PAIRS_AT_ONCE):
+        rows = torch.from_numpy(pair_captions[start : start + PAIRS_AT_ONCE])
+        reference_rows = torch.from_numpy(pair_references[start : start + PAIRS_AT_ONCE])
+        cosines = (captions[rows].double() * references[reference_rows].double()).sum(1)
         nearest.scatter_reduce_(0, rows, cosines, "amax")
     return nearest, counts > 0

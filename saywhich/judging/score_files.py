@@ -14,15 +14,15 @@ from saywhich.outputs import open_output
 COLUMNS = ("captions", "judge", "score", "value", "low", "high")
 
 
-def judgement_record(found: Judgement) -> dict[str, Any]:
-    """Return everything that was measured, as values of JSON."""
+def make_judgement_record(judgement: Judgement) -> dict[str, Any]:
+    """Return the scores of a judgement as values of JSON."""
     return {
-        "images": len(found.files),
-        "judges": list(found.judges),
-        "hard_galleries": found.gallery_rule,
-        "resamples": found.resamples,
-        "notes": list(found.notes),
-        "captions": {row.name: _row_record(row) for row in (*found.rows, *found.baselines)},
+        "images": len(judgement.files),
+        "judges": list(judgement.judges),
+        "hard_galleries": judgement.gallery_rule,
+        "resamples": judgement.resamples,
+        "notes": list(judgement.notes),
+        "captions": {row.name: _row_record(row) for row in (*judgement.rows, *judgement.baselines)},
     }
 
 
@@ -33,12 +33,12 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
         file.write("\n")
 
 
-def write_csv(path: Path, found: Judgement) -> None:
-    """Write a row per score of each set of captions."""
+def write_csv(path: Path, judgement: Judgement) -> None:
+    """Write a row per score of each set of captions as CSV."""
     with open_output(path) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        for row in (*found.rows, *found.baselines):
+        for row in (*judgement.rows, *judgement.baselines):
             for key, values in row.scores.items():
                 low, high = row.interval(key) or ("", "")
                 table.writerow((csv_cell(row.name), csv_cell(key.judge), key.name, values.value, low, high))

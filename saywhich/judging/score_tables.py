@@ -20,47 +20,47 @@ def show_number(value: float, name: str) -> str:
 
 
 def show_interval(interval: tuple[float, float] | None, name: str, signed: bool = False) -> str:
-    """Return an interval as [low, high], or nothing."""
+    """Return an interval as [low, high]; an empty text without an interval."""
     if interval is None:
         return ""
     sign = "+" if signed else ""
     return "[{}]".format(", ".join(f"{end:{sign},.{KINDS[name].digits}f}" for end in interval))
 
 
-def judgement_lines(found: Judgement) -> Iterator[str]:
+def format_judgement_lines(judgement: Judgement) -> Iterator[str]:
     """Yield the lines of a judgement: its heading, and tables of up to three rows of captions, a column each."""
-    yield from heading_lines(found)
-    rows = [*found.rows, *found.baselines]
+    yield from format_heading_lines(judgement)
+    rows = [*judgement.rows, *judgement.baselines]
     for first in range(0, len(rows), 3):
         part = rows[first : first + 3]
         yield ""
         yield " " * LABEL + "".join(shorten(row.name, CELL - 2).rjust(CELL) for row in part)
-        for title, keys in score_groups(found):
+        for title, keys in group_scores(judgement):
             yield shorten(title, WIDTH)
             for key in keys:
-                cells = [_cell(row, key).rjust(CELL) for row in part]
+                cells = [_format_cell(row, key).rjust(CELL) for row in part]
                 yield f"  {key.name}".ljust(LABEL) + "".join(cells)
 
 
-def heading_lines(found: Judgement) -> Iterator[str]:
+def format_heading_lines(judgement: Judgement) -> Iterator[str]:
     """Yield the number of images and captions, and if there are hard galleries, their rule and the unit of recalls."""
-    counts = sorted({sum(map(len, row.captions)) for row in found.rows})
+    counts = sorted({sum(map(len, row.captions)) for row in judgement.rows})
     captions = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
-    yield f"{len(found.files):,} images, {captions} captions; 95 % intervals over images, in brackets"
-    if found.galleries.shape[1]:
+    yield f"{len(judgement.files):,} images, {captions} captions; 95 % intervals over images, in brackets"
+    if judgement.galleries.shape[1]:
         hard, recalls = (
-            f"R@1 (hard): among {found.gallery_rule}",
+            f"R@1 (hard): among {judgement.gallery_rule}",
             "recalls in %, from text to image by default",
         )
-        together = one_line(f"{hard}; {recalls}")
-        yield from [together] if len(together) <= WIDTH else [shorten(hard, WIDTH), recalls]
+        line = one_line(f"{hard}; {recalls}")
+        yield from [line] if len(line) <= WIDTH else [shorten(hard, WIDTH), recalls]
 
 
-def score_groups(found: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
+def group_scores(judgement: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
     """Yield the shown scores in groups, each with a title: by each judge, by references, and of the text."""
-    keys = [key for key in found.keys if KINDS[key.name].shown]
-    for judge in found.judges:
-        yield f"by {judge}, among {len(found.files):,} images", [key for key in keys if key.judge == judge]
+    keys = [key for key in judgement.keys if KINDS[key.name].shown]
+    for judge in judgement.judges:
+        yield f"by {judge}, among {len(judgement.files):,} images", [key for key in keys if key.judge == judge]
     without_judge = [key for key in keys if not key.judge]
     by_references = [key for key in without_judge if key.name in REFERENCE_SCORES]
     if by_references:
@@ -68,7 +68,7 @@ def score_groups(found: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
     yield "of the text", [key for key in without_judge if key.name not in REFERENCE_SCORES]
 
 
-def _cell(row: JudgedRow, key: ScoreKey) -> str:
+def _format_cell(row: JudgedRow, key: ScoreKey) -> str:
     if key not in row.scores:
         return MISSING
     number = show_number(row.scores[key].value, key.name)

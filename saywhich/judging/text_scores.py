@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.data.corpus import tokenise
-from pipeline.metrics.chair import object_counts
+from pipeline.metrics.chair import count_objects
 from pipeline.metrics.diversity import has_bad_ending, has_repetition, self_bleu
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import COMPUTED, COUNTED
@@ -33,85 +33,82 @@ from saywhich.judging.retrieval_scores import flatten
 Captions = Sequence[Sequence[str]]  # captions of M images
 
 
-def reader_scores(captions: Captions, references: Captions, annotated: Captions) -> dict[ScoreKey, ScoreValues]:
-    """Return the scores of text quality of the captions of M images.
+def score_text_quality(captions: Captions, references: Captions, annotated: Captions) -> dict[ScoreKey, ScoreValues]:
+    """Return the text quality of the captions of M images.
 
-    Objects are absent from an image if neither its references nor the names `annotated` in it have them; images with
-    neither do not count.
+    CHAIR counts an object as hallucinated if neither the image's references nor its `annotated` names have it. Images
+    with neither do not count.
     """
     texts, owners = flatten(captions)
     images = len(captions)
     words = [tokenise(text) for text in texts]
-    places: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    images_by_caption: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for image, caption in zip(owners.tolist(), words, strict=True):
-        places[caption].add(image)
+        images_by_caption[caption].add(image)
     shared = np.zeros(images)
-    for there in places.values():
-        if len(there) > 1:
-            shared[list(there)] = 100.0
+    for sharing_images in images_by_caption.values():
+        if len(sharing_images) > 1:
+            shared[list(sharing_images)] = 100.0
 
-    def share(of: Sequence[bool]) -> ScoreValues:
-        return mean_over(owners, 100.0 * np.array(of, dtype=np.float64), images)
+    def average_flags(flags: Sequence[bool]) -> ScoreValues:
+        return mean_over(owners, 100.0 * np.array(flags, dtype=np.float64), images)
 
-    found = {
+    scores = {
         WORDS: mean_over(owners, np.array([float(len(caption)) for caption in words]), images),
-        BAD_END: share([has_bad_ending(caption) for caption in words]),
-        REPETITION: share([has_repetition(caption) for caption in words]),
+        BAD_END: average_flags([has_bad_ending(caption) for caption in words]),
+        REPETITION: average_flags([has_repetition(caption) for caption in words]),
         SHARED: ratio(shared, np.ones(images)),
-        DISTINCT: ScoreValues(100.0 * len(places) / len(words)),
+        DISTINCT: ScoreValues(100.0 * len(images_by_caption) / len(words)),
         VOCABULARY: ScoreValues(float(len({word for caption in words for word in caption}))),
     }
     if len(words) > 1:
-        found[SELF_BLEU] = ScoreValues(self_bleu([" ".join(caption) for caption in words]))
-    known = [image for image in range(images) if references[image] or annotated[image]]
-    rows = [row for row, image in enumerate(owners.tolist()) if image in set(known)]
+        scores[SELF_BLEU] = ScoreValues(self_bleu([" ".join(caption) for caption in words]))
+    with_objects = [image for image in range(images) if references[image] or annotated[image]]
+    rows = [row for row, image in enumerate(owners.tolist()) if image in set(with_objects)]
     if rows:
-        human = {image: [tokenise(text) for text in references[image]] for image in known}
-        of = owners[rows]
-        counts = np.array(
-            object_counts(
-                [words[row] for row in rows], [human[image] for image in of], [annotated[image] for image in of]
-            ),
-            dtype=np.float64,
-        )
-        wrong, mentions = (np.bincount(of, counts[:, column], images) for column in (0, 1))
+        human = {image: [tokenise(text) for text in references[image]] for image in with_objects}
+        row_owners = owners[rows]
+        row_references = [human[image] for image in row_owners]
+        row_annotated = [annotated[image] for image in row_owners]
+        counts = np.array(count_objects([words[row] for row in rows], row_references, row_annotated), dtype=np.float64)
+        hallucinated, mentions = (np.bincount(row_owners, counts[:, column], images) for column in (0, 1))
         if mentions.any():
-            found[CHAIR_I] = ratio(100.0 * wrong, mentions)
-        found[CHAIR_S] = mean_over(of, 100.0 * (counts[:, 0] > 0), images)
-    return {ScoreKey("", name): values for name, values in found.items()}
+            scores[CHAIR_I] = ratio(100.0 * hallucinated, mentions)
+        scores[CHAIR_S] = mean_over(row_owners, 100.0 * (counts[:, 0] > 0), images)
+    return {ScoreKey("", name): values for name, values in scores.items()}
 
 
-def reference_scores(
+def score_by_references(
     language: LanguageScorer, captions: Captions, references: Captions, notes: Notes
 ) -> dict[ScoreKey, ScoreValues]:
-    """Return the language metrics of the captions of those of M images that have references."""
-    pairs = [(each if human else [], human) for each, human in zip(captions, references, strict=True)]
-    texts, owners = flatten([each for each, _ in pairs])
+    """Return the language metrics of the captions of M images; images without references do not count."""
+    with_references = [each if human else [] for each, human in zip(captions, references, strict=True)]
+    texts, owners = flatten(with_references)
     if not texts:
         return {}
-    found = language.score(texts, [pairs[image][1] for image in owners])
-    for name, why in found.not_computed.items():
-        notes.add_once(f"metrics that are not computed ({why})", name)
+    result = language.score(texts, [references[image] for image in owners])
+    for name, reason in result.not_computed.items():
+        notes.add_once(f"metrics that are not computed ({reason})", name)
     scores = {}
-    for name, value in found.scores.items():
+    for name, value in result.scores.items():
         key = ScoreKey("", name)
-        if name in COUNTED and found.bleu_counts is not None:
+        if name in COUNTED and result.bleu_counts is not None:
             counts = np.stack(
-                [np.bincount(owners, column, len(captions)) for column in found.bleu_counts.T.astype(np.float64)], 1
+                [np.bincount(owners, column, len(captions)) for column in result.bleu_counts.T.astype(np.float64)], 1
             )
             scores[key] = ScoreValues(value, bleu=counts, order=COUNTED.index(name) + 1)
         else:
-            mean = mean_over(owners, found.per_caption[name], len(captions))
+            mean = mean_over(owners, result.per_caption[name], len(captions))
             scores[key] = ScoreValues(value, mean.sums, mean.counts)
     return scores
 
 
 def list_computable_scores(names: Sequence[str] | None) -> list[str]:
-    """Return the names of the scores of the metrics `names`; None: of all, but of SPICE only where its parser is."""
+    """Return the names of the scores of the metrics `names`; None: all, but SPICE only with its parser installed."""
     from pipeline.metrics.java import NotComputedError
     from pipeline.metrics.registry import METRICS
 
-    found = []
+    scores = []
     for metric in METRICS:
         if names is not None and metric.name not in names:
             continue
@@ -120,5 +117,5 @@ def list_computable_scores(names: Sequence[str] | None) -> list[str]:
                 metric.check()
         except NotComputedError:
             continue  # SPICE's parser is missing, and SPICE was not requested
-        found += [name for name in metric.names if name in COMPUTED]
-    return found
+        scores += [name for name in metric.names if name in COMPUTED]
+    return scores

@@ -1,6 +1,6 @@
-"""Thumbnails as an encoder without weights: colours by place and directions of edges.
+"""Thumbnails as an encoder without weights: mean colours of cells and histograms of edge directions.
 
-It works offline, is no judge, and finds near-duplicates.
+The encoder works offline and is no judge. Its colours identify near-duplicates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
 SIDE, CELLS, EDGE_CELLS, DIRECTIONS = 32, 8, 4, 8
-COLOURS = CELLS * CELLS * 3  # the first numbers of a vector: mean colours, 0 … 1
+COLOURS = CELLS * CELLS * 3  # mean colours in 0 … 1, the first numbers of a vector
 MAX_COLOUR_DIFFERENCE = 0.03  # largest difference of a cell's mean colour between near-duplicates
 BLOCK = 2**22  # numbers compared at once
 
@@ -36,30 +36,31 @@ class Thumbnails:
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
         pixels = torch.stack([each["pixels"] for each in prepared]).double().permute(0, 3, 1, 2) / 255
         colours = torch.nn.functional.avg_pool2d(pixels, SIDE // CELLS).flatten(1)
-        return torch.cat([colours, _edges(pixels.mean(1))], 1).float().numpy()
+        return torch.cat([colours, _compute_edge_histograms(pixels.mean(1))], 1).float().numpy()
 
 
 def find_near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
-    """Return (M, K) bool: whether photo `candidates[i, k]` looks the same as photo i, by vectors (M, H) of thumbnails.
+    """Return (M, K) bool: whether photo `candidates[i, k]` is a near-duplicate of photo i, by `vectors` (M, H).
 
-    No mean colour of the 8 × 8 cells then differs by more than 3 % of the range.
+    `vectors` are those of `Thumbnails`. The mean colours of near-duplicates differ by at most 3 % of the range in each
+    of the 8 × 8 cells.
     """
     colours = vectors[:, :COLOURS]
-    found = torch.zeros_like(candidates, dtype=torch.bool)
+    duplicates = torch.zeros_like(candidates, dtype=torch.bool)
     rows = max(1, BLOCK // (COLOURS * max(1, candidates.shape[1])))
     for first in range(0, len(colours), rows):
         part = slice(first, first + rows)
         others = colours[candidates[part].clamp(min=0)]
-        found[part] = (others - colours[part, None]).abs().amax(2) <= MAX_COLOUR_DIFFERENCE
-    return found & (candidates >= 0)
+        duplicates[part] = (others - colours[part, None]).abs().amax(2) <= MAX_COLOUR_DIFFERENCE
+    return duplicates & (candidates >= 0)
 
 
-def _edges(grey: Tensor) -> Tensor:
+def _compute_edge_histograms(grey: Tensor) -> Tensor:
     """Return edge histograms (n, 128) of grey images (n, 32, 32), each of unit norm, or 0 without edges."""
-    across, down = torch.zeros_like(grey), torch.zeros_like(grey)
-    across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
-    down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
-    strength = (across.square() + down.square()).sqrt()
-    direction = (torch.atan2(down, across) % torch.pi / torch.pi * DIRECTIONS).long().clamp(max=DIRECTIONS - 1)
+    horizontal, vertical = torch.zeros_like(grey), torch.zeros_like(grey)
+    horizontal[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
+    vertical[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
+    strength = (horizontal.square() + vertical.square()).sqrt()
+    direction = (torch.atan2(vertical, horizontal) % torch.pi / torch.pi * DIRECTIONS).long().clamp(max=DIRECTIONS - 1)
     each = strength[:, None] * (direction[:, None] == torch.arange(DIRECTIONS)[:, None, None])
     return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(each, SIDE // EDGE_CELLS).flatten(1))

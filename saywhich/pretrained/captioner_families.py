@@ -17,7 +17,7 @@ class CaptionerFamily:
     prompt: str | None = None  # the default prompt
     takes_prompt: bool = True
     begins_caption: bool = False  # whether captions begin with the prompt, as BLIP's “a photography of”
-    whole_processor: bool = True  # whether AutoProcessor opens it; otherwise its parts are opened
+    whole_processor: bool = True  # whether AutoProcessor opens the processor; otherwise its parts are opened
     chat: bool = False  # whether the prompt is a message of a user, in the model's chat template
 
 
@@ -30,7 +30,7 @@ FAMILIES = {
 }
 
 
-def family_of(kind: str) -> CaptionerFamily:
+def find_family(kind: str) -> CaptionerFamily:
     """Return the family of the model type `kind`; raises UserError where it captions no photos."""
     if kind in FAMILIES:
         return FAMILIES[kind]

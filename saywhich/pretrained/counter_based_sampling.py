@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 
 
-def photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens: int) -> Tensor:
+def draw_photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens: int) -> Tensor:
     """Return uniform numbers (B · K, T) for K samples of up to T tokens of each of B photos.
 
     A photo's numbers depend on `seed`, the photo's content and T alone, not on the batch, the order of photos or K.
     """
     rows = []
     for content in contents:
-        key = int(hashlib.sha256(f"pretrained {seed} {content}".encode()).hexdigest()[:15], 16)
-        rows.append(torch.rand(samples, tokens, dtype=torch.float64, generator=torch.Generator("cpu").manual_seed(key)))
+        photo_seed = int(hashlib.sha256(f"pretrained {seed} {content}".encode()).hexdigest()[:15], 16)
+        rows.append(
+            torch.rand(samples, tokens, dtype=torch.float64, generator=torch.Generator("cpu").manual_seed(photo_seed))
+        )
     return torch.cat(rows)
 
 
@@ -34,6 +36,6 @@ class CounterBasedSampling:
         uniform = self._uniforms[:, self._step].to(scores.device).unsqueeze(1)
         self._step += 1
         cumulative = scores.double().softmax(1).cumsum(1)
-        below = (uniform * cumulative[:, -1:]).clamp_max(cumulative[:, -1:].nextafter(torch.zeros_like(uniform)))
-        chosen = torch.searchsorted(cumulative, below, right=True)  # never a token of probability 0
-        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+        thresholds = (uniform * cumulative[:, -1:]).clamp_max(cumulative[:, -1:].nextafter(torch.zeros_like(uniform)))
+        tokens = torch.searchsorted(cumulative, thresholds, right=True)  # never a token of probability 0
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)

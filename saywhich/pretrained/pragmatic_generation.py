@@ -18,7 +18,7 @@ from saywhich.pretrained.pretrained_speaker import (
 )
 
 
-def pragmatic_candidates(
+def generate_pragmatic_candidates(
     speaker: PretrainedSpeaker,
     photos: Sequence[DecodedPhoto],
     nearest: Tensor,
@@ -29,16 +29,17 @@ def pragmatic_candidates(
     """Return K candidate captions of each of B photos that distinguish it from its distractors.
 
     `settings` and `processors` are those of `speaker.candidates`. `nearest` (B, D) are the distractors' rows in
-    `gallery`, −1: there is none. The speaker generates the captions of a photo and of its distractors in one batch. The
-    processor gives all of them the photo's scores, so that all continue with the same token. It reads the token's
-    likelihood for each of them from their own scores.
+    `gallery`, padded with −1. The speaker generates the captions of a photo and of its distractors in one batch. The
+    processor gives them all the photo's scores, so that all continue with the same token. It takes the token's
+    likelihood for each photo from that photo's own scores.
     """
     rows = sorted({row for row in nearest.flatten().tolist() if row >= 0})
-    read = dict(zip(rows, gallery.read(rows), strict=True))
+    photo_by_row = dict(zip(rows, gallery.read(rows), strict=True))
     groups: list[DecodedPhoto] = []
     for photo, others in zip(photos, nearest.tolist(), strict=True):
         # a missing distractor is filled with the photo; equal digests mean equal random numbers
-        groups += [replace(each, content=photo.content) for each in (photo, *(read.get(row, photo) for row in others))]
+        group = (photo, *(photo_by_row.get(row, photo) for row in others))
+        groups += [replace(member, content=photo.content) for member in group]
     exist = torch.nn.functional.pad(nearest >= 0, (1, 0), value=True)
     processor = PragmaticProcessor(gallery.decoding.alpha, exist.to(speaker.device))
     return speaker.candidates(groups, settings, [*processors, processor])[:: exist.shape[1]]
@@ -48,7 +49,7 @@ class PragmaticProcessor:
     """A logits processor: log S1 of the first image of each group, for all rows of the group.
 
     A group has an image and its K distractors, each with the same number of rows, its beams or samples. `exist`
-    (B, 1+K) says which images are there. Later processors and the choice of a token must treat equal rows equally.
+    (B, 1+K) bool marks the images that exist. Later processors and the choice of a token must treat equal rows equally.
     """
 
     def __init__(self, alpha: float, exist: Tensor) -> None:
@@ -64,8 +65,8 @@ class PragmaticProcessor:
         tokens = input_ids.unflatten(0, (groups, images, -1))[:, 0]
         self._prior = self._posterior(tokens)
         self._tokens, self._log_probs = tokens, log_probs
-        chosen = pragmatic_logits(log_probs.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
-        return chosen.unflatten(0, (groups, 1, -1)).expand(-1, images, -1, -1).flatten(0, 2)
+        log_s1 = pragmatic_logits(log_probs.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
+        return log_s1.unflatten(0, (groups, 1, -1)).expand(-1, images, -1, -1).flatten(0, 2)
 
     def _posterior(self, tokens: Tensor) -> Tensor:
         """Return log L0 (B, n, 1+K) of the images given `tokens` (B, n, t), up to a constant."""
@@ -73,10 +74,10 @@ class PragmaticProcessor:
         if self._tokens is None:
             return uniform
         # rows with equal tokens have equal states, so that any of them is the row that a beam search continued
-        continued = (tokens[:, :, None, :-1] == self._tokens[:, None]).all(3).int().argmax(2)  # (B, n)
+        parents = (tokens[:, :, None, :-1] == self._tokens[:, None]).all(3).int().argmax(2)  # (B, n)
         group = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
         last = tokens[:, :, -1:].unsqueeze(2).expand(-1, -1, uniform.shape[2], -1)
-        log_probs = self._log_probs[group, continued].gather(3, last).squeeze(3)
-        posterior = self._prior[group, continued] + log_probs
+        log_probs = self._log_probs[group, parents].gather(3, last).squeeze(3)
+        posterior = self._prior[group, parents] + log_probs
         # a beam search keeps impossible rows, whose captions it never returns
         return torch.where(posterior[..., :1].isneginf(), uniform, posterior)

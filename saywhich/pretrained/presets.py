@@ -40,26 +40,26 @@ CLIP_BASE = PublishedModel(DEFAULT_JUDGE, "timm/vit_base_patch32_clip_224.openai
 CLIP_LARGE = PublishedModel("open_clip/ViT-L-14.openai", "timm/vit_large_patch14_clip_224.openai", "MIT", 1.7)
 
 
-def _hub(repository: str, licence: str, size: float) -> PublishedModel:
+def _make_hub_model(repository: str, licence: str, size: float) -> PublishedModel:
     return PublishedModel(f"hub/{repository}", repository, licence, size)
 
 
 PRESETS = {
-    "small": Preset(_hub("microsoft/git-base-coco", "MIT", 0.7), CLIP_BASE),
-    "base": Preset(_hub("Salesforce/blip-image-captioning-large", "BSD-3-Clause", 1.9), CLIP_BASE),
-    "large": Preset(_hub("HuggingFaceTB/SmolVLM-Instruct", "Apache-2.0", 4.5), CLIP_LARGE),
+    "small": Preset(_make_hub_model("microsoft/git-base-coco", "MIT", 0.7), CLIP_BASE),
+    "base": Preset(_make_hub_model("Salesforce/blip-image-captioning-large", "BSD-3-Clause", 1.9), CLIP_BASE),
+    "large": Preset(_make_hub_model("HuggingFaceTB/SmolVLM-Instruct", "Apache-2.0", 4.5), CLIP_LARGE),
 }
 
 
 def confirm_downloads(models: list[PublishedModel], yes: bool) -> None:
     """Show sizes and licences of models that are not in the cache in a line on stderr, and ask unless `yes`.
 
-    Raises UserError where the answer is not yes, and where nobody can answer.
+    Raises UserError where the answer is not yes, and where standard input is no terminal.
     """
     if not (missing := [model for model in models if not model.is_cached]):
         return
-    parts = ", ".join(f"{model.repository} (about {model.size:g} GB, {model.licence})" for model in missing)
-    print(f"to download: {parts}", end="\n" if yes else "; go on? [y/N] ", file=sys.stderr, flush=True)
+    sizes = ", ".join(f"{model.repository} (about {model.size:g} GB, {model.licence})" for model in missing)
+    print(f"to download: {sizes}", end="\n" if yes else "; go on? [y/N] ", file=sys.stderr, flush=True)
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():

@@ -23,7 +23,7 @@ BATCH = 32  # captions that are generated in one batch
 
 
 def open_listener(name: str) -> CaptionJudge:
-    """Open the listener of that name, in any form that `--judge` takes; raises UserError as `open_judge` does."""
+    """Open the listener `name`, in any form that `--judge` takes; raises UserError as `open_judge` does."""
     try:
         return open_judge(name)
     except UserError as error:
@@ -49,23 +49,23 @@ class PretrainedCaptioner:
         chosen by pragmatic decoding against the nearest photos of the gallery.
         """
         if not gallery and self.score != SIMILARITY:
-            for part, photos in self._photos(files):
+            for part, photos in self._load_batches(files):
                 contents = tuple(photo.content for photo in photos)
-                yield part, self._caption(_features(EncodedPhotos(torch.zeros(len(part), 0), contents), photos))
+                yield part, self._caption(_make_features(EncodedPhotos(torch.zeros(len(part), 0), contents), photos))
             return
         encoded = encode_gallery(self.model.require_listener(), list(dict.fromkeys([*gallery, *files])))
-        known = EncodedPhotos(torch.from_numpy(encoded.vectors), encoded.contents)
+        embedded = EncodedPhotos(torch.from_numpy(encoded.vectors), encoded.contents)
         row_of = {file: row for row, file in enumerate(encoded.files)}
         rows = [row_of[file] for file in gallery if file in row_of]
         self.broken = len(gallery) - len(rows)
-        among = known.select(rows)
+        among = embedded.select(rows)
 
-        def read(at: Sequence[int]) -> PretrainedFeatures:
-            return _features(among.select(at), self._decode([encoded.files[rows[i]] for i in at]))
+        def read(indices: Sequence[int]) -> PretrainedFeatures:
+            return _make_features(among.select(indices), self._decode([encoded.files[rows[i]] for i in indices]))
 
         pragmatic = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
-        for part, photos in self._photos([file for file in files if file in row_of]):
-            features = _features(known.select([row_of[file] for file in part]), photos)
+        for part, photos in self._load_batches([file for file in files if file in row_of]):
+            features = _make_features(embedded.select([row_of[file] for file in part]), photos)
             yield part, self._caption(features, among if gallery else None, pragmatic)
 
     def _caption(
@@ -85,16 +85,16 @@ class PretrainedCaptioner:
             score=self.score,
         )
 
-    def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
+    def _load_batches(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
         """Yield readable photos in batches of at most PHOTOS photos and `batch` captions, or of one photo."""
         width, settings = self.pragmatic.width if self.pragmatic else 1, self.model.settings
         size = min(PHOTOS, max(1, self.batch // (width * (settings.samples or settings.beam))))
         yield from load_readable(files, self.model.prepare, size)
 
     def _decode(self, files: Sequence[Path]) -> list[DecodedPhoto]:
-        """Decode distractors, which are encoded already; raises UserError for one that cannot be read any more."""
+        """Decode embedded distractors for the speaker; raises UserError for a file that can no longer be read."""
         return [photo for part in load_each(files, self.model.prepare, PHOTOS) for photo in part]
 
 
-def _features(encoded: EncodedPhotos, photos: Sequence[DecodedPhoto]) -> PretrainedFeatures:
+def _make_features(encoded: EncodedPhotos, photos: Sequence[DecodedPhoto]) -> PretrainedFeatures:
     return PretrainedFeatures(encoded.vectors, encoded.contents, photos=tuple(photos))

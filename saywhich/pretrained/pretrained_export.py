@@ -36,7 +36,7 @@ def is_pretrained(name: str) -> bool:
     return name.startswith(PREFIX) or (Path(name) / "config.json").is_file()
 
 
-def _exported_names(folder: Path) -> set[str]:
+def _list_exported_names(folder: Path) -> set[str]:
     """Return the names of an earlier export's files in `folder`, by its digests; an empty set if there is no export."""
     try:
         digests = read_json(folder / CHECKSUMS, "export the model again")
@@ -50,14 +50,14 @@ def _exported_names(folder: Path) -> set[str]:
 def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     """Write the captioner `name` into the folder `out` in the precision that its config states, and load it from there.
 
-    Without a stated precision, or with another than float32, bfloat16 and float16, it is float32. The new folder is
-    written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything but an earlier
-    export, where transformers cannot save the captioner, and as `PretrainedSpeaker` does.
+    The precision is float32 where the config states none, or another than float32, bfloat16 and float16. The new
+    folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything but an
+    earlier export, where transformers cannot save the captioner, and as `PretrainedSpeaker` does.
     """
-    check_replaceable(out, _exported_names(out))
+    check_replaceable(out, _list_exported_names(out))
     source = name.removeprefix(PREFIX)
-    stored = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
-    dtype = stored if stored in DTYPES else DTYPES[0]
+    stated = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
+    dtype = stated if stated in DTYPES else DTYPES[0]
     speaker = PretrainedSpeaker(name, dtype=dtype, device="cpu")
     display_name = Path(source).resolve().name if Path(source).is_dir() else source
     base = "" if Path(source).is_dir() else f"\nbase_model: {one_line(source)}"

@@ -22,7 +22,7 @@ PHOTOS = 8  # photos in one batch
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedFeatures(EncodedPhotos):
-    """M photos: embedded by the listener, if any, and decoded for the speaker, which attends to no known regions."""
+    """M photos, embedded by the listener, if any, and decoded for the speaker; attended regions are unknown."""
 
     photos: tuple[DecodedPhoto, ...]
 
@@ -31,7 +31,7 @@ class PretrainedFeatures(EncodedPhotos):
 class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     """A pretrained speaker and a pretrained listener; without a listener (None), images are captioned but not ranked.
 
-    Images are those that a trained `Model` takes, except films.
+    It takes the images that a trained `Model` takes, except films.
     `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
     """
 
@@ -45,7 +45,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     def prepare(self, photo: Photo) -> DecodedPhoto:
         return self.speaker.prepare(photo)
 
-    def features_of(self, prepared: Sequence[DecodedPhoto]) -> PretrainedFeatures:
+    def encode_prepared(self, prepared: Sequence[DecodedPhoto]) -> PretrainedFeatures:
         if self.listener is None:
             vectors, contents = torch.zeros(len(prepared), 0), tuple(photo.content for photo in prepared)
             return PretrainedFeatures(vectors, contents, photos=tuple(prepared))
@@ -53,7 +53,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         vectors = torch.from_numpy(self.listener.encode_photos(inputs))
         return PretrainedFeatures(vectors, tuple(map(compute_prepared_digest, inputs)), photos=tuple(prepared))
 
-    def no_features(self) -> PretrainedFeatures:
+    def make_empty_features(self) -> PretrainedFeatures:
         return PretrainedFeatures(torch.zeros(0, 0 if self.listener is None else self.listener.size), (), photos=())
 
     def require_listener(self) -> CaptionJudge:

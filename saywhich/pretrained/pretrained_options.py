@@ -38,18 +38,18 @@ def add_pretrained(parser: ArgumentParser) -> None:
         help="the instruction of a chat model, Florence-2's task, or BLIP's first words",
     )
     group.add_argument(
-        "--language", metavar="NAME", help="the captions' language, of chat models alone, such as German"
+        "--language", metavar="NAME", help="the captions' language, for chat models only, such as German"
     )
     group.add_argument("--dtype", help="precision: float32, bfloat16, float16; default: float32")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="longest caption; default: 40")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="longest caption in tokens; default: 40")
     group.add_argument(
         "--temperature",
         type=float,
         metavar="T",
-        help="divides the logits of samples; default: .3 where a listener chooses among a trained model's, else 1",
+        help="divides the logits of samples; default: .3 where a listener ranks a trained model's samples, else 1",
     )
-    group.add_argument("--top-p", type=float, metavar="P", help="share of the likeliest words; default: 0.9")
+    group.add_argument("--top-p", type=float, metavar="P", help="probability mass of the sampled tokens; default: 0.9")
 
 
 def add_listener(parser: ArgumentParser) -> None:
@@ -57,16 +57,16 @@ def add_listener(parser: ArgumentParser) -> None:
     _add_listener(parser.add_argument_group("pretrained models, without any training"), FORMS)
 
 
-def _add_listener(group: _ArgumentGroup, about: str) -> None:
-    group.add_argument("--listener", metavar="NAME", help=about)
+def _add_listener(group: _ArgumentGroup, listener_help: str) -> None:
+    group.add_argument("--listener", metavar="NAME", help=listener_help)
     group.add_argument("--preset", choices=PRESETS, help="a speaker and a listener of this size, from the hub")
     group.add_argument("--yes", action="store_true", help="download a preset's models without a question")
 
 
-def listener_name(options: Namespace) -> str | None:
-    """Return the listener's name by `--listener` or `--preset`, or None where neither is given.
+def choose_listener(options: Namespace) -> str | None:
+    """Return the listener's name by `--listener` or `--preset`, or None where neither option is given.
 
-    Raises UserError as `confirm_downloads` does, for an empty name, and where `--model` is given, too.
+    Raises UserError as `confirm_downloads` does, for an empty name, and where `--model` is also given.
     """
     _require_names(options)
     if options.listener is None and options.preset is None:
@@ -120,10 +120,10 @@ def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) 
     _require_names(options)
     given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p} | generation
     settings = GenerationSettings(**{name: value for name, value in given.items() if value is not None})
-    name, listener = _names(options, ranked)
+    name, listener = _choose_models(options, ranked)
     opened = open_listener(listener) if ranked else None
-    given = {"prompt": options.prompt, "language": options.language, "device": options.device}
-    speaker = PretrainedSpeaker(name, **given, dtype=options.dtype or "float32")
+    speaker_options = {"prompt": options.prompt, "language": options.language, "device": options.device}
+    speaker = PretrainedSpeaker(name, **speaker_options, dtype=options.dtype or "float32")
     return PretrainedModel(speaker, opened, settings)
 
 
@@ -134,8 +134,8 @@ def _require_names(options: Namespace) -> None:
             raise UserError(f"--{name} is empty: name a model, or leave the option out")
 
 
-def _names(options: Namespace, ranked: bool) -> tuple[str, str]:
-    """Return the names of speaker and listener; a preset asks before it downloads those that are used."""
+def _choose_models(options: Namespace, ranked: bool) -> tuple[str, str]:
+    """Return the names of speaker and listener; the download of a preset's used models is confirmed first."""
     speaker, listener = options.speaker, options.listener or DEFAULT_JUDGE
     if options.preset is not None:
         preset = PRESETS[options.preset]

@@ -25,8 +25,8 @@ from pipeline.runtime.hub_loading import explain_load_errors, import_transformer
 from pipeline.runtime.memory import explain_memory_error, is_full
 from saywhich.captioning_model import require_positive, require_temperature
 from saywhich.photos import Photo, open_photo
-from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
-from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
+from saywhich.pretrained.captioner_families import CaptionerFamily, find_family
+from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, draw_photo_uniforms
 from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -36,7 +36,7 @@ LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), sc
 
 @dataclass(frozen=True)
 class DecodedPhoto:
-    """A photo as upright RGB of at most LARGEST pixels, and a digest of them."""
+    """A photo as upright RGB of at most LARGEST pixels, and a digest of its pixels."""
 
     image: Image.Image
     content: str
@@ -100,11 +100,11 @@ class PretrainedSpeaker:
     def _load(self, prompt: str | None, language: str | None, dtype: str) -> None:
         if dtype not in DTYPES:
             raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
-        hub = import_transformers()
+        transformers = import_transformers()
         if Path(self.source).is_dir():
             check_checksums(Path(self.source), "copy the whole folder, or export it again")
         config = load_pretrained("AutoConfig", self.source)
-        self.family: CaptionerFamily = family_of(config.model_type)
+        self.family: CaptionerFamily = find_family(config.model_type)
         if prompt is not None and not self.family.takes_prompt:
             raise UserError(f"captioners of the kind {config.model_type} take no --prompt; leave it out")
         if language is not None and not self.family.chat:
@@ -121,14 +121,14 @@ class PretrainedSpeaker:
         precision: torch.dtype = getattr(torch, dtype)
         with explain_memory_error("its weights", "give --dtype bfloat16, or a smaller model"):
             with torch.device("meta"), explain_load_errors(f"{self.source}: its config is of no whole model"):
-                check_fit(getattr(hub, self.family.loader)(config), precision, self.device)
+                check_fit(getattr(transformers, self.family.loader)(config), precision, self.device)
             model, _ = load_weights(self.family.loader, self.source, dtype, optional="pooler")
             self.model = model.to(self.device)
-        words, known = _text_embeddings(self.model), len(self.tokenizer)
-        if known > words:
+        embedded, tokens = _count_text_embeddings(self.model), len(self.tokenizer)
+        if tokens > embedded:
             raise UserError(
-                f"its processor has {known} tokens and its model {words}: the processor's files are not those of the "
-                "model; get both again from its publisher"
+                f"its processor has {tokens} tokens and its model {embedded}: the processor's files are not those of "
+                "the model; get both again from its publisher"
             )
 
     @property
@@ -159,9 +159,9 @@ class PretrainedSpeaker:
         """Return the model's inputs of B photos, as its own processor prepares them, on its device."""
         images = [photo.image for photo in photos]
         if self.family.chat:
-            asked = [{"type": "text", "text": self.prompt}]
+            instruction = [{"type": "text", "text": self.prompt}]
             inputs = self.processor.apply_chat_template(
-                [[{"role": "user", "content": [{"type": "image", "image": image}, *asked]}] for image in images],
+                [[{"role": "user", "content": [{"type": "image", "image": image}, *instruction]}] for image in images],
                 add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
                 processor_kwargs={"padding": True},
             )  # fmt: skip
@@ -179,14 +179,14 @@ class PretrainedSpeaker:
         """Return K candidate captions of each of B photos, the most likely first where they come from a beam.
 
         `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
-        photo's candidates stand together. A photo's samples depend on the photo, the seed and the settings alone.
+        photo's candidates are adjacent. A photo's samples depend on the photo, the seed and the settings alone.
         """
         remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"
-        many, width = settings.candidates, settings.samples or settings.beam
+        per_photo, width = settings.candidates, settings.samples or settings.beam
         with explain_memory_error(f"--speaker {self.name}: captions of a batch, {len(photos)} × {width}", remedy):
             try:
                 inputs = self.encode(photos)
-                tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))
+                tokens = self.model.generate(**inputs, **self._make_arguments(photos, settings, processors))
             except (torch.OutOfMemoryError, UserError):
                 raise
             except Exception as error:  # bad values in a model's files can raise any exception
@@ -198,9 +198,9 @@ class PretrainedSpeaker:
                 ) from None
         decoded = self.tokenizer.batch_decode(self._remove_prompt(tokens, inputs), skip_special_tokens=True)
         texts = [" ".join(text.split()) for text in decoded]
-        return [texts[first : first + many] for first in range(0, len(texts), many)]
+        return [texts[first : first + per_photo] for first in range(0, len(texts), per_photo)]
 
-    def _options(
+    def _make_arguments(
         self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor]
     ) -> dict[str, Any]:
         """Return the arguments of `generate`, which replace those of the same names in the generation_config.json.
@@ -215,7 +215,7 @@ class PretrainedSpeaker:
             unused = {"temperature": None, "top_p": None, "top_k": None}
             return {**longest, **chosen, **unused, "logits_processor": LogitsProcessorList(processors)}
         contents = [photo.content for photo in photos]
-        uniforms = photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
+        uniforms = draw_photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
         steps = [*processors, TemperatureLogitsWarper(settings.temperature)]
         steps += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
         steps.append(CounterBasedSampling(uniforms.to(self.device)))
@@ -234,12 +234,12 @@ class PretrainedSpeaker:
 
 def _open_device(device: torch.device | str | None) -> torch.device:
     """Return a device, by default a GPU where there is one; raises UserError where it cannot be used."""
-    named = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(named)
+        found = torch.device(name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
-        raise UserError(f"the device {named} cannot be used ({reason(error)}); give cpu or cuda") from None
+        raise UserError(f"the device {name} cannot be used ({reason(error)}); give cpu or cuda") from None
     return found
 
 
@@ -260,7 +260,7 @@ def _open_processor(source: str, family: CaptionerFamily) -> Any:
     return processor
 
 
-def _text_embeddings(model: Any) -> int:
+def _count_text_embeddings(model: Any) -> int:
     """Return the number of tokens that the text side embeds."""
     decoder = getattr(model, "decoder", model) if model.config.model_type == "vision-encoder-decoder" else model
     return int(decoder.get_input_embeddings().weight.shape[0])

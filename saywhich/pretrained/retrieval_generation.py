@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pipeline.evaluation.pragmatic_captions import stack_distractors
-from pipeline.models.retrieval_pragmatics import CONSIDERED, retrieval_logits, retrieval_posterior
+from pipeline.models.retrieval_pragmatics import CANDIDATES, retrieval_logits, retrieval_posterior
 from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.pragmatic_decoding import SPEAKER, PragmaticGallery
-from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
+from saywhich.pretrained.pragmatic_generation import generate_pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import (
     DecodedPhoto,
     GenerationSettings,
@@ -35,12 +35,12 @@ def decode_pragmatically(
     """
     nearest, decoding = gallery.nearest(vectors, contents), gallery.decoding
     if decoding.posterior == SPEAKER:
-        return pragmatic_candidates(speaker, photos, nearest, gallery, settings)
+        return generate_pragmatic_candidates(speaker, photos, nearest, gallery, settings)
     images = stack_distractors(gallery.among.vectors, vectors, nearest)
-    return retrieval_candidates(speaker, listener, photos, images, settings, decoding.alpha)
+    return generate_retrieval_candidates(speaker, listener, photos, images, settings, decoding.alpha)
 
 
-def retrieval_candidates(
+def generate_retrieval_candidates(
     speaker: PretrainedSpeaker,
     listener: CaptionJudge,
     photos: Sequence[DecodedPhoto],
@@ -56,17 +56,17 @@ def retrieval_candidates(
 
     def encode(texts: list[str]) -> Tensor:
         distinct = list(dict.fromkeys(texts))
-        place = {text: row for row, text in enumerate(distinct)}
-        return listener.encode_texts(distinct)[[place[text] for text in texts]]
+        row_by_text = {text: row for row, text in enumerate(distinct)}
+        return listener.encode_texts(distinct)[[row_by_text[text] for text in texts]]
 
     def decode(tokens: Tensor) -> list[str]:
         decoded = speaker.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [" ".join(text.split()) for text in decoded]
 
-    whole = speaker.family.begins_caption
-    considered = max(CONSIDERED, 2 * settings.beam)  # a beam search's first step takes 2 · beam tokens of one row
+    begins_caption = speaker.family.begins_caption
+    considered = max(CANDIDATES, 2 * settings.beam)  # a beam search's first step takes 2 · beam tokens of one row
     processor = RetrievalProcessor(
-        alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, whole
+        alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, begins_caption
     )
     return speaker.candidates(photos, settings, [*processors, processor])
 
@@ -83,16 +83,16 @@ class RetrievalProcessor:
         images: Tensor,
         encode: Callable[[Tensor], Tensor],
         temperature: float,
-        considered: int = CONSIDERED,
-        whole: bool = False,
+        considered: int = CANDIDATES,
+        begins_caption: bool = False,
     ) -> None:
         """Take embeddings `images` (B, 1+K, H), and a function from tokens (N, T) to embeddings (N, H).
 
-        `whole`: captions include the prompt, the tokens before the first step; otherwise they omit it.
+        `begins_caption`: captions include the prompt, the tokens before the first step; otherwise they omit it.
         """
         self._alpha, self._images, self._encode = alpha, images, encode
         self._temperature, self._considered = temperature, considered
-        self._begin: int | None = 0 if whole else None
+        self._begin: int | None = 0 if begins_caption else None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores (n, V) of the next token, given the tokens so far (n, t)."""
@@ -100,8 +100,8 @@ class RetrievalProcessor:
             self._begin = input_ids.shape[1]
         log_probs = scores.float().log_softmax(1)
         best = log_probs.topk(min(self._considered, log_probs.shape[1]), 1).indices
-        before = input_ids[:, self._begin :].unsqueeze(1).expand(-1, best.shape[1], -1)
-        texts = self._encode(torch.cat([before, best.unsqueeze(2)], 2).flatten(0, 1)).unflatten(0, best.shape)
+        prefix = input_ids[:, self._begin :].unsqueeze(1).expand(-1, best.shape[1], -1)
+        texts = self._encode(torch.cat([prefix, best.unsqueeze(2)], 2).flatten(0, 1)).unflatten(0, best.shape)
         images = self._images.repeat_interleave(len(best) // len(self._images), 0)
         posterior = retrieval_posterior(texts, images.to(texts.device), self._temperature).to(log_probs.device)
         return retrieval_logits(log_probs, best, posterior, self._alpha).log_softmax(1)

@@ -1,1 +1,1 @@
-"""Reward hacking: how much of a reward's gain independent judges see, and how the captions changed."""
+"""Reward hacking: the share of a reward's gain by independent judges, and the change of the captions."""

@@ -18,7 +18,7 @@ from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.judgement import JudgedRow, Judgement, JudgeOptions, judge_captions
 from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.judging.retrieval_scores import flatten
-from saywhich.reward_hacking.word_drift import NgramGrowth, grown_ngrams
+from saywhich.reward_hacking.word_drift import NgramGrowth, find_grown_ngrams
 
 SHOWN = 12  # most images of disagreements
 SCORES = (HARD, "R@1")
@@ -92,7 +92,8 @@ def measure_hacking(
 ) -> RewardHacking:
     """Judge captions before and after a training by its reward and by the independent judges of `options`.
 
-    Raises UserError as `judge_captions` does, where the reward is also an independent judge, and without any other.
+    Raises UserError as `judge_captions` does, where the reward is also an independent judge, and without an
+    independent judge.
     """
     if not options.judges or any(_is_same(reward, judge) for judge in options.judges):
         raise UserError(f"--judge: give judges other than the reward {reward}")
@@ -100,24 +101,29 @@ def measure_hacking(
         judge = open_judge(reward)
     except UserError as error:
         raise UserError(str(error).replace("--judge", "--reward")) from None
-    both = replace(options, judges=(judge, *options.judges))
-    found = judge_captions([before, after], images, None, both)
-    return summarise_hacking(found)
+    all_judges = replace(options, judges=(judge, *options.judges))
+    return summarise_hacking(judge_captions([before, after], images, None, all_judges))
 
 
-def summarise_hacking(found: Judgement) -> RewardHacking:
+def summarise_hacking(judgement: Judgement) -> RewardHacking:
     """Return the gains and changes of a judgement of two rows; its first judge is the reward."""
-    first, second = found.rows
-    reward, *others = found.judges
+    first, second = judgement.rows
+    reward, *others = judgement.judges
     gains = [
         each
         for score in SCORES
-        if all(ScoreKey(judge, score) in first.drawn for judge in found.judges)
-        for each in _gains(first, second, reward, others, score)
+        if all(ScoreKey(judge, score) in first.drawn for judge in judgement.judges)
+        for each in _compute_gains(first, second, reward, others, score)
     ]
-    grown = grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
+    grown = find_grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
     return RewardHacking(
-        reward, others, len(found.files), gains, grown, _disagreements(found, reward, others[0]), found.notes
+        reward,
+        others,
+        len(judgement.files),
+        gains,
+        grown,
+        _find_disagreements(judgement, reward, others[0]),
+        judgement.notes,
     )
 
 
@@ -128,38 +134,40 @@ def _is_same(reward: str, judge: str | CaptionJudge) -> bool:
     return reward == judge or (os.path.isdir(reward) and os.path.isdir(judge) and os.path.samefile(reward, judge))
 
 
-def _gains(first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[str], score: str) -> list[JudgeGain]:
+def _compute_gains(
+    first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[str], score: str
+) -> list[JudgeGain]:
     def difference(judge: str) -> tuple[float, np.ndarray]:
         key = ScoreKey(judge, score)
         return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
 
     rewarded, drawn = difference(reward)
-    within = interval(drawn)
-    gains = [JudgeGain(reward, score, rewarded, within)]
+    reward_interval = interval(drawn)
+    gains = [JudgeGain(reward, score, rewarded, reward_interval)]
     for judge in others:
-        gain, again = difference(judge)
-        if within[0] <= 0:
-            gains.append(JudgeGain(judge, score, gain, interval(again)))
+        gain, judge_drawn = difference(judge)
+        if reward_interval[0] <= 0:
+            gains.append(JudgeGain(judge, score, gain, interval(judge_drawn)))
             continue
         positive = drawn > 0  # few resamples have no gain
-        shares = interval(100.0 * again[positive] / drawn[positive])
-        gains.append(JudgeGain(judge, score, gain, interval(again), 100.0 * gain / rewarded, shares))
+        shares = interval(100.0 * judge_drawn[positive] / drawn[positive])
+        gains.append(JudgeGain(judge, score, gain, interval(judge_drawn), 100.0 * gain / rewarded, shares))
     return gains
 
 
-def _disagreements(found: Judgement, reward: str, judge: str) -> list[JudgeDisagreement]:
+def _find_disagreements(judgement: Judgement, reward: str, judge: str) -> list[JudgeDisagreement]:
     """Return the images whose rank improved most by the reward and worsened by the judge, at most SHOWN.
 
     Both changes are log-ratios of best ranks among all images, and the smaller one counts.
     """
-    first, second = found.rows
-    ranks = [[row.best_ranks(who) for row in (first, second)] for who in (reward, judge)]
+    first, second = judgement.rows
+    ranks = [[row.best_ranks(name) for row in (first, second)] for name in (reward, judge)]
     rise, fall = np.log(ranks[0][0] / ranks[0][1]), np.log(ranks[1][1] / ranks[1][0])
-    parts = np.minimum(rise, fall)
-    order = [row for row in np.argsort(-parts, kind="stable")[:SHOWN].tolist() if parts[row] > 0]
+    disagreement = np.minimum(rise, fall)
+    order = [row for row in np.argsort(-disagreement, kind="stable")[:SHOWN].tolist() if disagreement[row] > 0]
     return [
         JudgeDisagreement(
-            found.files[row],
+            judgement.files[row],
             first.captions[row][0],
             second.captions[row][0],
             *((int(before[row]), int(after[row])) for before, after in ranks),

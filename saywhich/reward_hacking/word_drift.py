@@ -26,18 +26,18 @@ class NgramGrowth:
         return self.after - self.before
 
 
-def grown_ngrams(before: Sequence[str], after: Sequence[str], shown: int = SHOWN) -> list[NgramGrowth]:
-    """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `shown` of each n, by growth."""
-    found = []
+def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = SHOWN) -> list[NgramGrowth]:
+    """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `limit` of each n, by growth."""
+    ngrams = []
     for n in range(1, LONGEST + 1):
-        shares = [_shares(texts, n) for texts in (before, after)]
+        shares = [_compute_shares(texts, n) for texts in (before, after)]
         grown = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
         order = sorted((each for each in grown if each.growth > 0), key=lambda each: (-each.growth, each.words))
-        found += order[:shown]
-    return found
+        ngrams += order[:limit]
+    return ngrams
 
 
-def _shares(texts: Sequence[str], n: int) -> dict[tuple[str, ...], float]:
+def _compute_shares(texts: Sequence[str], n: int) -> dict[tuple[str, ...], float]:
     """Return the share of texts with each n-gram, in %."""
     counts: Counter[tuple[str, ...]] = Counter()
     for text in texts:

@@ -31,7 +31,7 @@ PHOTOS_AT_ONCE = 32
 class CaptionReward:
     """Reward function reward(prompts, completions, **columns) → list of N floats; higher is better.
 
-    `cut` counts the completions so far that are longer than the judge reads.
+    `cut` counts the completions so far that are longer than the judge's input.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CaptionReward:
         )
         self.cut = 0
         self.__name__ = f"saywhich_{score}"  # TRL logs rewards under this name
-        self._kept: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → embedding, and those of its look-alikes
+        self._kept: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → its embedding, and its look-alikes' embeddings
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
         """Return the reward of each completion for the photo in its row of the column `column`.
@@ -78,59 +78,59 @@ class CaptionReward:
         if not completions:
             return []
         prompt = PROMPT if self.score == CLIP_SCORE else ""
-        texts = [prompt + completion_text(completion) for completion in completions]
-        self.cut += len(self.judge.cut(texts))
-        images, look_alikes, owners = self._photos([_photo(each) for each in photos])
-        captions = self._captions(texts)
+        texts = [prompt + extract_completion_text(completion) for completion in completions]
+        self.cut += len(self.judge.find_truncated(texts))
+        images, look_alikes, owners = self._encode_photos([_parse_photo(each) for each in photos])
+        captions = self._encode_texts(texts)
         if self.score == CLIP_SCORE and self.metric:
-            found = self.metric.score(captions, images[owners])
+            rewards = self.metric.score(captions, images[owners])
         elif self.score == HARD_CONTRASTIVE:
-            found = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
+            rewards = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
         else:
-            found = contrastive_reward(captions, images, owners, look_alikes, self.temperature)
-        return [float(each) for each in found.tolist()]
+            rewards = contrastive_reward(captions, images, owners, look_alikes, self.temperature)
+        return [float(reward) for reward in rewards.tolist()]
 
-    def _captions(self, texts: Sequence[str]) -> Tensor:
+    def _encode_texts(self, texts: Sequence[str]) -> Tensor:
         distinct = sorted(set(texts))
         parts = [
             self.judge.encode_texts(distinct[n : n + TEXTS_AT_ONCE]).cpu()
             for n in range(0, len(distinct), TEXTS_AT_ONCE)
         ]
-        place = {text: row for row, text in enumerate(distinct)}
-        return torch.cat(parts)[[place[text] for text in texts]]
+        row_by_text = {text: row for row, text in enumerate(distinct)}
+        return torch.cat(parts)[[row_by_text[text] for text in texts]]
 
-    def _photos(self, photos: Sequence[Photo]) -> tuple[Tensor, Tensor, Tensor]:
+    def _encode_photos(self, photos: Sequence[Photo]) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings (B, H) of the distinct photos, those of their look-alikes, and each row's photo (N,)."""
-        keys = [_key(photo) for photo in photos]
+        keys = [_compute_key(photo) for photo in photos]
         distinct = dict(zip(keys, photos, strict=True))
         found = {key: self._kept[key] for key in distinct if key in self._kept}
         new = [key for key in distinct if key not in found]
         for n in range(0, len(new), PHOTOS_AT_ONCE):
             part = new[n : n + PHOTOS_AT_ONCE]
-            asked = [distinct[key] for key in part]
-            images = torch.from_numpy(self.judge.encode_photos([self.judge.prepare(photo) for photo in asked]))
-            near = (
-                torch.zeros(len(asked), 0, self.judge.size)
+            batch = [distinct[key] for key in part]
+            images = torch.from_numpy(self.judge.encode_photos([self.judge.prepare(photo) for photo in batch]))
+            look_alikes = (
+                torch.zeros(len(batch), 0, self.judge.size)
                 if self.look_alikes is None
-                else self.look_alikes.embeddings(asked, self.hard - 1)
+                else self.look_alikes.embeddings(batch, self.hard - 1)
             )
-            found |= dict(zip(part, zip(images, near, strict=True), strict=True))
+            found |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
         self._kept |= {key: found[key] for key in new}
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
-        place = {key: row for row, key in enumerate(distinct)}
+        row_by_key = {key: row for row, key in enumerate(distinct)}
         rows = [found[key] for key in distinct]
         return (
             torch.stack([image for image, _ in rows]),
-            torch.stack([near for _, near in rows]),
-            torch.tensor([place[key] for key in keys]),
+            torch.stack([look_alikes for _, look_alikes in rows]),
+            torch.tensor([row_by_key[key] for key in keys]),
         )
 
 
-def completion_text(completion: Any) -> str:
+def extract_completion_text(completion: Any) -> str:
     """Return the text of a completion: a string, or the last of its chat messages.
 
-    A message's content is a text, or a list of parts, of which those of the type `text` or of none count. A data set
+    A message's content is a text or a list of parts; parts of the type `text`, or without a type, count. A data set
     gives all parts the same keys, so the text of an image may be None. Raises UserError for another form.
     """
     given = completion
@@ -146,8 +146,8 @@ def completion_text(completion: Any) -> str:
     return " ".join(given.split())
 
 
-def _photo(given: Any) -> Photo:
-    """Return the photo of a row; a list of one is that photo."""
+def _parse_photo(given: Any) -> Photo:
+    """Return the photo of a row, which may be a list of one photo. Raises UserError for another form."""
     photo = given[0] if isinstance(given, list) and len(given) == 1 else given
     if not isinstance(photo, str | Path | Image.Image | np.ndarray):
         raise UserError(
@@ -156,10 +156,10 @@ def _photo(given: Any) -> Photo:
     return photo
 
 
-def _key(photo: Photo) -> Hashable:
-    """Return the key of a photo: its path, or a digest of its pixels as the judge gets them.
+def _compute_key(photo: Photo) -> Hashable:
+    """Return the key of a photo: its path, or a digest of its pixels as upright RGB.
 
-    The stored numbers of an image are no key: a palette, a colour space or an orientation decides what they mean.
+    The stored numbers of an image are no key: their meaning depends on palette, colour space and orientation.
     """
     if isinstance(photo, str | Path):
         return os.path.abspath(photo)

@@ -14,7 +14,7 @@ from saywhich.judging.hard_galleries import SPARE
 from saywhich.judging.judge_sources import open_encoder
 from saywhich.judging.photo_vectors import PhotoEncoder, encode_gallery
 from saywhich.judging.thumbnails import COLOURS, MAX_COLOUR_DIFFERENCE, Thumbnails
-from saywhich.photos import Photo, photo_files
+from saywhich.photos import Photo, list_photo_files
 
 
 class LookAlikes:
@@ -23,18 +23,18 @@ class LookAlikes:
     def __init__(self, folder: Path, judge: PhotoEncoder, neighbours: str) -> None:
         """Encode the folder; report each photo that cannot be decoded in a line on stderr, and leave it out.
 
-        Raises UserError for an unknown encoder, and where no photo can be decoded. Raises UserError, too, where the
-        encoder or the judge cannot read a decoded photo.
+        Raises UserError for an unknown encoder, where no photo can be decoded, and where the encoder or the judge
+        cannot read a decoded photo.
         """
         self._thumbnails, self._encoder = Thumbnails(), open_encoder(neighbours)
-        small = encode_gallery(self._thumbnails, photo_files([folder]))
+        small = encode_gallery(self._thumbnails, list_photo_files([folder]))
         if not small.files:
             raise UserError(f"reward: photos = {folder}; none of its photos can be decoded: give another folder")
         self._colours = torch.from_numpy(small.vectors)[:, :COLOURS]
-        vectors = self._vectors(self._encoder, small.files).double()
+        vectors = self._encode_files(self._encoder, small.files).double()
         self._centre = vectors.mean(0)
         self._unit = normalize(vectors - self._centre, dim=1)
-        self._judged = torch.cat([self._vectors(judge, small.files), torch.zeros(1, judge.size)])
+        self._judged = torch.cat([self._encode_files(judge, small.files), torch.zeros(1, judge.size)])
         self.files = small.files
 
     def embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
@@ -48,21 +48,21 @@ class LookAlikes:
         out. Only the `count` + SPARE + 1 nearest are considered: with more near-duplicates there are fewer look-alikes.
         """
         small = _encode(self._thumbnails, photos)
-        by = small if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)
-        cosines = normalize(by.double() - self._centre, dim=1) @ self._unit.T
-        found = cosines.topk(min(count + SPARE + 1, len(self._unit)), dim=1).indices
+        vectors = small if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)
+        cosines = normalize(vectors.double() - self._centre, dim=1) @ self._unit.T
+        nearest = cosines.topk(min(count + SPARE + 1, len(self._unit)), dim=1).indices
         rows = torch.full((len(photos), count), -1)
-        for row, (near, own) in enumerate(zip(found, small[:, :COLOURS], strict=True)):
-            kept = near[(self._colours[near] - own).abs().amax(1) > MAX_COLOUR_DIFFERENCE][:count]
+        for row, (candidates, colours) in enumerate(zip(nearest, small[:, :COLOURS], strict=True)):
+            kept = candidates[(self._colours[candidates] - colours).abs().amax(1) > MAX_COLOUR_DIFFERENCE][:count]
             rows[row, : len(kept)] = kept
         return rows
 
     @staticmethod
-    def _vectors(encoder: PhotoEncoder, files: Sequence[Path]) -> Tensor:
-        found = encode_gallery(encoder, files)
-        if len(found.files) < len(files):
-            raise UserError(f"reward: {encoder.name} cannot read {len(files) - len(found.files)} of the photos")
-        return torch.from_numpy(found.vectors)
+    def _encode_files(encoder: PhotoEncoder, files: Sequence[Path]) -> Tensor:
+        gallery = encode_gallery(encoder, files)
+        if len(gallery.files) < len(files):
+            raise UserError(f"reward: {encoder.name} cannot read {len(files) - len(gallery.files)} of the photos")
+        return torch.from_numpy(gallery.vectors)
 
 
 def _encode(encoder: PhotoEncoder, photos: Sequence[Photo]) -> Tensor:

@@ -11,26 +11,28 @@ def contrastive_reward(
 ) -> Tensor:
     """Return the contrastive score (N,) in both directions: the sum of two log-ratios times `temperature` τ.
 
-    Each log-ratio is that of the pair's exp(cosine / τ) to its sum over negatives. In one direction these are the
-    captions of the batch's other photos, with the photo. In the other they are the batch's other photos and the photo's
-    look-alikes (B, K, H), with the caption. The pair itself is in no denominator. A direction without negatives gives
-    0. A row of zeros in `look_alikes` is no photo.
+    Each log-ratio divides the pair's exp(cosine / τ) by its sum over negatives. The photo's negatives are the captions
+    of the batch's other photos. The caption's negatives are the batch's other photos and the look-alikes (B, K, H) of
+    its photo. The pair itself is in no denominator. A direction without negatives gives 0. A row of zeros in
+    `look_alikes` is no photo.
     """
-    own = _score_own_image(captions, images, owners)
+    pair = _score_own_image(captions, images, owners)
     cosines = captions.double() @ images.double().T  # (N, B)
-    mine = owners[:, None] == torch.arange(len(images))
-    theirs = (owners[:, None] == owners).T  # (N, N): captions of the same photo
-    to_images, absent = _with_look_alikes(captions, owners, look_alikes)
-    against_images = torch.cat([cosines, to_images], 1).masked_fill(torch.cat([mine, absent], 1), -torch.inf)
-    against_captions = cosines.T[owners].masked_fill(theirs, -torch.inf)
-    return _log_ratio(own, against_images, temperature) + _log_ratio(own, against_captions, temperature)
+    is_own_image = owners[:, None] == torch.arange(len(images))
+    is_own_caption = (owners[:, None] == owners).T  # (N, N): captions of the same photo
+    to_look_alikes, absent = _score_look_alikes(captions, owners, look_alikes)
+    against_images = torch.cat([cosines, to_look_alikes], 1).masked_fill(
+        torch.cat([is_own_image, absent], 1), -torch.inf
+    )
+    against_captions = cosines.T[owners].masked_fill(is_own_caption, -torch.inf)
+    return _log_ratio(pair, against_images, temperature) + _log_ratio(pair, against_captions, temperature)
 
 
 def hard_gallery_reward(
     captions: Tensor, images: Tensor, owners: Tensor, look_alikes: Tensor, temperature: float
 ) -> Tensor:
     """Return τ times the log-ratio (N,) of a caption's photo to the photo's look-alikes (B, K, H) alone."""
-    cosines, absent = _with_look_alikes(captions, owners, look_alikes)
+    cosines, absent = _score_look_alikes(captions, owners, look_alikes)
     return _log_ratio(_score_own_image(captions, images, owners), cosines.masked_fill(absent, -torch.inf), temperature)
 
 
@@ -38,7 +40,7 @@ def _score_own_image(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor
     return (captions.double() * images[owners].double()).sum(1)
 
 
-def _with_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) -> tuple[Tensor, Tensor]:
+def _score_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) -> tuple[Tensor, Tensor]:
     """Return cosines (N, K) with the look-alikes of each caption's photo, and where there is no look-alike."""
     cosines = torch.stack(
         [look_alikes[owner].double() @ caption.double() for owner, caption in zip(owners, captions, strict=True)]
@@ -46,7 +48,7 @@ def _with_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) -> 
     return cosines, (look_alikes == 0).all(2)[owners]
 
 
-def _log_ratio(own: Tensor, others: Tensor, temperature: float) -> Tensor:
-    """Return own − τ · logsumexp(others / τ); 0 where all others are −∞."""
-    against = temperature * (others / temperature).logsumexp(1)
-    return torch.where(against.isneginf(), 0.0, own - against)
+def _log_ratio(pair: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+    """Return pair − τ · logsumexp(negatives / τ); 0 where all negatives are −∞."""
+    against = temperature * (negatives / temperature).logsumexp(1)
+    return torch.where(against.isneginf(), 0.0, pair - against)

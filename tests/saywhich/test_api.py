@@ -18,7 +18,7 @@ from PIL import Image
 
 import saywhich
 from pipeline.errors import UserError
-from saywhich.attention import caption_attention
+from saywhich.attention import compute_caption_attention
 from saywhich.model import Model, make_batch
 from saywhich.server import make_app
 from saywhich.uploads import Upload, UploadLimits
@@ -62,7 +62,7 @@ def test_attention_is_that_of_the_speaker(model, photos):
     """The shares of the first word are the softmax of scores that the speaker's weights give."""
     sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
-    shares = caption_attention(model.speaker, make_batch(sight, tokens))
+    shares = compute_caption_attention(model.speaker, make_batch(sight, tokens))
     assert shares.shape == (1, 6, 4)
     seen = model.speaker.encode_image(make_batch(sight))
     keys = model.speaker.key(seen)

@@ -139,6 +139,39 @@ def test_all_photos_can_be_removed_without_losing_the_focus(open_page, photos):
     assert page.evaluate("document.activeElement.id") == "files"
 
 
+HOLD_REQUESTS = """() => {
+  const send = window.fetch;
+  window.fetch = (...request) => new Promise((resolve) => {
+    window.release = async () => { resolve(send(...request)); await new Promise((done) => setTimeout(done, 1000)); };
+  });
+}"""
+
+
+def test_photos_removed_during_the_caption_request_leave_no_error(open_page, photos):
+    page = open_page()
+    page.evaluate(HOLD_REQUESTS)
+    page.set_input_files("#files", [str(photos / "a.jpg")])
+    page.get_by_text("generating captions").wait_for()
+    page.get_by_role("button", name="Remove all").click()
+    page.evaluate("release()")
+    assert page.locator("article").count() == 0
+    assert page.get_by_role("status").first.inner_text() == ""
+
+
+def test_a_new_round_ends_the_unanswered_round(open_page, photos):
+    page = caption_photos(open_page(), photos)
+    page.get_by_role("button", name="New round").click()
+    page.locator("#choices button").first.wait_for()
+    page.evaluate(HOLD_REQUESTS)
+    page.get_by_role("button", name="New round").click()
+    page.keyboard.press("1")  # no round is shown: nothing is answered
+    assert page.evaluate("rounds.length") == 0
+    page.evaluate("release()")
+    page.locator("#choices button").first.wait_for()
+    page.keyboard.press("1")
+    assert page.evaluate("rounds.length") == 1
+
+
 def test_the_page_requests_the_selected_kind_of_captions(open_page, photos):
     page = caption_photos(open_page(), photos)
     requests = []

@@ -43,7 +43,7 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
     features.write_text(whole)
     words = tmp_path / "data/prepared/vocabulary.json"
     words.write_text(words.read_text().replace("boat", "goat"))
-    with pytest.raises(UserError, match=r"vocabulary\.json: .* bytes are not those that were written; run the prepare"):
+    with pytest.raises(UserError, match=r"vocabulary\.json: .* bytes have changed; run the prepare"):
         saywhich.load(model)
 
 

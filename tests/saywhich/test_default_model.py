@@ -8,7 +8,7 @@ from saywhich_world import make_model
 
 from pipeline.runtime.checksums import checksummed_json, write_checksums
 from saywhich.cli import main
-from saywhich.default_model import ranked_models
+from saywhich.default_model import rank_models
 
 
 def write_evaluation(data: Path, name: str, val: tuple[float, float], test: float) -> None:
@@ -40,7 +40,7 @@ def data(repository, tmp_path, monkeypatch) -> Path:
 
 
 def test_the_model_with_the_highest_recall_by_the_independent_judge_is_the_default(data, capsys):
-    assert [path.name for path in ranked_models()] == ["luo", "mle", "psst_multinomial", "new"]
+    assert [path.name for path in rank_models()] == ["luo", "mle", "psst_multinomial", "new"]
     assert main(["caption", str(data / "images/0.png")]) == 0
     default = capsys.readouterr()
     line = "model: data/models/luo, the best of 4: R@1 (hard) 50.0 by an independent judge\n"
@@ -53,11 +53,11 @@ def test_the_model_with_the_highest_recall_by_the_independent_judge_is_the_defau
 
 def test_a_model_of_another_profile_or_with_a_damaged_evaluation_is_no_default(data):
     (data / "evaluation/mle/metrics.json").write_text("{}")
-    assert [path.name for path in ranked_models()] == ["luo", "psst_multinomial", "mle", "new"]
+    assert [path.name for path in rank_models()] == ["luo", "psst_multinomial", "mle", "new"]
     words = data / "prepared/vocabulary.json"
     words.write_text(words.read_text().replace("boat", "goat"))
     write_checksums(data / "prepared")
-    assert [path.name for path in ranked_models()] == ["psst_multinomial", "mle", "new", "luo"]
+    assert [path.name for path in rank_models()] == ["psst_multinomial", "mle", "new", "luo"]
 
 
 def test_no_trained_model_is_reported_in_one_line(tmp_path, monkeypatch, capsys):

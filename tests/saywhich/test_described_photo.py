@@ -14,7 +14,7 @@ from PIL import Image, ImageCms, PngImagePlugin
 
 from pipeline.errors import UserError
 from saywhich.cli import main
-from saywhich.described_photo import JPEG_XMP, describe_photo, is_copy, with_packet
+from saywhich.described_photo import JPEG_XMP, describe_photo, edit_xmp, is_copy
 from saywhich.xmp_packet import DUBLIN_CORE, RDF, edit_packet, read_description
 
 TEXT = "ein “roter” <Ball> & zwei Hunde 犬"
@@ -59,7 +59,7 @@ KINDS = ("JPEG", "PNG", "WEBP", "WEBP lossy", "WEBP alpha", "WEBP about", "WEBP 
 
 
 def add_lightroom_packet(content: bytes) -> bytes:
-    return with_packet(content, lambda _: LIGHTROOM)
+    return edit_xmp(content, lambda _: LIGHTROOM)
 
 
 def split_parts(content: bytes) -> list[bytes]:
@@ -210,7 +210,7 @@ def test_a_caption_is_one_line_of_text_that_xml_can_hold():
 )
 def test_a_damaged_packet_is_reported_in_one_line_and_nothing_is_written(tmp_path, packet, message):
     photo = tmp_path / "photo.png"
-    photo.write_bytes(with_packet(make_photo("PNG"), lambda _: packet))
+    photo.write_bytes(edit_xmp(make_photo("PNG"), lambda _: packet))
     before = photo.read_bytes()
     with pytest.raises(UserError, match=message) as caught:
         describe_photo(photo, TEXT, photo)
@@ -225,22 +225,22 @@ def test_a_compressed_packet_is_read_and_not_beyond_its_limit():
         return make_photo("PNG")[:33] + chunk + make_photo("PNG")[33:]
 
     assert (
-        read_description(read_packet(with_packet(insert_compressed_packet(LIGHTROOM), lambda own: own)))
+        read_description(read_packet(edit_xmp(insert_compressed_packet(LIGHTROOM), lambda own: own)))
         == "My <own> words"
     )
     with pytest.raises(UserError, match="more than 16777216 bytes"):
-        with_packet(insert_compressed_packet(bytes(2**24 + 1)), lambda own: own)
+        edit_xmp(insert_compressed_packet(bytes(2**24 + 1)), lambda own: own)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_damaged_files_and_other_formats_are_reported_in_one_line(kind):
     for length in (12, 16, 25, 60):
         with pytest.raises(UserError, match=r"its file is damaged|give a JPEG, PNG or WebP"):
-            with_packet(make_photo(kind)[:length], lambda _: LIGHTROOM)
+            edit_xmp(make_photo(kind)[:length], lambda _: LIGHTROOM)
     with pytest.raises(UserError, match="give a JPEG, PNG or WebP"):
-        with_packet(b"GIF89a", lambda _: LIGHTROOM)
+        edit_xmp(b"GIF89a", lambda _: LIGHTROOM)
     with pytest.raises(UserError, match="has more than"):
-        with_packet(make_photo("JPEG"), lambda _: bytes(2**16))
+        edit_xmp(make_photo("JPEG"), lambda _: bytes(2**16))
 
 
 def test_a_list_of_images_before_the_packet_is_refused():
@@ -249,10 +249,10 @@ def test_a_list_of_images_before_the_packet_is_refused():
     content = add_lightroom_packet(make_photo("JPEG"))
     start = content.index(b"\xff\xe1" + struct.pack(">H", len(JPEG_XMP + LIGHTROOM) + 2) + JPEG_XMP)
     with pytest.raises(UserError, match="after its list of images"):
-        with_packet(content[:start] + mpf + content[start:], lambda own: own)
+        edit_xmp(content[:start] + mpf + content[start:], lambda own: own)
     plain = make_photo("JPEG")
     first = plain.index(b"\xff\xe2")
-    found = with_packet(plain[:first] + mpf + plain[first:] + b"second image", lambda _: LIGHTROOM)
+    found = edit_xmp(plain[:first] + mpf + plain[first:] + b"second image", lambda _: LIGHTROOM)
     assert found.index(JPEG_XMP) < found.index(mpf)
     assert found.endswith(b"second image")
 
@@ -264,11 +264,9 @@ def test_fill_bytes_before_a_marker_are_kept():
         starts = [sum(map(len, split_parts(own)[:n])) for n in range(1, len(split_parts(own)) - 1)]
         for at in starts:
             filled = own[:at] + b"\xff\xff" + own[at:]
-            edited = with_packet(filled, lambda packet: edit_packet(packet, TEXT))
+            edited = edit_xmp(filled, lambda packet: edit_packet(packet, TEXT))
             assert edited.count(JPEG_XMP) == 1
-            assert len(edited) - len(filled) == len(with_packet(own, lambda packet: edit_packet(packet, TEXT))) - len(
-                own
-            )
+            assert len(edited) - len(filled) == len(edit_xmp(own, lambda packet: edit_packet(packet, TEXT))) - len(own)
             with Image.open(BytesIO(own)) as first, Image.open(BytesIO(edited)) as second:
                 assert first.tobytes() == second.tobytes()
                 assert read_description(second.info["xmp"]) == TEXT
@@ -320,7 +318,7 @@ def test_a_copy_replaces_no_other_photo_of_the_command_and_a_link_leads_into_no_
     photos, model_option, capsys
 ):
     (photos / "more").mkdir()
-    (photos / "more/a.jpg").write_bytes(with_packet((photos / "a.jpg").read_bytes(), lambda _: LIGHTROOM))
+    (photos / "more/a.jpg").write_bytes(edit_xmp((photos / "a.jpg").read_bytes(), lambda _: LIGHTROOM))
     before = (photos / "more/a.jpg").read_bytes()
     assert main(["caption", "a.jpg", "more/a.jpg", *model_option, "--xmp", "more"]) == 2
     line = "--xmp more: more/a.jpg would be replaced by the copy of a.jpg; give another folder, or --in-place\n"
@@ -342,5 +340,5 @@ def test_photos_are_described_in_place_on_demand(photos, model_option, capsys):
     assert Path("link.jpg").is_symlink()
     after = (photos / "a.jpg").read_bytes()
     assert after != before
-    assert with_packet(after, lambda _: b"") == with_packet(before, lambda _: b"")
+    assert edit_xmp(after, lambda _: b"") == edit_xmp(before, lambda _: b"")
     assert read_description(read_packet(after)) == captions["link.jpg"]

@@ -11,7 +11,7 @@ from saywhich_world import make_repository, write_film
 
 import saywhich
 from pipeline.errors import UserError
-from saywhich.attention import caption_attention
+from saywhich.attention import compute_caption_attention
 from saywhich.cli import main
 from saywhich.exporting import export_model
 from saywhich.model import make_batch
@@ -55,7 +55,7 @@ def test_films_and_photos_are_captioned_and_order_counts(trained_model, films, c
 
 def test_an_exported_model_captions_films(trained_model, films, tmp_path):
     copy = export_model(trained_model, tmp_path / "out")
-    assert json.loads((copy.place.feature_extractor / "manifest.json").read_text())["frames"] == 3
+    assert json.loads((copy.files.feature_extractor / "manifest.json").read_text())["frames"] == 3
     torch.testing.assert_close(
         copy.extract_features(["a.gif"]).vectors, saywhich.load(trained_model).extract_features(["a.gif"]).vectors
     )
@@ -74,7 +74,7 @@ def test_attention_to_a_photo_is_summed_over_time(trained_model, films):
     sight = model.extract_features(["a.jpg", "b.jpg"])
     said = caption_photos("films", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
     tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
-    shares = caption_attention(model.speaker, make_batch(sight, tokens))
+    shares = compute_caption_attention(model.speaker, make_batch(sight, tokens))
     assert shares.shape[2] == 12
     for i, each in enumerate(said):
         wanted = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)
@@ -98,7 +98,7 @@ def test_a_model_of_still_images_refuses_films_and_takes_a_gifs_first_frame(mode
 def test_a_film_that_is_missing_or_broken_is_reported_in_one_line(trained_model, films):
     model = saywhich.load(trained_model)
     Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
-    for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the film cannot be decoded")):
+    for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the file cannot be decoded")):
         with pytest.raises(UserError, match=words) as error:
             model.extract_features([name])
         assert "\n" not in str(error.value)

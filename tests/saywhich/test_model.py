@@ -92,7 +92,7 @@ def test_a_truncated_file_that_pillow_opened_is_reported_in_one_line(model):
 def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     scores = model.score(["a dog", "the red boat on the beach"], names)
-    judge = model._judge()
+    judge = model._make_judge()
     text_embeddings = judge.encode_text(
         select_judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6)
     )
@@ -184,7 +184,7 @@ def test_one_photo_or_text_counts_as_a_list_of_one(model, photos):
 
 
 def test_a_model_is_shown_in_one_line(model):
-    assert repr(model) == f"<Model of {model.place.folder}: Att2in, Listener, {len(model.vocabulary)} words, on cpu>"
+    assert repr(model) == f"<Model of {model.files.folder}: Att2in, Listener, {len(model.vocabulary)} words, on cpu>"
 
 
 def test_no_text_gives_no_embedding_and_no_score(model, photos):
@@ -227,7 +227,7 @@ def test_a_replaced_file_of_a_network_is_reported(tmp_path):
 def test_a_params_yaml_of_another_form_names_no_weights(tmp_path, features):
     data = make_repository(tmp_path)
     (data.parent / "params.yaml").write_text(f"features: {features}\n")
-    assert saywhich.load(data / "models/psst_multinomial").place.root == data.resolve()
+    assert saywhich.load(data / "models/psst_multinomial").files.root == data.resolve()
 
 
 def test_a_model_on_imported_features_is_refused(tmp_path):
@@ -249,7 +249,7 @@ def test_the_numpy_text_encoder_equals_the_listener(tmp_path, encoder):
     np.testing.assert_allclose(
         np.stack([text_encoder(text) for text in texts]), model.encode_text(texts).numpy(), atol=1e-6
     )
-    assert text_encoder.unknown("a Zebra on the moon") == ["zebra", "moon"]
+    assert text_encoder.find_unknown("a Zebra on the moon") == ["zebra", "moon"]
     big = dataclasses.replace(text_encoder, weights={name: 1e4 * each for name, each in text_encoder.weights.items()})
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # gates far from 0 overflow in exp

@@ -7,7 +7,7 @@ from saywhich_world import paint
 from watched_pages import watch_pages
 
 from saywhich.captioning_model import Caption
-from saywhich.contact_sheet import sheet_entry, write_sheet
+from saywhich.contact_sheet import make_sheet_entry, write_sheet
 from saywhich.search_page import write_page
 
 SCREENS = {"wide": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -23,7 +23,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         Caption("", ("", "no" * 60, "a " * 60), 2, 3, -0.1, unlike=True),
         Caption("a dog", ("a dog",)),
     ]
-    write_sheet(folder / "sheet.html", [sheet_entry(*pair) for pair in zip(files, captions, strict=True)])
+    write_sheet(folder / "sheet.html", [make_sheet_entry(*pair) for pair in zip(files, captions, strict=True)])
     write_page(folder / "found.html", "a dog", [(file, 0.5) for file in files])
     return {name: folder / f"{name}.html" for name in ("sheet", "found")}
 

@@ -21,9 +21,9 @@ from pipeline.runtime.records import parse_json
 from saywhich import caption_outputs
 from saywhich.captioning_model import Caption
 from saywhich.cli import main
-from saywhich.contact_sheet import sheet_entry, write_sheet
+from saywhich.contact_sheet import make_sheet_entry, write_sheet
 from saywhich.model import Model
-from saywhich.model_card import model_card
+from saywhich.model_card import make_model_card
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ("=1+1.png", "a\nb\x1b[31m\u202egpj.png", os.fsdecode(b"caf\xe9.png"), "<b>&.png", "@x.png")
@@ -104,6 +104,24 @@ def test_no_output_replaces_an_input_or_another_output(photos, capsys, words):
     line = f"{words[-1]}: is another file of this command, too; name another file to write\n"
     assert capsys.readouterr().err == line
     assert {path: path.read_bytes() for path in photos.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bags", ".", "--galleries", "a.jpg"],
+        ["judge", "c.json", "--images", ".", "--csv", "a.jpg"],
+        ["compare", *OWN, "--json", "a.jpg"],
+        ["hacked", *OWN, "--reward", "x", "--judge", "y", "--html", "a.jpg"],
+        ["calibrate", "c.json", "--images", ".", "--json", "a.jpg"],
+        ["bench", "score", "folder", "c.json", "--json", "a.jpg"],
+    ],
+)
+def test_no_output_replaces_a_photo(photos, capsys, words):
+    before = (photos / "a.jpg").read_bytes()
+    assert main(words) == 2
+    assert capsys.readouterr().err == "a.jpg: is a photo; name another file to write\n"
+    assert (photos / "a.jpg").read_bytes() == before
 
 
 def test_no_table_replaces_a_photo_of_the_captioned_folder(photos, model_option, capsys):
@@ -223,7 +241,7 @@ def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos
 
 def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
     paint(tmp_path / "a.png", 0)
-    entries = [sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
+    entries = [make_sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
     write_sheet(tmp_path / "said.html", entries)
     reader, shown = read_sheet(tmp_path / "said.html")
     assert [caption for _, caption in shown] == [one_line(text) for text in MARKUP]
@@ -234,14 +252,14 @@ def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
 
 def test_untrusted_captions_are_text_in_tables_and_on_terminals(capsys):
     out = io.StringIO(newline="")
-    write = caption_outputs._table(out, ranked=True)
+    write = caption_outputs._make_table_writer(out, ranked=True)
     for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "\u200d=1", "a = b"):
         write(Path("a.jpg"), Caption(text, (), 1, 3, -0.25))
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
     assert all(row["caption"].startswith("'") for row in rows[:-1])
     assert (rows[-1]["caption"], rows[-1]["margin"]) == ("a = b", "-0.2500")
     assert all(csv_cell(f"{hidden}=1") == f"'{hidden}=1" for hidden in ("\0", "\ufeff", "\u200b", "\u200d \xad"))
-    caption_outputs._print(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
+    caption_outputs._print_caption(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
     assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
 
 
@@ -281,13 +299,13 @@ def parse_structure(text):
 
 @pytest.mark.parametrize("text", MARKUP)
 def test_a_model_card_shows_untrusted_texts_literally(text):
-    _, front, body = model_card(make_description(text)).split("---\n", 2)
+    _, front, body = make_model_card(make_description(text)).split("---\n", 2)
     plain = one_line(text)
     said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
-    assert sorted(said) == sorted(yaml.safe_load(model_card(make_description("x")).split("---\n")[1]))
+    assert sorted(said) == sorted(yaml.safe_load(make_model_card(make_description("x")).split("---\n")[1]))
     assert (said["license"], said["license_name"], said["datasets"]) == ("other", plain, [plain])
     assert result["metrics"] == [{"type": plain, "name": plain, "value": 0.7351}]
-    assert parse_structure(body) == parse_structure(model_card(make_description("x")).split("---\n", 2)[2])
+    assert parse_structure(body) == parse_structure(make_model_card(make_description("x")).split("---\n", 2)[2])
 
 
 @pytest.mark.parametrize("text", MARKUP)

@@ -12,8 +12,8 @@ from saywhich_world import make_model, paint
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import write_checksums
 from saywhich.cli import main
-from saywhich.commands.serve import bind, load_models, make_distinct_names, pretrained_name, sample_groups
-from saywhich.server import sample_copies
+from saywhich.commands.serve import bind, load_models, make_distinct_names, name_pretrained_speaker, sample_groups
+from saywhich.server import encode_sample_copies
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_models_of_one_folder_name_are_served_under_distinct_names(folders, name
 
 
 def test_a_pretrained_speaker_takes_no_name_of_another_model():
-    assert pretrained_name("owner/blip", {"psst": "..."}) == "blip"
-    assert pretrained_name("owner/blip/", {"blip": "..."}) == "owner/blip"
-    assert pretrained_name("blip", {"blip": "..."}) == "blip (pretrained)"
+    assert name_pretrained_speaker("owner/blip", {"psst": "..."}) == "blip"
+    assert name_pretrained_speaker("owner/blip/", {"blip": "..."}) == "owner/blip"
+    assert name_pretrained_speaker("blip", {"blip": "..."}) == "blip (pretrained)"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_samples_are_groups_of_ten_consecutive_photos(photos, expected):
 def test_a_damaged_sample_photo_is_skipped_with_a_line(tmp_path, capsys):
     (tmp_path / "broken.jpg").write_bytes(b"no photo")
     paint(tmp_path / "large.png", 3, (2000, 1000))
-    copies = sample_copies([tmp_path / "broken.jpg", paint(tmp_path / "small.png", 2), tmp_path / "large.png"])
+    copies = encode_sample_copies([tmp_path / "broken.jpg", paint(tmp_path / "small.png", 2), tmp_path / "large.png"])
     assert [Image.open(io.BytesIO(copy)).size for copy in copies] == [(40, 50), (1280, 640)]
     printed = capsys.readouterr().err
     assert "broken.jpg: the image cannot be decoded" in printed

@@ -14,7 +14,7 @@ from damaged import DAMAGE_KINDS, damage_content
 from full_disk import mount_small_disk
 
 from saywhich import vector_cache
-from saywhich.vector_cache import VectorCache, gallery_vectors
+from saywhich.vector_cache import VectorCache, embed_with_cache
 
 SIZE, MODEL = 20, "a" * 64
 
@@ -49,7 +49,7 @@ def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.n
             contents = [Path(path).read_text() for path in part]
             yield part, contents, np.stack([make_vector(content, model) for content in contents])
 
-    found = gallery_vectors(photos, model, SIZE, encode_photos)
+    found = embed_with_cache(photos, model, SIZE, encode_photos)
     assert len(found.files) == len(photos)
     assert found.contents == tuple(path.read_text() for path in photos)
     return found.encoded, [path.name for path in found.files], found.vectors
@@ -159,7 +159,7 @@ def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
     check([*photos, strange])
     assert check([*photos, strange]) == 0
     photos[0].unlink()
-    found = gallery_vectors(photos[1:], MODEL, SIZE, lambda paths: iter(()))
+    found = embed_with_cache(photos[1:], MODEL, SIZE, lambda paths: iter(()))
     assert (found.encoded, found.gone) == (0, 1)
 
 

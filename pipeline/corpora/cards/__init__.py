@@ -15,17 +15,17 @@ CARDS = Path(__file__).parent
 
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
-Below = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # a path below the corpus's folder
+RelativePath = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$")]  # below the corpus's folder
 
 
 class CardEntry(BaseModel):
-    """A table without unknown keys."""
+    """Base class of the tables in a data card; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class CardSource(CardEntry):
-    """One source of a corpus's files. One of the sources with the same `choice` is enough, for its `profile`."""
+    """Source of a corpus's files. Of the sources with the same `choice`, one is enough; its `profile` reads it."""
 
     optional: bool = False
     choice: Text = ""
@@ -33,7 +33,7 @@ class CardSource(CardEntry):
 
 
 class ArchiveSource(CardSource):
-    """A zip or tar archive and its one folder that is used; without a url the user must download it."""
+    """Zip or tar archive, of which one folder is used; without `url`, the user must download it."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.(zip|tar|tar\.gz|tgz)$")]
     url: Annotated[str, Field(pattern=r"^https?://")] = ""
@@ -41,14 +41,14 @@ class ArchiveSource(CardSource):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
     where: Text = ""  # without a url: the publisher, and how to get the archive
     members: Text  # files of the archive: a folder and a pattern, train2014/*
-    to: Below  # their folder, below the corpus's own
+    to: RelativePath  # their folder, below the corpus's own
     files: Count  # number of these files
     needed: Count = 0  # number of files that the splits use; 0: all
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # largest share of files that may be missing
     unpacked: Count  # largest size on disk, in bytes
 
     @property
-    def least(self) -> int:
+    def min_files(self) -> int:
         """Return the smallest number of files that is accepted."""
         expected = self.needed or self.files
         return expected - math.floor(round(expected * self.missing, 6))  # 0.29 × 100 is 28.999999999999996
@@ -63,9 +63,9 @@ class ArchiveSource(CardSource):
 
 
 class ManualSource(CardSource):
-    """A file that the user must download, because no link with a digest exists."""
+    """File that the user must download, because no link with a digest exists."""
 
-    file: Below
+    file: RelativePath
     where: Text
 
 

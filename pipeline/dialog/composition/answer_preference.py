@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pipeline.dialog.data.dialog_questions import questions_of
+from pipeline.dialog.data.dialog_questions import get_questions
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.protocols import Rollouts, Score
 from pipeline.random import BatchRandom
@@ -20,48 +20,50 @@ class NPairScore:
     """Log-probability of the human answer among candidates, by a softmax over the discriminator's scores.
 
     The score equals minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)). The negatives are all other
-    options, or `options` of them (D-NP), and `others` human answers to other questions of this rank's part of the
-    batch. With `adversary`, the message's answers are further negatives (GAN2). No negative equals the human answer.
-    Negatives are drawn uniformly without replacement; fewer candidates are all used. The draw depends on the seed and
-    the step (`bind_batch`), and that of `others` also on the number of ranks. `norms` is the weight of a penalty: an
-    encoding's squared length plus the mean squared length of the rank's distinct answers.
+    options, or `sampled_options` of them (D-NP), and `batch_negatives` human answers to other questions of this rank's
+    part of the batch. With `adversary`, the message's answers are further negatives (GAN2). No negative equals the
+    human answer. Negatives are drawn uniformly without replacement; if there are too few candidates, all are used. The
+    draw depends on the seed and the step (`bind_batch`), and for `batch_negatives` also on the number of ranks. `norms`
+    is the weight of a penalty: an encoding's squared length plus the mean squared length of the rank's distinct
+    answers.
     """
 
     discriminator: Discriminator
-    options: int | None = None
-    others: int = 0
+    sampled_options: int | None = None
+    batch_negatives: int = 0
     adversary: bool = False
     norms: float = 0.0
-    numbers: BatchRandom | None = None  # random numbers of the draws; None: torch's default generator
+    batch_random: BatchRandom | None = None  # random numbers of the draws; None: torch's default generator
     differentiable = True
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
         """Return the score with this step's random numbers."""
-        return replace(self, numbers=rollouts.random("negatives"))
+        return replace(self, batch_random=rollouts.random("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        rounds, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
+        rounds, encoding = get_questions(batch), self.discriminator.encode_question(batch)  # (N, H)
         answers = self.discriminator.encode_answers(rounds.answers)  # (U, H)
-        human = rounds.options.gather(1, rounds.truth.unsqueeze(1))  # (N, 1)
-        numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers
+        human_index = rounds.options.gather(1, rounds.truth.unsqueeze(1))  # (N, 1)
+        batch_random = BatchRandom(batch, None) if self.batch_random is None else self.batch_random
         options = rounds.options
-        if self.options is not None:
-            options = _draw_negatives(options, human, self.options, numbers)
-        batch_answers = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
-        negatives = torch.cat([options, _draw_negatives(batch_answers, human, self.others, numbers)], 1)
+        if self.sampled_options is not None:
+            options = _draw_negatives(options, human_index, self.sampled_options, batch_random)
+        batch_answers = human_index.T.expand(len(human_index), -1)  # (N, N): human answers of the batch
+        batch_negatives = _draw_negatives(batch_answers, human_index, self.batch_negatives, batch_random)
+        negatives = torch.cat([options, batch_negatives], 1)
         products = encoding @ answers.T  # (N, U)
-        scores = products.gather(1, negatives).masked_fill(negatives == human, -torch.inf)
-        own = products.gather(1, human)
+        scores = products.gather(1, negatives).masked_fill(negatives == human_index, -torch.inf)
+        human_scores = products.gather(1, human_index)
         if self.adversary:
             generated = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
             generated = generated.masked_fill(is_human(message, batch), -torch.inf)
             scores = torch.cat([scores, generated.view(len(batch), -1)], 1)
         penalty = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
-        log_probs = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - penalty
+        log_probs = torch.cat([human_scores, scores], 1).log_softmax(1)[:, 0] - penalty
         return log_probs[message.images]
 
 
-def _draw_negatives(answers: Tensor, human: Tensor, count: int, numbers: BatchRandom) -> Tensor:
+def _draw_negatives(answers: Tensor, human: Tensor, count: int, batch_random: BatchRandom) -> Tensor:
     """Draw min(`count`, M) answers from each row of `answers` (N, M), uniformly without replacement.
 
     The human answer `human` (N, 1) is drawn only where a row has too few other answers.
@@ -69,7 +71,7 @@ def _draw_negatives(answers: Tensor, human: Tensor, count: int, numbers: BatchRa
     if not count:
         return answers[:, :0]
     other = answers != human
-    order = numbers.rand_like(other.float()).masked_fill(~other, -1.0)
+    order = batch_random.rand_like(other.float()).masked_fill(~other, -1.0)
     return answers.gather(1, order.topk(min(count, answers.shape[1]), 1).indices)
 
 

@@ -41,12 +41,12 @@ def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
     if encoder == "own":
         return
     speaker, listener = agents.speaker, agents.listener
-    for name, own, other in (
+    for name, target, source in (
         ("encoder", speaker.encoder, listener.encoder),
         ("word embeddings", speaker.word, listener.word),
     ):
         try:
-            own.load_state_dict(other.state_dict())
+            target.load_state_dict(source.state_dict())
         except RuntimeError:
             raise UserError(
                 f"encoder: discriminator: the speaker's {name} and the listener's differ in type or size; give both "
@@ -60,18 +60,18 @@ def discriminator_guided(
     alpha: float,
     estimator: Estimator,
     schedule: UpdateSchedule = SPEAKER_ONLY,
-    further: tuple[Term, ...] = (),
+    discriminator_terms: tuple[Term, ...] = (),
     norms: float = 0.0,
 ) -> Method:
     """Build the speaker's objective: the discriminator's preference score + α · likelihood.
 
-    The estimator `estimator` computes the gradient of the preference score. The terms `further` train the discriminator
-    where the schedule `schedule` includes it. `norms` is the weight of the penalty in `PairwiseScore`.
+    `estimator` computes the gradient of the preference score. `discriminator_terms` train the discriminator where
+    `schedule` includes it. `norms` is the weight of the penalty in `PairwiseScore`.
     """
     preference: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (
         Term("discriminability", 1.0, preference, estimator, SPEAKER),
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(TeacherForcing()), SPEAKER),
-        *further,
+        *discriminator_terms,
     )
     return Method(agents.roles, terms, schedule)

@@ -34,7 +34,7 @@ class DialogBatches(Batches):
         `store_rows`, `captions` and `masked` are not used: no image is mirrored, because a mirror image swaps left and
         right.
         """
-        return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
+        return _read_rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
 
 
 def iterate_rounds(
@@ -42,10 +42,10 @@ def iterate_rounds(
 ) -> Iterator[DialogBatch]:
     """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
     for number, start in enumerate(range(0, len(rows), batch)):
-        yield _rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
+        yield _read_rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
 
 
-def _rounds(
+def _read_rounds(
     prepared: PreparedData,
     dialogs: PreparedDialogs,
     store: FeatureStore,
@@ -54,8 +54,8 @@ def _rounds(
     step: int,
     pinned: bool,
 ) -> DialogBatch:
-    images = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
-    per_dialog = dialogs.rounds
+    image_batch = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
+    rounds_per_dialog = dialogs.rounds
     distinct, options = np.unique(dialogs.options[rows], return_inverse=True)
 
     def int64(x: np.ndarray) -> torch.Tensor:
@@ -64,15 +64,15 @@ def _rounds(
     rounds = DialogQuestions(
         questions=int64(dialogs.questions[rows]).flatten(0, 1),
         history=int64(dialogs.history(rows)),
-        options=int64(options.reshape(len(rows) * per_dialog, -1)),
+        options=int64(options.reshape(len(rows) * rounds_per_dialog, -1)),
         truth=int64(dialogs.truth[rows]).flatten(),
         answers=int64(dialogs.answers[distinct]),
     )
     return DialogBatch(
-        images=images.images.repeat_interleave(per_dialog, 0),
-        pooled=images.pooled.repeat_interleave(per_dialog, 0),
-        regions=images.regions.repeat_interleave(per_dialog, 0),
-        region_mask=images.region_mask.repeat_interleave(per_dialog, 0),
+        images=image_batch.images.repeat_interleave(rounds_per_dialog, 0),
+        pooled=image_batch.pooled.repeat_interleave(rounds_per_dialog, 0),
+        regions=image_batch.regions.repeat_interleave(rounds_per_dialog, 0),
+        region_mask=image_batch.region_mask.repeat_interleave(rounds_per_dialog, 0),
         captions=int64(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,

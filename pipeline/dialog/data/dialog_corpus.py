@@ -37,17 +37,17 @@ class Dialogs:
     answers: tuple[Words, ...]  # distinct answers
     question: np.ndarray  # (M, R) int32: indices into `questions`
     options: np.ndarray  # (M, R, O) int32: indices into `answers`
-    truth: np.ndarray  # (M, R) int32: the option that is the human answer
+    truth: np.ndarray  # (M, R) int32: index of the human answer among the options
     relevance: np.ndarray | None = None  # (M, R, O) float32: relevance of each option, NaN where not annotated
     kinds: np.ndarray | None = None  # (M, R) text: kind of question
     refers: np.ndarray | None = None  # (M, R) text: form of reference in the question: name, pronoun, ellipsis or none
     # drawn dialogs: relevance of every answer, by (dialog, round)
     answer_relevance: Mapping[tuple[int, int], Mapping[str, float]] | None = None
 
-    def texts(self, counted: Sequence[bool]) -> Iterator[Words]:
-        """Yield captions, questions and human answers of the dialogs `counted` (M,) bool, with repetitions."""
+    def texts(self, mask: Sequence[bool]) -> Iterator[Words]:
+        """Yield captions, questions and human answers of the dialogs in `mask` (M,) bool, with repetitions."""
         human = np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
-        for i in np.flatnonzero(counted):
+        for i in np.flatnonzero(mask):
             yield self.captions[i]
             for question, answer in zip(self.question[i], human[i], strict=True):
                 yield self.questions[question]

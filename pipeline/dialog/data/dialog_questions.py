@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from pipeline.types import Batch, tensors_on
+from pipeline.types import Batch, move_tensors
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class DialogBatch(Batch):
     rounds: DialogQuestions
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(super().to(device), rounds=replace(self.rounds, **tensors_on(self.rounds, device)))
+        return replace(super().to(device), rounds=replace(self.rounds, **move_tensors(self.rounds, device)))
 
 
-def questions_of(batch: Batch) -> DialogQuestions:
+def get_questions(batch: Batch) -> DialogQuestions:
     """Return the questions of a batch, which must be a `DialogBatch`."""
     assert isinstance(batch, DialogBatch), f"expected a DialogBatch, found a {type(batch).__name__}"
     return batch.rounds

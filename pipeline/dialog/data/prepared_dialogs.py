@@ -39,19 +39,19 @@ def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Di
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
     texts: list[str] = []
-    merged = np.empty(len(dialogs.answers), np.int32)
+    merged_index = np.empty(len(dialogs.answers), np.int32)
     for i, words in enumerate(dialogs.answers):
         tokens = tuple(vocabulary.encode(words)[: lengths.answer])
         if tokens not in answers:
             texts.append(" ".join(words))
-        merged[i] = answers.setdefault(tokens, len(answers))
+        merged_index[i] = answers.setdefault(tokens, len(answers))
     questions = [vocabulary.encode(words)[: lengths.question] for words in dialogs.questions]
     captions = [vocabulary.encode(words)[: lengths.caption] for words in dialogs.captions]
     columns: dict[str, Any] = {
         "image": np.repeat(np.arange(images), rounds),
         "caption": [captions[i] for i in range(images) for _ in range(rounds)],
         "question": [questions[i] for i in dialogs.question.ravel()],
-        "options": pa.FixedSizeListArray.from_arrays(merged[dialogs.options].ravel(), dialogs.options.shape[2]),
+        "options": pa.FixedSizeListArray.from_arrays(merged_index[dialogs.options].ravel(), dialogs.options.shape[2]),
         "truth": dialogs.truth.ravel().astype(np.int32),
     }
     if dialogs.relevance is not None:
@@ -76,7 +76,7 @@ class PreparedDialogs:
     captions: np.ndarray  # (M, C) int32
     questions: np.ndarray  # (M, R, Q) int32
     options: np.ndarray  # (M, R, O) int32: rows of `answers`
-    truth: np.ndarray  # (M, R) int32: the option that is the human answer
+    truth: np.ndarray  # (M, R) int32: index of the human answer among the options
     answers: np.ndarray  # (U, A+1) int32: each ends in EOS
     relevance: np.ndarray | None  # (M, R, O) float32, NaN where not annotated
 
@@ -86,21 +86,23 @@ class PreparedDialogs:
         path = folder / ROUNDS
         try:
             names = pq.read_schema(path).names
-            wanted = ["image", "caption", "question", "options", "truth", "relevance"]
-            rounds = read_columns(path, [name for name in wanted if name in names]).combine_chunks()
+            columns = ["image", "caption", "question", "options", "truth", "relevance"]
+            rounds = read_columns(path, [name for name in columns if name in names]).combine_chunks()
             answers = read_columns(folder / ANSWERS, ["tokens"])["tokens"].combine_chunks()
         except FileNotFoundError:
             raise UserError(f"{path}: the data have no dialogs; set prepare.format: visdial and prepare them") from None
         shape = (int(column_array(rounds["image"])[-1]) + 1, -1)
         options = rounds["options"].chunk(0)
-        many = (*shape, options.type.list_size)
+        options_shape = (*shape, options.type.list_size)
         lists = {name: pad_lists(rounds[name].chunk(0)) for name in ("caption", "question")}
-        relevance = column_array(rounds["relevance"].chunk(0).values).reshape(many) if "relevance" in names else None
+        relevance = (
+            column_array(rounds["relevance"].chunk(0).values).reshape(options_shape) if "relevance" in names else None
+        )
         return cls(
             folder,
             captions=lists["caption"].reshape(*shape, lists["caption"].shape[1])[:, 0],
             questions=lists["question"].reshape(*shape, lists["question"].shape[1]),
-            options=column_array(options.values).reshape(many),
+            options=column_array(options.values).reshape(options_shape),
             truth=column_array(rounds["truth"]).reshape(shape),
             answers=np.pad(pad_lists(answers), ((0, 0), (0, 1))),
             relevance=relevance,
@@ -122,13 +124,13 @@ class PreparedDialogs:
         Item r is new in round r, so the history of round r consists of the items 0 … r.
         """
         # the last question and answer are in no round's history
-        both = np.concatenate([self.questions[images], self.answers[self.human_answers[images]]], 2)[:, :-1]
-        order = np.argsort(both == 0, 2, kind="stable")  # words first, then padding
-        both = np.take_along_axis(both, order, 2)
-        width = max(both.shape[2], self.captions.shape[1])
+        pairs = np.concatenate([self.questions[images], self.answers[self.human_answers[images]]], 2)[:, :-1]
+        order = np.argsort(pairs == 0, 2, kind="stable")  # words first, then padding
+        pairs = np.take_along_axis(pairs, order, 2)
+        width = max(pairs.shape[2], self.captions.shape[1])
         items = np.zeros((len(images), self.rounds, width), np.int32)
         items[:, 0, : self.captions.shape[1]] = self.captions[images]
-        items[:, 1:, : both.shape[2]] = both
+        items[:, 1:, : pairs.shape[2]] = pairs
         return items
 
     @cached_property

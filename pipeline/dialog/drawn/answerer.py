@@ -94,7 +94,7 @@ def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion,
         return _apply_style(pick(rng, GUESSES[question.kind]), style)
     if question.kind in GUESSES or rng.random() < style.hedges:
         return pick(rng, HEDGES)
-    options = replies(true_answers(scene, question, style.digits, style.grey), style)
+    options = list_wordings(true_answers(scene, question, style.digits, style.grey), style)
     return pick(rng, [text for text, _ in options], [weight for _, weight in options])
 
 
@@ -111,16 +111,16 @@ def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
     for digits, grey in product((False, True), repeat=2):
         answers = true_answers(scene, question, digits, grey)
         for style in WORDINGS:
-            relevances |= {text: 1.0 for text, _ in replies(answers, style)}
+            relevances |= {text: 1.0 for text, _ in list_wordings(answers, style)}
     return relevances
 
 
-def replies(answers: TrueAnswers, style: AnswererStyle) -> WeightedTexts:
+def list_wordings(answers: TrueAnswers, style: AnswererStyle) -> WeightedTexts:
     """Return all wordings of `answers` in the given style, with weights."""
     short, longer, whole = STYLES[style.length]
     head = _apply_style(answers.short, style)
-    after = [f"{head} {text}" if answers.short in ("yes", "no") else text for text in answers.longer]
-    wordings = [(head, short)] + [(text, longer / len(after)) for text in after]
+    longer_texts = [f"{head} {text}" if answers.short in ("yes", "no") else text for text in answers.longer]
+    wordings = [(head, short)] + [(text, longer / len(longer_texts)) for text in longer_texts]
     return wordings + [(text, whole / len(answers.whole)) for text in answers.whole]
 
 
@@ -140,9 +140,9 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
     if question.thing >= 0:
         return _answer_about_thing(scene, scene.things[question.thing], kind, asked, digits, grey)
     if kind == "exist":
-        return _existence([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
+        return _answer_existence([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
     if kind == "exist_kind":
-        return _existence(select_kind(scene, asked), asked, digits, grey)
+        return _answer_existence(select_kind(scene, asked), asked, digits, grey)
     if kind == "else":
         return _name_one([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
     if kind == "total":
@@ -183,7 +183,7 @@ def select_kind(scene: Scene, name: str) -> list[Thing]:
 
 
 def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
-    it, is_, colour = pronoun(thing), be(thing), _colour(thing, grey)
+    it, is_, colour = pronoun(thing), be(thing), _spell_colour(thing, grey)
     if kind in ("colour", "is_colour"):
         verb = f"{is_} wearing" if is_worn(thing) else is_
         whole = (f"{it} {verb} {colour}", f"the {noun(thing)} {verb} {colour}")
@@ -225,10 +225,10 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         )
     if kind == "side":
         third, plane = side(thing), depth(thing)
-        where = "in the middle" if third == "middle" else f"on the {third}"
-        at = f"{where} {DEPTHS[plane]}"
-        phrases = (at, f"{third} {DEPTHS[plane]}")
-        return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {at}", f"{at} of the picture"))
+        position = "in the middle" if third == "middle" else f"on the {third}"
+        phrase = f"{position} {DEPTHS[plane]}"
+        phrases = (phrase, f"{third} {DEPTHS[plane]}")
+        return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {phrase}", f"{phrase} of the picture"))
     if kind == "look":
         verb = pose_verb(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
@@ -240,7 +240,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         others = [o for o in scene.things if o is not thing and relation_holds(relation, o, thing)]
         return _name_one(others, NOTHING, digits, grey)
     if kind == "which":
-        plain, coloured = _phrase(thing, digits, grey, False), _phrase(thing, digits, grey, True)
+        plain, coloured = _make_noun_phrase(thing, digits, grey, False), _make_noun_phrase(thing, digits, grey, True)
         return TrueAnswers(noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
     raise ValueError(kind)
 
@@ -249,30 +249,30 @@ def _name_one(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: boo
     """Return the answers that name one of `things`; without things, `nothing`."""
     if not things:
         return nothing
-    names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (True, False)]
+    names = [_make_noun_phrase(thing, digits, grey, coloured) for thing in things for coloured in (True, False)]
     return TrueAnswers(names[0], tuple(names[1:]), tuple(f"i see {name}" for name in names))
 
 
-def _existence(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers to whether there are any `things`; `name` is the plural of the category or kind."""
+def _answer_existence(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers to the question whether `things` exist; `name` is the plural of the category or kind."""
     if not things:
         return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
-    names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
+    names = [_make_noun_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
     verbs = [be(thing) for thing in things for _ in range(2)]
     whole = [f"there {verb} {text}" for verb, text in zip(verbs, names, strict=True)]
     return TrueAnswers("yes", tuple(names), (*whole, *(f"i see {text}" for text in names)))
 
 
-def _phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
-    """Return a noun phrase for the first mention of a thing, for example a dog or 2 red cars."""
+def _make_noun_phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
+    """Return a noun phrase for the first mention of a thing, such as a dog or 2 red cars."""
     name = noun(thing)
     if coloured and is_worn(thing):
-        worn = f"{_colour(thing, grey)} {garment(thing)}"
+        worn = f"{_spell_colour(thing, grey)} {garment(thing)}"
         name = f"{name} in {with_article(worn) if thing.count == 1 else worn}"
     elif coloured:
-        name = f"{_colour(thing, grey)} {name}"
+        name = f"{_spell_colour(thing, grey)} {name}"
     return with_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
 
 
-def _colour(thing: Thing, grey: bool) -> str:
+def _spell_colour(thing: Thing, grey: bool) -> str:
     return "grey" if thing.colour == "gray" and grey else thing.colour

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
 from pipeline.dialog.drawn.questioner import DialogRound
 
 OPTIONS, SIMILAR, POPULAR = 100, 50, 30
-SYNONYMS = 4  # maximum of true candidates besides the human answer
-POOL_DIALOGS = 600  # dialogs from which candidates come
+SYNONYMS = 4  # maximum number of true candidates besides the human answer
+POOL_DIALOGS = 600  # number of dialogs from which candidates are drawn
 LEADING_WORDS = 3  # words at the beginning of a question that are compared by position
 
 
@@ -27,10 +28,10 @@ class CandidatePool:
     def __init__(self, dialogs: Iterable[Sequence[DialogRound]]) -> None:
         """Collect the answers of `dialogs`. Raises ValueError if they have too few distinct answers."""
         self._answers: dict[str, list[str]] = {}  # by question
-        for question, answer in (each for dialog in dialogs for each in dialog):
+        for question, answer in chain.from_iterable(dialogs):
             self._answers.setdefault(question.text, []).append(answer)
-        self._all = [answer for answers in self._answers.values() for answer in answers]
-        counts = Counter(self._all)
+        self._all_answers = [answer for answers in self._answers.values() for answer in answers]
+        counts = Counter(self._all_answers)
         self._popular = sorted(counts, key=lambda text: (-counts[text], text))[:POPULAR]
         if len(counts) < OPTIONS + len(self._popular):
             raise ValueError(f"{len(counts)} distinct answers are too few for {OPTIONS} candidates")
@@ -39,7 +40,7 @@ class CandidatePool:
         self._column = {word: i for i, word in enumerate(words)}
         frequencies = Counter(word for text in texts for word in set(text.split()))
         self._idf = np.log(len(texts) / np.array([frequencies[word] for word in words]))
-        vectors = np.stack([self._vector(text) for text in texts])
+        vectors = np.stack([self._compute_vector(text) for text in texts])
         self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
         self.plausible = cache(self._draw_plausible)
 
@@ -69,21 +70,21 @@ class CandidatePool:
         choose(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
         choose(self._popular)
         while len(chosen) < OPTIONS:
-            choose([self._all[int(rng.random() * len(self._all))]])
+            choose([self._all_answers[int(rng.random() * len(self._all_answers))]])
         options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
         return options, options.index(truth)
 
     def _draw_plausible(self, question: str) -> list[str]:
         """Return answers to the most similar questions, with repetitions: at most 2 · SIMILAR."""
-        vector, answers = self._vector(question), []
+        vector, answers = self._compute_vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
             answers += self._answers[self._texts[i]]
             if len(answers) >= 2 * SIMILAR:
                 break
         return answers[: 2 * SIMILAR]
 
-    def _vector(self, question: str) -> np.ndarray:
-        """Return a vector of the idf of the question's words; the LEADING_WORDS have separate entries by position.
+    def _compute_vector(self, question: str) -> np.ndarray:
+        """Return the idf of the question's words; the first LEADING_WORDS words have separate entries by position.
 
         Similar questions begin with the same words (Das et al. 2017).
         """

@@ -51,8 +51,8 @@ THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":gro
     "brand": ("what brand {be} {s}", "can you see a logo on {o}"),
     "inside": ("is anyone inside {o}", "is there anyone in {o}"),
 }
-REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # these repeat the last question for another thing
-OTHER_TEXTS = ("and the other one", "what about the other one")  # these do so where two things have been named
+REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # the last question, repeated for another thing
+OTHER_TEXTS = ("and the other one", "what about the other one")  # the same where two things have been named
 KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
 SCENE_QUESTIONS: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
@@ -125,7 +125,7 @@ def be(thing: Thing) -> str:
 
 
 def noun(thing: Thing, other: bool = False) -> str:
-    """Return the noun of a thing, plural for several objects; with `other`, its last true synonym, if it has any."""
+    """Return the noun of a thing, plural if it is a group; with `other`, its last true synonym, if it has any."""
     words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
     word = words[-1] if other else words[0]
     return word.plural if thing.count > 1 else word.singular
@@ -152,7 +152,7 @@ def is_worn(thing: Thing) -> bool:
 
 
 def garment(thing: Thing) -> str:
-    """Return the garment of a person, plural for several. Raises KeyError for a thing without clothes."""
+    """Return the garment of a person, in the plural for more persons. Raises KeyError for a thing without clothes."""
     word = w.GARMENTS[thing.category][0]
     return word if thing.count == 1 else w.GARMENT_PLURALS[word]
 

@@ -57,8 +57,8 @@ SCENE_KINDS = {
     **{"setting": 0.5, "is_setting": 0.1, "scenery": 0.1, "outdoors": 0.02, "time": 0.02, "good": 0.02},
 }
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
-SKIP_NO = 0.75  # share of the questions with the answer no, none or one that are skipped
-SKIP_NOTHING = 0.95  # share of the questions with the answer nothing that are skipped
+SKIP_NO = 0.75  # share of skipped questions among those with the answer no, none or one
+SKIP_NOTHING = 0.95  # share of skipped questions among those with the answer nothing
 REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" repeats
 
 
@@ -140,14 +140,14 @@ class DialogState:
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
             named = [i for i, thing in enumerate(things) if thing.category == question.asked]
         for i in named:
-            self._learn(i)
+            self._add_known(i)
             self.stated |= {("colour", i)} if things[i].colour in words else set()
         if question.kind == "exist_kind" and not named and words & {"yes", "yeah", "yep"}:
-            of_that_kind = [i for i, thing in enumerate(things) if thing in select_kind(self.scene, question.asked)]
-            self.unnamed = next((i for i in of_that_kind if i not in self.known), -1)
+            candidates = [i for i, thing in enumerate(things) if thing in select_kind(self.scene, question.asked)]
+            self.unnamed = next((i for i in candidates if i not in self.known), -1)
         self.last = question
 
-    def _learn(self, i: int) -> None:
+    def _add_known(self, i: int) -> None:
         if i not in self.known:
             self.known.append(i)
         self.focus = i
@@ -160,7 +160,7 @@ class DialogState:
         rng, last = self.rng, self.last
         if self.unnamed >= 0:
             i, self.unnamed = self.unnamed, -1
-            self._learn(i)
+            self._add_known(i)
             return SceneQuestion("which", pick(rng, KIND_TEXTS), i, refers="ellipsis")
         if last is not None and last.thing >= 0 and last.kind in REPEATABLE and rng.random() < 0.4:
             return self._repeat(last)
@@ -215,11 +215,11 @@ class DialogState:
         if kind == "count" and by_pronoun:
             texts = THING_QUESTIONS["count:group"]
         asked_text = pose_verb(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
-        shown = {"asked": asked_text, "marks": PATTERN_NOUNS.get(asked, "")}
-        text = pick(rng, texts).format(**self._names(i, by_pronoun), **shown)
+        values = {"asked": asked_text, "marks": PATTERN_NOUNS.get(asked, "")}
+        text = pick(rng, texts).format(**self._list_word_forms(i, by_pronoun), **values)
         return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")
 
-    def _names(self, i: int, by_pronoun: bool) -> Mapping[str, str]:
+    def _list_word_forms(self, i: int, by_pronoun: bool) -> Mapping[str, str]:
         thing = self.scene.things[i]
         name = f"the {noun(thing, self.rng.random() < 0.12)}"
         cases = {"s": name, "o": name, "p": f"{name}'" if thing.count > 1 else f"{name}'s"}
@@ -237,7 +237,7 @@ class DialogState:
     def _ask_about_scene(self, kind: str) -> SceneQuestion | None:
         rng, scene = self.rng, self.scene
         unknown = [i for i in range(len(scene.things)) if i not in self.known]
-        asked, shown = "", ""
+        asked, wording = "", ""
         unmentioned: tuple[int, ...] = ()
         if kind == "exist":
             present = bool(unknown) and rng.random() < 0.5
@@ -253,13 +253,13 @@ class DialogState:
             unmentioned = tuple(unknown)
         elif kind == "is_weather":
             asked = atmosphere(scene) if rng.random() < 0.5 else pick(rng, tuple(ATMOSPHERES))
-            shown = ATMOSPHERES[asked][0] if asked != "sunset" else "sunset"
+            wording = ATMOSPHERES[asked][0] if asked != "sunset" else "sunset"
         elif kind == "is_setting":
             asked = w.SCENES[scene.setting if rng.random() < 0.5 else pick(rng, tuple(SETTINGS))][0]
         elif kind == "scenery":
             asked = pick(rng, tuple(SCENERY))
-            shown = SCENERY[asked]
-        category = plural(asked) if kind == "exist" else ""
+            wording = SCENERY[asked]
+        plural_noun = plural(asked) if kind == "exist" else ""
         a_asked = with_article(asked) if kind == "exist" else ""
-        text = pick(rng, SCENE_QUESTIONS[kind]).format(asked=shown or asked, a_asked=a_asked, plural=category)
+        text = pick(rng, SCENE_QUESTIONS[kind]).format(asked=wording or asked, a_asked=a_asked, plural=plural_noun)
         return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

@@ -41,10 +41,10 @@ class RivalAnswers:
         questions = []
         for scene in self._scenes:
             things = [i for i, thing in enumerate(scene.things) if thing.category == category]
-            asked_about = [i for i in things if count in (0, scene.things[i].count)] if category else [-1]
-            named = np.flatnonzero(rng.random(len(scene.things)) < 0.5).tolist() if kind == "else" else ()
-            questions += [(scene, SceneQuestion(kind, "", i, asked, unmentioned=tuple(named))) for i in asked_about]
+            targets = [i for i in things if count in (0, scene.things[i].count)] if category else [-1]
+            unmentioned = np.flatnonzero(rng.random(len(scene.things)) < 0.5).tolist() if kind == "else" else ()
+            questions += [(scene, SceneQuestion(kind, "", i, asked, unmentioned=tuple(unmentioned))) for i in targets]
         if not questions:
             return []
-        chosen = (questions[int(rng.random() * len(questions))] for _ in range(ANSWERS))
-        return [give_answer(rng, scene, question, AnswererStyle.draw(rng)) for scene, question in chosen]
+        samples = (questions[int(rng.random() * len(questions))] for _ in range(ANSWERS))
+        return [give_answer(rng, scene, question, AnswererStyle.draw(rng)) for scene, question in samples]

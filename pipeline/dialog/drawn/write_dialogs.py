@@ -24,9 +24,9 @@ CAPTION, CHOICE = 12, 13  # random streams of captions and of candidates
 
 
 def write_scene_dialogs(
-    root: Path, drawn: Sequence[tuple[Scene, list[SceneCaption]]], splits: Sequence[str], seed: int
+    root: Path, scenes: Sequence[tuple[Scene, list[SceneCaption]]], splits: Sequence[str], seed: int
 ) -> dict[str, int]:
-    """Write a dialog about each of the scenes `drawn` into the folder `root`; a scene's index is its image's number.
+    """Write a dialog about each of `scenes` into the folder `root`; a scene's index is its image's number.
 
     Returns the numbers of dialogs, and of distinct questions and answers. A dialog begins with one of the image's
     captions. In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of
@@ -35,23 +35,23 @@ def write_scene_dialogs(
     """
     # several scenes per neighbourhood: sampling a neighbourhood takes longer than drawing dialogs about its scenes
     pool_scenes = {i: sample_scene(seed, i) for i in range(POOL_START, POOL_START + 2 * POOL_DIALOGS, 2)}
-    pool = CandidatePool(_dialog_about(seed, i, scene)[1] for i, scene in pool_scenes.items())
+    pool = CandidatePool(_generate_image_dialog(seed, i, scene)[1] for i, scene in pool_scenes.items())
     rivals = RivalAnswers(seed, list(pool_scenes.values()))
     counts, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
-        numbers = [i for i, at in enumerate(splits) if at == split]
+        numbers = [i for i, image_split in enumerate(splits) if image_split == split]
         questions, answers = DistinctTexts[str](), DistinctTexts[str]()
         dialogs, relevant = [], []
         for i in numbers:
-            scene, described = drawn[i]
-            caption, rounds = _dialog_about(seed, i, scene, described)
-            rng, written = make_generator(seed, i, CHOICE), []
+            scene, captions = scenes[i]
+            caption, rounds = _generate_image_dialog(seed, i, scene, captions)
+            rng, entries = make_generator(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
-                relevance_of = relevance(scene, question)
-                true = [text for text, value in relevance_of.items() if value == 1.0]
-                false = rivals.draw(rng, scene, question, relevance_of)
-                options, truth = pool.candidates(question.text, answer, rng, false, true)
-                written.append(
+                relevances = relevance(scene, question)
+                true_answers = [text for text, value in relevances.items() if value == 1.0]
+                rival_answers = rivals.draw(rng, scene, question, relevances)
+                options, truth = pool.candidates(question.text, answer, rng, rival_answers, true_answers)
+                entries.append(
                     {
                         "question": questions.number(question.text),
                         "answer": answers.number(answer),
@@ -61,9 +61,9 @@ def write_scene_dialogs(
                         "refers": question.refers,
                     }
                 )
-                scores = [relevance_of.get(text, 0.0) for text in options]
-                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": relevance_of})
-            dialogs.append({"image_id": i, "caption": caption, "dialog": written})
+                scores = [relevances.get(text, 0.0) for text in options]
+                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": relevances})
+            dialogs.append({"image_id": i, "caption": caption, "dialog": entries})
         data = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
         _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": data})
         _write(root / RELEVANCE.format(split), relevant)
@@ -73,12 +73,12 @@ def write_scene_dialogs(
     return counts | {"questions": len(texts[0]), "answers": len(texts[1])}
 
 
-def _dialog_about(
-    seed: int, index: int, scene: Scene | None = None, described: Sequence[SceneCaption] | None = None
+def _generate_image_dialog(
+    seed: int, index: int, scene: Scene | None = None, captions: Sequence[SceneCaption] | None = None
 ) -> tuple[str, list[DialogRound]]:
     """Return the first caption of a dialog about image `index`, and its rounds."""
     scene = scene or sample_scene(seed, index)
-    caption = pick(make_generator(seed, index, CAPTION), described or describe_scene(scene, seed, index))
+    caption = pick(make_generator(seed, index, CAPTION), captions or describe_scene(scene, seed, index))
     return " ".join(caption.tokens), generate_dialog(scene, caption, seed, index)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from pipeline.dialog.data.dialog_questions import questions_of
+from pipeline.dialog.data.dialog_questions import get_questions
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ranking_summary
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.models.decoder import Decoder
@@ -21,7 +21,7 @@ CANDIDATES_AT_ONCE = 4096  # candidates per forward pass
 @torch.no_grad()
 def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
-    rounds = questions_of(batch)
+    rounds = get_questions(batch)
     speaker.eval()
     encoded, log_probs = speaker.encode_image(batch), []
     step = max(1, CANDIDATES_AT_ONCE // rounds.options.shape[1])
@@ -40,7 +40,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
 @torch.no_grad()
 def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     """Return the discriminator's score (N, O) of every candidate, without dropout."""
-    rounds = questions_of(batch)
+    rounds = get_questions(batch)
     discriminator.eval()
     answers = discriminator.encode_answers(rounds.answers)
     return (discriminator.encode_question(batch) @ answers.T).gather(1, rounds.options)
@@ -73,5 +73,5 @@ class RankingValidation:
             else:
                 assert isinstance(self.listener, Discriminator)
                 scores = discriminator_scores(self.listener, batch)
-            ranks.append(candidate_ranks(scores, questions_of(batch).truth))
+            ranks.append(candidate_ranks(scores, get_questions(batch).truth))
         return ranking_summary(torch.cat(ranks))

@@ -15,32 +15,33 @@ def candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
 
     A candidate `truth` with the score NaN ranks last. Another candidate with the score NaN ranks before `truth`.
     """
-    own = scores.gather(1, truth.unsqueeze(1))
-    return torch.where(own.isnan().squeeze(1), scores.shape[1], (~(scores < own)).sum(1))
+    truth_scores = scores.gather(1, truth.unsqueeze(1))
+    return torch.where(truth_scores.isnan().squeeze(1), scores.shape[1], (~(scores < truth_scores)).sum(1))
 
 
 def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     """Return NDCG (N,) of `scores` (N, O) by `relevance` (N, O); NaN if nothing is relevant or relevance is unknown.
 
-    NDCG is Σ relevance / log₂(rank + 1) over the first K ranks, divided by that of the ideal order, for K relevant
-    candidates. Candidates of equal score share the mean discount of their ranks. A NaN score counts as −∞.
+    NDCG is Σ relevance / log₂(rank + 1) over the first K ranks, divided by the same sum for the ideal order. K is
+    the number of relevant candidates. Candidates of equal score share the mean discount of their ranks. A NaN score
+    counts as −∞.
     """
     scores = scores.masked_fill(scores.isnan(), -torch.inf)
     known = ~relevance.isnan().any(1)
     relevance = relevance.nan_to_num(0.0)
-    places = torch.arange(scores.shape[1], device=scores.device)
-    discount = 1 / torch.log2(places + 2.0)
-    counted = discount * (places < (relevance > 0).sum(1, keepdim=True))
+    positions = torch.arange(scores.shape[1], device=scores.device)
+    discount = 1 / torch.log2(positions + 2.0)
+    top_discount = discount * (positions < (relevance > 0).sum(1, keepdim=True))
     ordered, order = scores.sort(dim=1, descending=True, stable=True)
     # ranks of equal score share their mean discount
     first = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
     group = first.long().cumsum(1) - 1
-    sums = torch.zeros_like(counted).scatter_add_(1, group, counted)
-    sizes = torch.zeros_like(counted).scatter_add_(1, group, torch.ones_like(counted))
+    sums = torch.zeros_like(top_discount).scatter_add_(1, group, top_discount)
+    sizes = torch.zeros_like(top_discount).scatter_add_(1, group, torch.ones_like(top_discount))
     shared = (sums / sizes.clamp(min=1)).gather(1, group)
-    gained = (relevance.gather(1, order) * shared).sum(1)
-    best = (relevance.sort(dim=1, descending=True).values * counted).sum(1)
-    return torch.where(known & (best > 0), gained / best, torch.nan)
+    gain = (relevance.gather(1, order) * shared).sum(1)
+    ideal = (relevance.sort(dim=1, descending=True).values * top_discount).sum(1)
+    return torch.where(known & (ideal > 0), gain / ideal, torch.nan)
 
 
 def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
@@ -59,9 +60,9 @@ def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
 
 def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
     """Return MRR, R@1, R@5 and R@10 in %, and mean rank of `ranks` (N,), and the mean NDCG of `gains` (N,) if known."""
-    numbers = {"MRR": float((1 / ranks.double()).mean())}
-    numbers |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}
-    numbers["mean_rank"] = float(ranks.double().mean())
+    metrics = {"MRR": float((1 / ranks.double()).mean())}
+    metrics |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}
+    metrics["mean_rank"] = float(ranks.double().mean())
     if gains is not None and not gains.isnan().all():
-        numbers["NDCG"] = float(gains.double().nanmean())
-    return numbers
+        metrics["NDCG"] = float(gains.double().nanmean())
+    return metrics

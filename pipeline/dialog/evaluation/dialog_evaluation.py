@@ -16,7 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import is_human
 from pipeline.dialog.data.dialog_batches import iterate_rounds
-from pipeline.dialog.data.dialog_questions import questions_of
+from pipeline.dialog.data.dialog_questions import get_questions
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary, truth_correlation
@@ -32,8 +32,8 @@ from pipeline.types import Batch, Message, caption_mask
 if TYPE_CHECKING:
     from pipeline.evaluation.signature import RewardProtocol
 
-AT_ONCE = 16  # dialogs per batch
-BEST = 5  # highest-ranked candidates that captions.parquet keeps
+DIALOGS_PER_BATCH = 16
+TOP_CANDIDATES = 5  # highest-ranked candidates that captions.parquet keeps
 
 
 @dataclass
@@ -53,25 +53,26 @@ class DialogEvaluation:
     rankers: Mapping[str, Discriminator | str] = field(default_factory=dict)
     not_computed: dict[str, str] = field(default_factory=dict)
 
-    def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    def evaluate_split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split` for metrics.json, and the columns of captions.parquet, one row per round."""
         dialogs, rows = PreparedDialogs.load(self.prepared.folder), self.prepared.rows(split)
-        known = {name: ranker.to(self.device) for name, ranker in self.rankers.items() if not isinstance(ranker, str)}
-        discriminators = {name: judge.to(self.device) for name, judge in self.judges.items()} | known
+        rankers = {name: ranker.to(self.device) for name, ranker in self.rankers.items() if not isinstance(ranker, str)}
+        discriminators = {name: judge.to(self.device) for name, judge in self.judges.items()} | rankers
 
         def batches() -> Iterable[Batch]:
             return (
-                batch.to(self.device) for batch in iterate_rounds(self.prepared, dialogs, self.store, rows, AT_ONCE)
+                batch.to(self.device)
+                for batch in iterate_rounds(self.prepared, dialogs, self.store, rows, DIALOGS_PER_BATCH)
             )
 
         unk = self.prepared.vocabulary.unk
         answers = generate_captions(speaker, batches(), Beam(self.beam), self.device, unk).tokens[:, 0]
         parts: dict[str, list[Tensor]] = {}
         for number, batch in enumerate(batches()):
-            generated = answers[number * AT_ONCE * dialogs.rounds :][: len(batch)].to(self.device)
-            for name, part in self._scores(speaker, batch, generated, discriminators):
+            generated = answers[number * DIALOGS_PER_BATCH * dialogs.rounds :][: len(batch)].to(self.device)
+            for name, part in self._compute_scores(speaker, batch, generated, discriminators):
                 parts.setdefault(name, []).append(part.cpu())
-        scores = {name: torch.cat(several) for name, several in parts.items()}
+        scores = {name: torch.cat(values) for name, values in parts.items()}
         train = self.prepared.rows("train")
         for name, ranker in self.rankers.items():
             if isinstance(ranker, str):
@@ -80,52 +81,53 @@ class DialogEvaluation:
         relevance = None if dialogs.relevance is None else torch.from_numpy(dialogs.relevance[rows]).flatten(0, 1)
         columns: dict[str, list[Any]] = {}
 
-        def ranking_of(name: str) -> dict[str, Any]:
+        def measure_ranking(name: str) -> dict[str, Any]:
             ranks = candidate_ranks(scores[name], truth)
             gains = None if relevance is None else ndcg(scores[name], relevance)
             columns[name] = ranks.tolist()
             if name == "rank" and gains is not None:
                 columns["ndcg"] = gains.tolist()
             correlations = torch.tensor([]) if relevance is None else truth_correlation(scores[name], relevance)
-            known = correlations[~correlations.isnan()]
+            finite = correlations[~correlations.isnan()]
             return {
                 "ranking": ranking_summary(ranks, gains),
-                **({"truth_correlation": float(known.mean())} if len(known) else {}),
-                **self._mrr_by_group(dialogs, rows, ranks),
+                **({"truth_correlation": float(finite.mean())} if len(finite) else {}),
+                **self._compute_group_mrr(dialogs, rows, ranks),
             }
 
-        results: dict[str, Any] = {"images": len(rows), **ranking_of("rank")}
+        results: dict[str, Any] = {"images": len(rows), **measure_ranking("rank")}
         results["ranking_per_word"] = ranking_summary(candidate_ranks(scores["words"], truth))
         results["judges"] = {
-            name: ranking_of(f"rank_{name}") | _human_preference(scores[f"gain_{name}"]) for name in self.judges
+            name: measure_ranking(f"rank_{name}") | _human_preference(scores[f"gain_{name}"]) for name in self.judges
         }
-        results["beside"] = {name: ranking_of(f"rank_{name}") for name in self.rankers}
+        results["beside"] = {name: measure_ranking(f"rank_{name}") for name in self.rankers}
         for name in ("history", "regions"):
             columns |= {f"{name}_shares": scores[name].numpy().round(3).tolist()} if name in scores else {}
-        best = scores["rank"].topk(min(BEST, scores["rank"].shape[1])).indices.numpy()
-        offered = np.take_along_axis(dialogs.options[rows].reshape(len(truth), -1), best, 1)
-        columns["best"] = [[dialogs.texts[i] for i in row] for row in offered.tolist()]
+        best = scores["rank"].topk(min(TOP_CANDIDATES, scores["rank"].shape[1])).indices.numpy()
+        best_answers = np.take_along_axis(dialogs.options[rows].reshape(len(truth), -1), best, 1)
+        columns["best"] = [[dialogs.texts[i] for i in row] for row in best_answers.tolist()]
         human = dialogs.answers[dialogs.human_answers[rows]].reshape(len(truth), -1)
-        texts = {source: self._texts(tokens) for source, tokens in (("answer", answers.numpy()), ("human", human))}
+        texts = {source: self._decode(tokens) for source, tokens in (("answer", answers.numpy()), ("human", human))}
         answer_relevance = dialogs.answer_relevance()
         for source, tokens, name in (("answer", answers.numpy(), "answers"), ("human", human, "human_answers")):
             results[name] = caption_diversity(texts[source], tokens.tolist(), unk)
             if answer_relevance is not None:
                 indices = (rows[:, None] * dialogs.rounds + np.arange(dialogs.rounds)).ravel()
-                relevance_of = [answer_relevance[i] for i in indices]
-                relevances = [known.get(text, 0.0) for known, text in zip(relevance_of, texts[source], strict=True)]
+                mappings = [answer_relevance[i] for i in indices]
+                pairs = zip(mappings, texts[source], strict=True)
+                relevances = [mapping.get(text, 0.0) for mapping, text in pairs]
                 true, mean = np.mean(np.equal(relevances, 1.0)), np.mean(relevances)
                 results[name] |= {"true": float(true), "relevance": float(mean)}
                 columns |= {f"relevance_{source}": relevances}
-        repeated = np.repeat(rows, dialogs.rounds)
+        round_images = np.repeat(rows, dialogs.rounds)
         return results, {
-            "split": [split] * len(repeated),
-            "image": repeated.tolist(),
-            "id": self.prepared.ids.take(repeated).to_pylist(),
-            "file": self.prepared.files.take(repeated).to_pylist(),
+            "split": [split] * len(round_images),
+            "image": round_images.tolist(),
+            "id": self.prepared.ids.take(round_images).to_pylist(),
+            "file": self.prepared.files.take(round_images).to_pylist(),
             "round": np.tile(np.arange(1, dialogs.rounds + 1), len(rows)).tolist(),
-            "caption": self._texts(np.repeat(dialogs.captions[rows], dialogs.rounds, 0)),
-            "question": self._texts(dialogs.questions[rows].reshape(len(truth), -1)),
+            "caption": self._decode(np.repeat(dialogs.captions[rows], dialogs.rounds, 0)),
+            "question": self._decode(dialogs.questions[rows].reshape(len(truth), -1)),
             **texts,
             **columns,
         }
@@ -152,18 +154,20 @@ class DialogEvaluation:
         }
         return "|".join(f"{name}={value}" for name, value in parts.items())
 
-    def _mrr_by_group(self, dialogs: PreparedDialogs, rows: np.ndarray, ranks: Tensor) -> dict[str, dict[str, float]]:
+    def _compute_group_mrr(
+        self, dialogs: PreparedDialogs, rows: np.ndarray, ranks: Tensor
+    ) -> dict[str, dict[str, float]]:
         """Return MRR by question kind (`kinds`) and by form of reference (`refers`), if the annotations have them."""
-        reciprocals, by = (1 / ranks.double()).numpy(), {}
+        reciprocals, mrr = (1 / ranks.double()).numpy(), {}
         for name, column in (("kinds", "kind"), ("refers", "refers")):
             values = dialogs.column(column)
             if values is not None:
                 groups = values[rows].ravel()
-                by[name] = {str(group): float(reciprocals[groups == group].mean()) for group in np.unique(groups)}
-        return by
+                mrr[name] = {str(group): float(reciprocals[groups == group].mean()) for group in np.unique(groups)}
+        return mrr
 
     @torch.no_grad()
-    def _scores(
+    def _compute_scores(
         self, speaker: Decoder, batch: Batch, answers: Tensor, discriminators: Mapping[str, Discriminator]
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield scores of a batch by name: scores of candidates (N, O), attention shares (N, …) and judges' gains (N,).
@@ -171,9 +175,9 @@ class DialogEvaluation:
         A judge's gain is its score of the human answer minus its score of the generated answer (`answers`). It is NaN
         where both answers are equal.
         """
-        rounds, own = questions_of(batch), candidate_likelihoods(speaker, batch)
-        yield "rank", own
-        yield "words", own / caption_mask(rounds.answers).sum(1)[rounds.options]
+        rounds, likelihoods = get_questions(batch), candidate_likelihoods(speaker, batch)
+        yield "rank", likelihoods
+        yield "words", likelihoods / caption_mask(rounds.answers).sum(1)[rounds.options]
         if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
             yield from zip(("history", "regions"), shares, strict=True)
         message = Message(answers, caption_mask(answers), torch.arange(len(answers), device=self.device), 1)
@@ -186,7 +190,7 @@ class DialogEvaluation:
                 ).sum(1)
                 yield f"gain_{name}", gain.masked_fill(same, torch.nan)
 
-    def _texts(self, tokens: np.ndarray) -> list[str]:
+    def _decode(self, tokens: np.ndarray) -> list[str]:
         return [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
 
 

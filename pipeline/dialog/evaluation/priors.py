@@ -13,8 +13,8 @@ from pipeline.dialog.settings import CHANCE, PRIOR
 def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
 
-    CHANCE gives random numbers. PRIOR gives the count of an answer in the dialogs about the images `train`. OF_QUESTION
-    gives its count after questions with the same tokens; the overall count breaks ties.
+    CHANCE gives random numbers. PRIOR gives the count of an answer in the dialogs about the images `train`.
+    QUESTION_PRIOR gives its count after questions with the same tokens; the overall count breaks ties.
     """
     options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])
     if name == CHANCE:
@@ -24,12 +24,12 @@ def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: n
     if name == PRIOR:
         return counts[options]
 
-    def texts(images: np.ndarray) -> list[bytes]:
+    def encode_questions(images: np.ndarray) -> list[bytes]:
         return [tokens.tobytes() for tokens in dialogs.questions[images].reshape(-1, dialogs.questions.shape[2])]
 
-    pairs = Counter(zip(texts(train), human.tolist(), strict=True))
+    pairs = Counter(zip(encode_questions(train), human.tolist(), strict=True))
     after_question = [
         [pairs[question, answer] for answer in candidates.tolist()]
-        for question, candidates in zip(texts(rows), options, strict=True)
+        for question, candidates in zip(encode_questions(rows), options, strict=True)
     ]
     return np.array(after_question) + counts[options] / (counts.sum() + 1)

@@ -71,7 +71,9 @@ def g_dis(
 ) -> Method:
     """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
     initialise_encoder(agents, encoder)
-    return discriminator_guided(agents, alpha, _pathwise(objective, _gumbel(objective, temperature)), norms=norms)
+    return discriminator_guided(
+        agents, alpha, _make_pathwise(objective, _make_gumbel(objective, temperature)), norms=norms
+    )
 
 
 def g_psst(
@@ -83,13 +85,13 @@ def g_psst(
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build the objective of G-DIS with partial sampling: a share ρ passes as full distributions.
+    """Build the objective of G-DIS with partial sampling: a share ρ of answers passes as full distributions.
 
-    The share is of answers, or of tokens with `mix` "token".
+    With `mix` "token" it is a share of tokens.
     """
     initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
-    return discriminator_guided(agents, alpha, _pathwise(objective, channel))
+    return discriminator_guided(agents, alpha, _make_pathwise(objective, channel))
 
 
 def g_reinmax(
@@ -102,7 +104,7 @@ def g_reinmax(
     """Build the objective of G-DIS with the gradient of ReinMax."""
     initialise_encoder(agents, encoder)
     channel = ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)
-    return discriminator_guided(agents, alpha, _pathwise(objective, channel))
+    return discriminator_guided(agents, alpha, _make_pathwise(objective, channel))
 
 
 def g_rloo(
@@ -126,9 +128,9 @@ def gan1(
 ) -> Method:
     """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
     initialise_encoder(agents, encoder)
-    channel = _gumbel(objective, temperature)
+    channel = _make_gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
+    return discriminator_guided(agents, alpha, _make_pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
 def gan2(
@@ -140,14 +142,14 @@ def gan2(
 ) -> Method:
     """Build alternate training in which the generated answer is a further negative of the discriminator."""
     initialise_encoder(agents, encoder)
-    channel = _gumbel(objective, temperature)
+    channel = _make_gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
+    return discriminator_guided(agents, alpha, _make_pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
-def _gumbel(objective: Objective, temperature: float) -> Gumbel:
+def _make_gumbel(objective: Objective, temperature: float) -> Gumbel:
     return Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature)
 
 
-def _pathwise(objective: Objective, channel: Channel) -> Pathwise:
+def _make_pathwise(objective: Objective, channel: Channel) -> Pathwise:
     return Pathwise(channel, objective.reduction)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.dialog.data.dialog_questions import DialogQuestions, questions_of
+from pipeline.dialog.data.dialog_questions import DialogQuestions, get_questions
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.recurrent import Lstm, text_states
@@ -37,8 +37,7 @@ class DialogEncoder(nn.Module, ABC):
         """Build the layers for word embeddings of size `words`.
 
         `places` is the number of grid regions with learned position vectors, 0 for none. `layer_norm` normalises the
-        fusion layer's output before its tanh, which otherwise saturates in generators. The papers have
-        neither.
+        fusion layer's output before its tanh, which otherwise saturates in generators. The papers have neither.
         """
         super().__init__()
         self.arguments = constructor_arguments(locals())
@@ -51,7 +50,7 @@ class DialogEncoder(nn.Module, ABC):
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
         """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
-        rounds = questions_of(batch)
+        rounds = get_questions(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
         parts = self.fuse(batch, rounds, h, word, drop)
@@ -68,11 +67,11 @@ class DialogEncoder(nn.Module, ABC):
         """Return attention weights of history items (N, R) and of regions (N, K); None unless both exist."""
         return None
 
-    def expand_regions(self, batch: Batch, rounds: DialogQuestions) -> tuple[Tensor, Tensor]:
+    def project_regions(self, batch: Batch, rounds: DialogQuestions) -> tuple[Tensor, Tensor]:
         """Return the projected regions (D, K, H) of each dialog's image, and their mask (D, K)."""
-        per_dialog = rounds.history.shape[1]
-        regions = self.region(batch.regions[::per_dialog])
-        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::per_dialog]
+        num_rounds = rounds.history.shape[1]
+        regions = self.region(batch.regions[::num_rounds])
+        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::num_rounds]
 
 
 class Hciae(DialogEncoder):
@@ -108,7 +107,7 @@ class Hciae(DialogEncoder):
     def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         if not (self.history and self.image):
             return None
-        rounds = questions_of(batch)
+        rounds = get_questions(batch)
         no_dropout = RolloutDropout(0.0, BatchRandom(batch, None))
         question, _ = last_lstm_states(self.question, word(rounds.questions), rounds.questions)
         history, items = self.attend_history(rounds, question, word, no_dropout)
@@ -119,21 +118,21 @@ class Hciae(DialogEncoder):
         self, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> tuple[Tensor, Tensor]:
         """Return the attended history (N, H) for questions (N, H), and weights of items (N, R), 0 for later items."""
-        dialogs, many, _ = rounds.history.shape
+        dialogs, num_rounds, _ = rounds.history.shape
         tokens = rounds.history.flatten(0, 1)
-        items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, many, -1)
-        now = torch.arange(many, device=tokens.device)
+        items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, num_rounds, -1)
+        round_index = torch.arange(num_rounds, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
         if self.ago is not None:
-            keys = keys + self.ago((now.unsqueeze(1) - now).clamp(0, DISTANCES - 1))
-        query = self.history_query(question).view(dialogs, many, 1, -1)
+            keys = keys + self.ago((round_index.unsqueeze(1) - round_index).clamp(0, DISTANCES - 1))
+        query = self.history_query(question).view(dialogs, num_rounds, 1, -1)
         scores = self.history_weight(torch.tanh(keys + query)).squeeze(-1)  # (D, R, R)
-        shares = scores.masked_fill(now > now.unsqueeze(1), -torch.inf).softmax(-1)
+        shares = scores.masked_fill(round_index > round_index.unsqueeze(1), -torch.inf).softmax(-1)
         return (shares @ items).flatten(0, 1), shares.flatten(0, 1)
 
     def attend_image(self, batch: Batch, rounds: DialogQuestions, query: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attended image (N, H) for question and history (N, 2H), and the weights of regions (N, K)."""
-        regions, mask = self.expand_regions(batch, rounds)
+        regions, mask = self.project_regions(batch, rounds)
         query = self.region_query(query).view(len(regions), -1, 1, self.hidden)
         scores = self.region_weight(torch.tanh(self.region_key(regions).unsqueeze(1) + query)).squeeze(-1)
         shares = scores.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1)  # (D, R, K)
@@ -152,16 +151,17 @@ class LateFusion(DialogEncoder):
     ) -> list[Tensor]:
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.history:
-            dialogs, many, length = rounds.history.shape
-            history_tokens = rounds.history.unsqueeze(1).expand(-1, many, -1, -1)
-            before = torch.ones(many, many, dtype=torch.bool, device=history_tokens.device).tril()
-            tokens = (history_tokens * before.view(1, many, many, 1)).reshape(dialogs * many, many * length)
+            dialogs, num_rounds, length = rounds.history.shape
+            history_tokens = rounds.history.unsqueeze(1).expand(-1, num_rounds, -1, -1)
+            causal_mask = torch.ones(num_rounds, num_rounds, dtype=torch.bool, device=history_tokens.device).tril()
+            tokens = history_tokens * causal_mask.view(1, num_rounds, num_rounds, 1)
+            tokens = tokens.reshape(dialogs * num_rounds, num_rounds * length)
             order = (tokens == 0).to(torch.uint8).sort(dim=1, stable=True).indices  # words first
             tokens = tokens.gather(1, order)
             tokens = tokens[:, : max(1, int((tokens > 0).sum(1).max()))]
             history = last_lstm_states(self.text, drop(word(tokens)), tokens)[0]
         if self.image:
-            image = mean_regions(*self.expand_regions(batch, rounds)).repeat_interleave(rounds.history.shape[1], 0)
+            image = mean_regions(*self.project_regions(batch, rounds)).repeat_interleave(rounds.history.shape[1], 0)
         return [history, image]
 
 
@@ -176,14 +176,14 @@ class Hierarchical(DialogEncoder):
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
-        dialogs, many, _ = rounds.history.shape
+        dialogs, num_rounds, _ = rounds.history.shape
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.image:
-            image = mean_regions(*self.expand_regions(batch, rounds)).repeat_interleave(many, 0)
+            image = mean_regions(*self.project_regions(batch, rounds)).repeat_interleave(num_rounds, 0)
         if self.history:
             tokens = rounds.history.flatten(0, 1)
             items = last_lstm_states(self.item, drop(word(tokens)), tokens)[0]
-            history, _ = self.dialog(torch.cat([question, image, items], -1).view(dialogs, many, -1))
+            history, _ = self.dialog(torch.cat([question, image, items], -1).view(dialogs, num_rounds, -1))
             history = history.flatten(0, 1)
         return [history, image]
 
@@ -203,5 +203,5 @@ def last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[T
 
     Words precede EOS and padding (0). A text without words has the states after its first token.
     """
-    found = text_states(lstm, embedded, (tokens > 0).sum(1).clamp(min=1))
-    return found.states[found.last], found.cells
+    encoded = text_states(lstm, embedded, (tokens > 0).sum(1).clamp(min=1))
+    return encoded.states[encoded.last], encoded.cells

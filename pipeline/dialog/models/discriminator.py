@@ -60,13 +60,15 @@ class Discriminator(nn.Module):
         words = self.drop(words.view(*tokens.shape, -1))
         mask = message.mask if self.encode_eos else message.mask & (tokens > 0)
         lengths = mask.sum(1)
-        found = text_states(self.lstm, words, lengths.clamp(min=1))
-        encodings = found.states[found.last]
+        encoded = text_states(self.lstm, words, lengths.clamp(min=1))
+        encodings = encoded.states[encoded.last]
         if self.inner is not None and self.weight is not None:
-            scores = self.weight(self.drop(torch.tanh(self.inner(found.states)))).squeeze(-1)
-            places, size = found.places, tokens.numel()
-            shares = scores.new_full((size,), -torch.inf).index_copy(0, places, scores).view(tokens.shape).softmax(-1)
-            padded = encodings.new_zeros(size, encodings.shape[1]).index_copy(0, places, found.states)
+            scores = self.weight(self.drop(torch.tanh(self.inner(encoded.states)))).squeeze(-1)
+            positions, size = encoded.positions, tokens.numel()
+            shares = (
+                scores.new_full((size,), -torch.inf).index_copy(0, positions, scores).view(tokens.shape).softmax(-1)
+            )
+            padded = encodings.new_zeros(size, encodings.shape[1]).index_copy(0, positions, encoded.states)
             encodings = (shares.unsqueeze(1) @ padded.view(*tokens.shape, -1)).squeeze(1)
         encodings = encodings * (lengths > 0).unsqueeze(1)
         return torch.tanh(self.outer(self.drop(encodings)))

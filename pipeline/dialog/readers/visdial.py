@@ -30,18 +30,21 @@ class ExpectedDialog:
 
 
 def read_visdial(
-    files: Mapping[str, Path], relevance: Mapping[str, Path], expected: ExpectedDialog, whole: Corpus | None = None
+    files: Mapping[str, Path],
+    relevance: Mapping[str, Path],
+    expected: ExpectedDialog,
+    caption_corpus: Corpus | None = None,
 ) -> Corpus:
     """Read the dialogs of each split from `files`, and the relevance of their options from the files `relevance`.
 
     Without a `val` file, the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
-    of `whole`, matched by id; without it they have only the dialog's caption. Relevance has the format of
+    of `caption_corpus`, matched by id; without it, they have only the dialog's caption. Relevance has the format of
     visdial_1.0_val_dense_annotations.json, for all rounds or for some. Raises UserError with file, dialog and round.
     """
     reader = _Reader(expected)
-    if without := next((split for split in relevance if split not in files), None):
+    if unmatched := next((split for split in relevance if split not in files), None):
         raise UserError(
-            f"{relevance[without]}: {without}_relevance needs a file `{without}` with its dialogs; name both"
+            f"{relevance[unmatched]}: {unmatched}_relevance needs a file `{unmatched}` with its dialogs; name both"
         )
     for split in SPLITS:
         if split in files:
@@ -60,20 +63,23 @@ def read_visdial(
     rows = zip(reader.images, splits, captions, strict=True)
     images = tuple(CorpusImage(image, "", split, (caption,)) for image, split, caption in rows)
     corpus = Corpus("visdial", images, (*files.values(), *relevance.values()), attached=dialogs)
-    return corpus if whole is None else with_captions_of(corpus, whole)
+    return corpus if caption_corpus is None else replace_captions(corpus, caption_corpus)
 
 
-def with_captions_of(corpus: Corpus, whole: Corpus) -> Corpus:
-    """Return `corpus` with the captions and files of its images in `whole`; raises UserError where one is missing."""
-    known = {image.id: image for image in whole.images}
-    if missing := next((image.id for image in corpus.images if image.id not in known), None):
-        raise UserError(f"{whole.sources[0]}: image {missing} of {corpus.sources[0]} is not there")
-    images = tuple(replace(known[image.id], split=image.split) for image in corpus.images)
-    return replace(corpus, images=images, sources=(*corpus.sources, *whole.sources))
+def replace_captions(corpus: Corpus, caption_corpus: Corpus) -> Corpus:
+    """Return `corpus` with the captions and files that `caption_corpus` has for its images, by id.
+
+    Raises UserError where an image is missing there.
+    """
+    images_by_id = {image.id: image for image in caption_corpus.images}
+    if missing := next((image.id for image in corpus.images if image.id not in images_by_id), None):
+        raise UserError(f"{caption_corpus.sources[0]}: image {missing} of {corpus.sources[0]} is missing")
+    images = tuple(replace(images_by_id[image.id], split=image.split) for image in corpus.images)
+    return replace(corpus, images=images, sources=(*corpus.sources, *caption_corpus.sources))
 
 
 class _Reader:
-    """Builder that accumulates the dialogs of all splits."""
+    """Builder of `Dialogs` that accumulates the dialogs of all splits."""
 
     def __init__(self, expected: ExpectedDialog) -> None:
         self.expected = expected
@@ -95,18 +101,18 @@ class _Reader:
                 f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`; expected VisDial's form"
             )
         for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
-            if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
+            if not isinstance(data[name], list) or not all(isinstance(entry, kind) for entry in data[name]):
                 raise UserError(f"{file}: `{name}` of `data` must be a list of {'texts' if kind is str else 'dialogs'}")
         if not data["dialogs"]:
             raise UserError(f"{file}: `dialogs` of `data` is empty; at least one dialog is expected")
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
-        question_of = np.array([self.questions.number(words) for words in questions], np.int32)
-        answer_of = np.array([self.answers.number(words) for words in answers], np.int32)
+        question_index = np.array([self.questions.number(words) for words in questions], np.int32)
+        answer_index = np.array([self.answers.number(words) for words in answers], np.int32)
         first = len(self.images)
         for number, dialog in enumerate(data["dialogs"]):
-            place = _Dialog(file, number, "dialog")
+            place = _DialogPosition(file, number, "dialog")
             try:
-                self._dialog(dialog, place, question_of, answer_of)
+                self._add_dialog(dialog, place, question_index, answer_index)
             except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
                 if isinstance(error, UserError):
                     raise
@@ -115,41 +121,44 @@ class _Reader:
         if relevance is not None:
             self._read_relevance(relevance, {image: first + i for i, image in enumerate(self.images[first:])})
 
-    def _dialog(self, dialog: Any, place: _Dialog, question_of: np.ndarray, answer_of: np.ndarray) -> None:
+    def _add_dialog(
+        self, dialog: Any, place: _DialogPosition, question_index: np.ndarray, answer_index: np.ndarray
+    ) -> None:
         image, rounds = str(dialog["image_id"]), dialog["dialog"]
         place = replace(place, image=image)
         self._images.add(image, place)
         self._check_number("rounds", len(rounds), place)
-        asked, offered, truth, annotations = [], [], [], []
+        questions, options_of_rounds, truth, annotations = [], [], [], []
         for number, entry in enumerate(rounds, start=1):
-            here = replace(place, round=number)
+            round_place = replace(place, round=number)
             numbers = (*entry["answer_options"], entry["gt_index"], entry["answer"], entry["question"])
             if any(type(number) is not int for number in numbers):
-                here.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
-            options, at = np.array(entry["answer_options"], np.int64), entry["gt_index"]
-            self._check_number("options", len(options), here)
-            if not 0 <= at < len(options):
-                here.fail(f"`gt_index` {at} is none of the {len(options)} options")
-            if options[at] != entry["answer"]:
-                here.fail(f"option {at} is answer {options[at]}, but the human answer is {entry['answer']}")
-            unknown = options[(options < 0) | (options >= len(answer_of))]
+                round_place.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
+            options, truth_index = np.array(entry["answer_options"], np.int64), entry["gt_index"]
+            self._check_number("options", len(options), round_place)
+            if not 0 <= truth_index < len(options):
+                round_place.fail(f"`gt_index` {truth_index} is none of the {len(options)} options")
+            if options[truth_index] != entry["answer"]:
+                problem = f"option {truth_index} is answer {options[truth_index]}"
+                round_place.fail(f"{problem}, but the human answer is {entry['answer']}")
+            unknown = options[(options < 0) | (options >= len(answer_index))]
             if len(unknown):
-                here.fail(f"option {unknown[0]} is none of the {len(answer_of)} answers")
-            if not 0 <= entry["question"] < len(question_of):
-                here.fail(f"question {entry['question']} is none of the {len(question_of)} questions")
-            asked.append(int(question_of[entry["question"]]))
-            offered.append(answer_of[options])
-            truth.append(at)
+                round_place.fail(f"option {unknown[0]} is none of the {len(answer_index)} answers")
+            if not 0 <= entry["question"] < len(question_index):
+                round_place.fail(f"question {entry['question']} is none of the {len(question_index)} questions")
+            questions.append(int(question_index[entry["question"]]))
+            options_of_rounds.append(answer_index[options])
+            truth.append(truth_index)
             kind, refers = entry.get("kind", ""), entry.get("refers", "")
             if not isinstance(kind, str) or not isinstance(refers, str):
-                here.fail("`kind` and `refers` must be texts")
+                round_place.fail("`kind` and `refers` must be texts")
             annotations.append((kind, refers))
         self.images.append(image)
         self.captions.append(make_caption(dialog["caption"], None, place).words)
-        self.rounds.append((asked, offered, truth))
+        self.rounds.append((questions, options_of_rounds, truth))
         self.annotations.append(annotations)
 
-    def _check_number(self, key: str, number: int, place: _Dialog) -> None:
+    def _check_number(self, key: str, number: int, place: _DialogPosition) -> None:
         """Check the number of rounds or options; the first dialog sets a number that is not required."""
         expected = getattr(self.expected, key)
         if not number:
@@ -165,19 +174,21 @@ class _Reader:
             rounds = UniqueNames("round")
             for number, entry in enumerate(entries):
                 place = FileRow(file, number + 1, "entry")
-                row, at = rows.get(str(entry["image_id"])), entry["round_id"] - 1
+                row, round_index = rows.get(str(entry["image_id"])), entry["round_id"] - 1
                 scores = entry.get("gt_relevance", entry.get("relevance"))
-                if row is None or not 0 <= at < len(self.rounds[row][2]):
+                if row is None or not 0 <= round_index < len(self.rounds[row][2]):
                     place.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
-                if len(scores) != len(self.rounds[row][1][at]):
-                    place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][at])} options")
+                if len(scores) != len(self.rounds[row][1][round_index]):
+                    place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][round_index])} options")
                 rounds.add(f"{entry['round_id']} of image {entry['image_id']}", place)
-                self.relevance[row, at] = [_relevance(score, place) for score in scores]
+                self.relevance[row, round_index] = [_check_relevance(score, place) for score in scores]
                 if "answers" in entry:
                     answers = entry["answers"].items()
-                    self.answer_relevance[row, at] = {text: _relevance(score, place) for text, score in answers}
+                    self.answer_relevance[row, round_index] = {
+                        text: _check_relevance(score, place) for text, score in answers
+                    }
         except FileNotFoundError:
-            raise UserError(f"{file}: the file of relevances is missing") from None
+            raise UserError(f"{file}: the file of relevance annotations is missing") from None
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
@@ -185,21 +196,21 @@ class _Reader:
 
     def dialogs(self) -> Dialogs:
         """Return all dialogs that have been read."""
-        options = np.array([offered for _, offered, _ in self.rounds], np.int32)
+        options = np.array([options for _, options, _ in self.rounds], np.int32)
         relevance = None
         if self.relevance:
             relevance = np.full(options.shape, np.nan, np.float32)
-            for at, scores in self.relevance.items():
-                relevance[at] = scores
+            for index, scores in self.relevance.items():
+                relevance[index] = scores
         annotated = np.array(self.annotations)
         has_kinds = bool(annotated.size) and bool((annotated != "").any())
         rounds = product(range(len(options)), range(options.shape[1]))
-        answer_relevance = {place: self.answer_relevance.get(place, {}) for place in rounds}
+        answer_relevance = {index: self.answer_relevance.get(index, {}) for index in rounds}
         return Dialogs(
             captions=tuple(self.captions),
             questions=self.questions.texts,
             answers=self.answers.texts,
-            question=np.array([asked for asked, _, _ in self.rounds], np.int32),
+            question=np.array([questions for questions, _, _ in self.rounds], np.int32),
             options=options,
             truth=np.array([truth for _, _, truth in self.rounds], np.int32),
             relevance=relevance,
@@ -209,7 +220,7 @@ class _Reader:
         )
 
 
-def _relevance(score: Any, place: FileRow) -> float:
+def _check_relevance(score: Any, place: FileRow) -> float:
     """Return the relevance of an answer; raises UserError unless it is a number from 0 to 1."""
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         place.fail(f"the relevance {show_json(score)} is no number from 0 to 1")
@@ -217,7 +228,7 @@ def _relevance(score: Any, place: FileRow) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialog(FileRow):
+class _DialogPosition(FileRow):
     """Position of a dialog in a file's list, from 0, and of a round in the dialog, from 1."""
 
     image: str = ""

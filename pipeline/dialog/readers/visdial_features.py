@@ -20,24 +20,22 @@ def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
     file, params = files
     try:
         names = json.loads(require_plain_file(params).read_text(encoding="utf-8"))
-        opened = h5py.File(require_plain_file(file), "r")
+        store = h5py.File(require_plain_file(file), "r")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
-    with opened:
-        places: dict[str, tuple[str, int]] = {}
-        for split in [key.removeprefix("images_") for key in opened if key.startswith("images_")]:
+    with store:
+        rows_by_image: dict[str, tuple[str, int]] = {}
+        for split in [key.removeprefix("images_") for key in store if key.startswith("images_")]:
             images = image_ids(names, split, params)
-            rows = len(read_dataset(opened, f"images_{split}"))
+            rows = len(read_dataset(store, f"images_{split}"))
             if len(images) != rows:
-                raise UserError(
-                    f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images of it"
-                )
-            places |= {image: (f"images_{split}", row) for row, image in enumerate(images)}
+                raise UserError(f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images")
+            rows_by_image |= {image: (f"images_{split}", row) for row, image in enumerate(images)}
         for row, id_ in enumerate(ids):
-            if id_ not in places:
+            if id_ not in rows_by_image:
                 raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
-            name, at = places[id_]
-            yield ImportedRow(row, str(file), read_dataset(opened, name)[at])
+            name, image_row = rows_by_image[id_]
+            yield ImportedRow(row, str(file), read_dataset(store, name)[image_row])
     digests |= {str(path): sha256(path) for path in files}
 
 

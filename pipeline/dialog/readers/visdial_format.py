@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.data.corpus import SPLITS, Corpus
-from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, with_captions_of
+from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial, replace_captions
 from pipeline.dialog.readers.visdial_h5 import read_visdial_h5
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.karpathy import read_karpathy
@@ -20,13 +20,13 @@ def _accepts(source: CorpusSource) -> bool:
 def _read(source: CorpusSource) -> Corpus:
     """Read the files; the file `captions` adds captions of the images."""
     paths, expected = source.files, ExpectedDialog(**source.slice_settings["dialogs"])
-    whole = read_karpathy(paths["captions"]) if "captions" in paths else None
+    caption_corpus = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:
         corpus = read_visdial_h5(paths["data"], paths["params"], expected)
-        return corpus if whole is None else with_captions_of(corpus, whole)
+        return corpus if caption_corpus is None else replace_captions(corpus, caption_corpus)
     files = {split: paths[split] for split in SPLITS if split in paths}
     relevance = {split: paths[f"{split}_relevance"] for split in SPLITS if f"{split}_relevance" in paths}
-    return read_visdial(files, relevance, expected, whole)
+    return read_visdial(files, relevance, expected, caption_corpus)
 
 
 VISDIAL = CorpusFormat(

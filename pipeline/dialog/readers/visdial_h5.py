@@ -31,9 +31,9 @@ class _Split(NamedTuple):
     captions: np.ndarray  # (N, C)
     questions: np.ndarray  # (N, R, Q)
     answers: np.ndarray  # (N, R, A)
-    options: np.ndarray  # (N, R, O): rows of `listed`, from 0
+    options: np.ndarray  # (N, R, O): rows of `answer_list`, from 0
     truth: np.ndarray  # (N, R): index of the human answer's option, from 0
-    listed: np.ndarray  # (U, A)
+    answer_list: np.ndarray  # (U, A): distinct answers
 
 
 def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpus:
@@ -47,13 +47,13 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     """
     import h5py
 
-    words = JsonFile(params).data
-    vocabulary = _vocabulary(words, params)
+    content = JsonFile(params).data
+    vocabulary = _read_vocabulary(content, params)
     try:
         with h5py.File(require_plain_file(data), "r") as file:
             splits = {
-                name: _read_split(file, name, image_ids(words, name, params), len(vocabulary), data)
-                for name in _names(file)
+                name: _read_split(file, name, image_ids(content, name, params), len(vocabulary), data)
+                for name in _list_splits(file)
             }
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing") from None
@@ -61,11 +61,11 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({reason(error)})") from None
     if not splits:
         raise UserError(f"{data}: holds none of {', '.join(f'ques_{name}' for name in SPLIT_OF)}")
-    spelled = np.array(["", *vocabulary.words], object)
-    questions, answers, names = _TokenTexts(spelled), _TokenTexts(spelled), UniqueNames("image")
+    spellings = np.array(["", *vocabulary.words], object)
+    questions, answers, names = _TokenTexts(spellings), _TokenTexts(spellings), UniqueNames("image")
     images: list[CorpusImage] = []
     captions: list[Words] = []
-    asked, offered, truth = [], [], []
+    question_parts, option_parts, truth_parts = [], [], []
     for name, arrays in splits.items():
         expected = _check_numbers(arrays, expected, name, data)
         held_out = len(arrays.images) - HELD_OUT if name == "train" else len(arrays.images)
@@ -73,29 +73,29 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
             raise UserError(f"{data}: {len(arrays.images)} dialogs of train are too few to hold out {HELD_OUT}")
         for i, (image, row) in enumerate(zip(arrays.images, arrays.captions, strict=True)):
             names.add(image, FileRow(data, i, f"{name} dialog"))
-            caption = tuple(spelled[row[row > 0]])
+            caption = tuple(spellings[row[row > 0]])
             captions.append(caption)
             split = SPLIT_OF[name] if i < held_out else "val"
             images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(caption), caption),)))
-        asked.append(questions.numbers(arrays.questions))
-        offered.append(answers.numbers(arrays.listed)[arrays.options])
-        truth.append(arrays.truth)
+        question_parts.append(questions.numbers(arrays.questions))
+        option_parts.append(answers.numbers(arrays.answer_list)[arrays.options])
+        truth_parts.append(arrays.truth)
     dialogs = Dialogs(
         captions=tuple(captions),
         questions=questions.words,
         answers=answers.words,
-        question=np.concatenate(asked),
-        options=np.concatenate(offered),
-        truth=np.concatenate(truth).astype(np.int32),
+        question=np.concatenate(question_parts),
+        options=np.concatenate(option_parts),
+        truth=np.concatenate(truth_parts).astype(np.int32),
     )
     return Corpus("visdial", tuple(images), (data, params), vocabulary=vocabulary, attached=dialogs)
 
 
-def _names(file: Mapping[str, Any]) -> list[str]:
+def _list_splits(file: Mapping[str, Any]) -> list[str]:
     return [name for name in SPLIT_OF if f"ques_{name}" in file]
 
 
-def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
+def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     """Read the vocabulary `itow` or `ind2word`, {"1": word, …}; the words must be distinct, and UNK the last."""
     key = "itow" if "itow" in data else "ind2word"
     words = data.get(key)
@@ -118,40 +118,41 @@ def _read_split(file: h5py.File, name: str, images: list[str], words: int, path:
     def array(key: str, axes: int) -> np.ndarray:
         return _read_integers(file, f"{key}_{name}", axes, path)
 
-    questions, answers, captions, listed = array("ques", 3), array("ans", 3), array("cap", 2), array("opt_list", 2)
+    questions, answers, captions, answer_list = array("ques", 3), array("ans", 3), array("cap", 2), array("opt_list", 2)
     if len(images) != len(questions):
         raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
-    for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", listed)):
+    for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", answer_list)):
         if tokens.min() < 0 or tokens.max() > words:
-            where = f"{'opt_list' if key == 'opt' else key}_{name}"
-            raise UserError(f"{path}: {where} holds an id outside 0 … {words}, the words of the vocabulary")
+            array_name = f"{'opt_list' if key == 'opt' else key}_{name}"
+            raise UserError(f"{path}: {array_name} holds an id outside 0 … {words}, the words of the vocabulary")
         length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
         if length is not None:
             _check_lengths(_read_integers(file, length, tokens.ndim - 1, path), tokens, length, path)
     options, truth = array("opt", 3), array("ans_index", 2)
     rounds, size = questions.shape[:2], answers.shape[2]
-    for key, found, wanted in (
+    for key, shape, expected in (
         ("ans", answers.shape[:2], rounds),
         ("opt", options.shape[:2], rounds),
         ("ans_index", truth.shape, rounds),
         ("cap", captions.shape[:1], rounds[:1]),
-        ("opt_list", listed.shape[1:], (size,)),
+        ("opt_list", answer_list.shape[1:], (size,)),
     ):
-        if found != wanted:
-            like = f"ans_{name}" if key == "opt_list" else f"ques_{name}"
-            raise UserError(f"{path}: {key}_{name} has the size {found}, but {like} has {wanted}")
-    for first, index in product((0, 1), repeat=2):
-        if _is_consistent(options - first, truth - index, listed, answers):
-            return _Split(images, captions, questions, answers, options - first, truth - index, listed)
-    at = _find_first_wrong(options, truth, listed, answers)
-    in_range = options.min() >= 0 and options.max() <= len(listed) and truth.min() >= 0
-    if at is None or not in_range or truth.max() > options.shape[2]:
+        if shape != expected:
+            reference = f"ans_{name}" if key == "opt_list" else f"ques_{name}"
+            raise UserError(f"{path}: {key}_{name} has the size {shape}, but {reference} has {expected}")
+    for option_base, truth_base in product((0, 1), repeat=2):
+        if _is_consistent(options - option_base, truth - truth_base, answer_list, answers):
+            return _Split(images, captions, questions, answers, options - option_base, truth - truth_base, answer_list)
+    position = _find_first_wrong(options, truth, answer_list, answers)
+    in_range = options.min() >= 0 and options.max() <= len(answer_list) and truth.min() >= 0
+    if position is None or not in_range or truth.max() > options.shape[2]:
         raise UserError(
-            f"{path}: an index of opt_{name} or ans_index_{name} is out of range: expected {len(listed)} answers and "
-            f"{options.shape[2]} options, counted from 0 or from 1"
+            f"{path}: an index of opt_{name} or ans_index_{name} is out of range: expected {len(answer_list)} answers "
+            f"and {options.shape[2]} options, counted from 0 or from 1"
         )
+    dialog, number = position
     raise UserError(
-        f"{path}, dialog {at[0]} of {name} (image {images[at[0]]}), round {at[1] + 1}: the human answer is not the "
+        f"{path}, dialog {dialog} of {name} (image {images[dialog]}), round {number + 1}: the human answer is not the "
         f"option that ans_index_{name} names, counted from 0 or from 1"
     )
 
@@ -161,11 +162,11 @@ def _read_integers(file: h5py.File, name: str, axes: int, path: Path) -> np.ndar
     values = read_dataset(file, name)
     if values.ndim != axes or not values.size:
         raise UserError(f"{path}: {name} has the shape {values.shape}; expected {axes} axes, none of them empty")
-    held = values[:]
+    array = values[:]
     with np.errstate(invalid="ignore"):  # NaN and infinity differ from their integers, and are reported
-        integers: np.ndarray = held.astype(np.int64)
-    if (wrong := integers != held).any():
-        raise UserError(f"{path}: {name} holds {held[wrong][0]:g}; expected signed 64-bit integers")
+        integers: np.ndarray = array.astype(np.int64)
+    if (wrong := integers != array).any():
+        raise UserError(f"{path}: {name} holds {array[wrong][0]:g}; expected signed 64-bit integers")
     return integers
 
 
@@ -175,36 +176,38 @@ def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Pat
     if lengths.shape != words.shape:
         raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {words.shape}")
     if (wrong := lengths != words).any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        place = f"dialog {at[0]}, round {at[1] + 1}" if len(at) == 2 else f"row {at[0]}"
-        limit = f"; at most {tokens.shape[-1]} were kept" if lengths[at] > tokens.shape[-1] else ""
-        raise UserError(f"{path}, {place}: {name} says {lengths[at]} words, and {words[at]} are there{limit}")
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = f"dialog {index[0]}, round {index[1] + 1}" if len(index) == 2 else f"row {index[0]}"
+        limit = f"; at most {tokens.shape[-1]} were kept" if lengths[index] > tokens.shape[-1] else ""
+        raise UserError(f"{path}, {place}: {name} states {lengths[index]} words, and {words[index]} are there{limit}")
 
 
-def _is_consistent(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> bool:
+def _is_consistent(options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray) -> bool:
     """Return whether all indices are in range and every option `truth` is the human answer."""
-    if min(options.min(), truth.min()) < 0 or options.max() >= len(listed) or truth.max() >= options.shape[2]:
+    if min(options.min(), truth.min()) < 0 or options.max() >= len(answer_list) or truth.max() >= options.shape[2]:
         return False
-    return not _mask_wrong_rounds(options, truth, listed, answers).any()
+    return not _mask_wrong_rounds(options, truth, answer_list, answers).any()
 
 
-def _mask_wrong_rounds(options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def _mask_wrong_rounds(
+    options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray
+) -> np.ndarray:
     """Return a mask (N, R) of the rounds whose option `truth` is not the human answer."""
-    chosen = listed[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
-    return (_words_first(chosen) != _words_first(answers)).any(-1)
+    indexed = answer_list[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
+    return (_move_padding_last(indexed) != _move_padding_last(answers)).any(-1)
 
 
 def _find_first_wrong(
-    options: np.ndarray, truth: np.ndarray, listed: np.ndarray, answers: np.ndarray
+    options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray
 ) -> tuple[int, int] | None:
     """Return the dialog and round of the first wrong answer at the more probable base; None without one."""
-    base = int(truth.max() >= options.shape[2] or options.max() >= len(listed))
-    options, truth = np.clip(options - base, 0, len(listed) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
-    places = np.argwhere(_mask_wrong_rounds(options, truth, listed, answers))
-    return (int(places[0, 0]), int(places[0, 1])) if len(places) else None
+    base = int(truth.max() >= options.shape[2] or options.max() >= len(answer_list))
+    options, truth = np.clip(options - base, 0, len(answer_list) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
+    positions = np.argwhere(_mask_wrong_rounds(options, truth, answer_list, answers))
+    return (int(positions[0, 0]), int(positions[0, 1])) if len(positions) else None
 
 
-def _words_first(tokens: np.ndarray) -> np.ndarray:
+def _move_padding_last(tokens: np.ndarray) -> np.ndarray:
     """Move words before the padding, which some files have first."""
     return np.take_along_axis(tokens, np.argsort(tokens == 0, -1, kind="stable"), -1)
 
@@ -213,30 +216,32 @@ def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Pat
     """Return the numbers of rounds and options that the next split must have; raises UserError for others."""
     found = {"rounds": split.options.shape[1], "options": split.options.shape[2]}
     for key, number in found.items():
-        wanted = getattr(expected, key)
-        if wanted not in (None, number):
-            raise UserError(f"{path}: opt_{name} has {number} {key}, and {wanted} are expected (prepare.dialogs.{key})")
+        required = getattr(expected, key)
+        if required not in (None, number):
+            raise UserError(
+                f"{path}: opt_{name} has {number} {key}, and {required} are expected (prepare.dialogs.{key})"
+            )
     return ExpectedDialog(**found)
 
 
 class _TokenTexts:
     """List of distinct texts of word ids."""
 
-    def __init__(self, spelled: np.ndarray) -> None:
-        self._spelled = spelled
+    def __init__(self, words: np.ndarray) -> None:
+        self._words = words
         self._numbers: dict[bytes, int] = {}
         self._texts: list[Words] = []
 
     def numbers(self, tokens: np.ndarray) -> np.ndarray:
         """Return the indices (…) int32 of texts (…, T)."""
-        flat = _words_first(tokens).reshape(-1, tokens.shape[-1])
+        flat = _move_padding_last(tokens).reshape(-1, tokens.shape[-1])
         indices = np.empty(len(flat), np.int32)
         for i, row in enumerate(flat):
             words = row[row > 0]
             key = words.tobytes()
             if key not in self._numbers:
                 self._numbers[key] = len(self._texts)
-                self._texts.append(tuple(self._spelled[words]))
+                self._texts.append(tuple(self._words[words]))
             indices[i] = self._numbers[key]
         return indices.reshape(tokens.shape[:-1])
 

@@ -53,8 +53,8 @@ class AttentionMap:
 
 
 @dataclass(frozen=True)
-class ShownRound:
-    """Question with all its answers."""
+class ExampleRound:
+    """Question of an example dialog, with all its answers."""
 
     number: int
     question: str
@@ -66,18 +66,18 @@ class ShownRound:
 
 
 @dataclass(frozen=True)
-class ShownDialog:
-    """Dialog about an image."""
+class ExampleDialog:
+    """Example dialog about an image."""
 
     id: str  # image id
     picture: str | None  # data URI
     shape: str  # CSS aspect ratio, width / height
     caption: str
-    rounds: list[ShownRound]
+    rounds: list[ExampleRound]
 
     def history(self, number: int) -> list[str]:
         """Return the caption and the rounds before round `number`, as text."""
-        return [self.caption, *(f"{shown.question}? {shown.human}" for shown in self.rounds[: number - 1])]
+        return [self.caption, *(f"{example.question}? {example.human}" for example in self.rounds[: number - 1])]
 
 
 def write_dialog_report(
@@ -85,7 +85,7 @@ def write_dialog_report(
 ) -> None:
     """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes.
 
-    Raises UserError where no method has a setting that can be shown.
+    Raises UserError where no method has a selected setting.
     """
     choices = choose_best(results, MRR)
     tables = dialog_tables(results, choices, settings.control)
@@ -96,26 +96,26 @@ def write_dialog_report(
         )
     best = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
     manifest = read_results_json(prepared / "manifest.json")
-    page = _page(
+    page = _render_page(
         dataset=manifest["dataset"],
         tables=tables,
         rule=RULE,
-        dialogs=_example_dialogs(points, best, images_root, settings),
+        dialogs=_draw_example_dialogs(points, best, images_root, settings),
         best=best,
         titles=TITLES,
     )
     files = {
         "table.md": markdown([table for table in tables if table.name in TERMINAL_TABLES], RULE),
         "tables.md": markdown(tables, RULE),
-        "curve.csv": _curve(results),
+        "curve.csv": _format_curve(results),
         "report.html": page,
     }
     for name, content in files.items():
         write_atomically(out / name, content)
 
 
-def _curve(results: Results) -> str:
-    """Return the CSV with a line per run and split; numbers are unrounded, and missing numbers are empty."""
+def _format_curve(results: Results) -> str:
+    """Return a CSV text with a line per run and split; numbers are unrounded, and missing numbers are empty."""
     names = [name for name, _ in RANKING]
     rows = [
         {"method": run.method, "split": split, **run.settings, **{n: run.value(split, "ranking", n) for n in names}}
@@ -126,35 +126,35 @@ def _curve(results: Results) -> str:
     return as_csv(["method", *settings, "split", *names], rows)
 
 
-def _example_dialogs(
+def _draw_example_dialogs(
     points: Sequence[Point], best: str, images_root: Path | None, settings: ReportSettings
-) -> list[ShownDialog]:
+) -> list[ExampleDialog]:
     """Return `settings.images` dialogs drawn at random from the test split, with answers by the first seed.
 
     Attention and the highest-ranked candidates are those of the method `best`. A method whose captions lack a round has
     no answer there.
     """
-    rankers = [name for name in _rankers(points) if name not in METHOD_JUDGES]
+    rankers = [name for name in _list_rankers(points) if name not in METHOD_JUDGES]
     run = next(point.runs[0] for point in points if point.method == best)
-    images = sorted({row["image"] for row in _rows(run, ["image"])})
-    draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
-    chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
+    images = sorted({row["image"] for row in _read_rows(run, ["image"])})
+    rng = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
+    drawn_images = sorted(rng.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
     columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
     columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in rankers)]
-    rows_of: dict[str, dict[tuple[int, int], Row]] = {}
+    rows_by_method: dict[str, dict[tuple[int, int], Row]] = {}
     for point in points:
-        rows = _rows(point.runs[0], ["image", "round", *columns], chosen)
-        rows_of[point.method] = {(row["image"], row["round"]): row for row in rows}
-    return [_dialog(image, rows_of, best, rankers, images_root) for image in chosen]
+        rows = _read_rows(point.runs[0], ["image", "round", *columns], drawn_images)
+        rows_by_method[point.method] = {(row["image"], row["round"]): row for row in rows}
+    return [_build_dialog(image, rows_by_method, best, rankers, images_root) for image in drawn_images]
 
 
-def _rankers(points: Sequence[Point]) -> list[str]:
+def _list_rankers(points: Sequence[Point]) -> list[str]:
     """Return the names of all rankers of candidates: judges and baselines."""
     numbers = (keys for point in points for keys in point.runs[0].numbers)
     return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
 
 
-def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None) -> list[Row]:
+def _read_rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None) -> list[Row]:
     filters: list[Any] = [("split", "==", "test")]
     filters += [] if images is None else [("image", "in", list(images))]
     if run.cell is not None:
@@ -162,16 +162,20 @@ def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None)
     return read_rows(run.captions, columns, filters).to_pylist()
 
 
-def _dialog(
+def _build_dialog(
     image: int,
-    rows_of: Mapping[str, Mapping[tuple[int, int], Row]],
+    rows_by_method: Mapping[str, Mapping[tuple[int, int], Row]],
     best: str,
     rankers: Iterable[str],
     root: Path | None,
-) -> ShownDialog:
+) -> ExampleDialog:
     rounds = []
-    for number in sorted(number for row_image, number in rows_of[best] if row_image == image):
-        rows = {method: found[image, number] for method, found in rows_of.items() if (image, number) in found}
+    for number in sorted(number for row_image, number in rows_by_method[best] if row_image == image):
+        rows = {
+            method: method_rows[image, number]
+            for method, method_rows in rows_by_method.items()
+            if (image, number) in method_rows
+        }
         ranks = {name: row[f"{RANK}{name}"] for name in rankers for row in rows.values() if row.get(f"{RANK}{name}")}
         answers = [
             SystemAnswer(method, row["answer"], row.get("relevance_answer"), row["rank"])
@@ -179,7 +183,7 @@ def _dialog(
         ]
         row = rows[best]
         rounds.append(
-            ShownRound(
+            ExampleRound(
                 number, row["question"], row["human"], answers, list(ranks.items()), row["best"], _attention(row)
             )
         )
@@ -187,7 +191,7 @@ def _dialog(
     if root and row["file"]:
         thumbnail = open_thumbnail(path_inside(root, row["file"]), LONGEST_SIDE)
         picture, shape = data_uri(thumbnail, 85), f"{thumbnail.width} / {thumbnail.height}"
-    return ShownDialog(row["id"], picture, shape, row["caption"], rounds)
+    return ExampleDialog(row["id"], picture, shape, row["caption"], rounds)
 
 
 def _attention(row: Row) -> AttentionMap | None:
@@ -200,7 +204,7 @@ def _attention(row: Row) -> AttentionMap | None:
     return AttentionMap(row["history_shares"][: row["round"]], cells.round(2).tolist())
 
 
-def _page(**content: Any) -> str:
+def _render_page(**content: Any) -> str:
     environment = open_templates([TEMPLATE, PAGE_TEMPLATE])
     environment.filters["published"] = replace_method_names
     style = Markup((PAGE_TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))

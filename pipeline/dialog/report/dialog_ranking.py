@@ -29,12 +29,16 @@ class Ranker:
     columns: tuple[str, ...]  # by run: the column of the captions file with the human answers' ranks
 
     def reciprocals(self) -> list[np.ndarray | None]:
-        """Return the `reciprocal_ranks` of each seed."""
-        return [reciprocal_ranks(run, column) for run, column in zip(self.point.runs, self.columns, strict=True)]
+        """Return the mean reciprocal rank of each test dialog, (D,), for each seed; None where it is unknown."""
+        return [
+            compute_reciprocal_ranks(run, column) for run, column in zip(self.point.runs, self.columns, strict=True)
+        ]
 
     def true_shares(self) -> list[np.ndarray | None]:
-        """Return each seed's share of true answers per test dialog, (D,), for generators about drawn scenes."""
-        return [dialog_means(run, "relevance_answer", lambda relevance: relevance == 1) for run in self.point.runs]
+        """Return each seed's share of true answers per test dialog, (D,); None where it is unknown."""
+        return [
+            compute_dialog_means(run, "relevance_answer", lambda relevance: relevance == 1) for run in self.point.runs
+        ]
 
 
 @dataclass(frozen=True)
@@ -59,70 +63,72 @@ class MrrDifference:
         return "fails" if self.high < 0 and max(self.by_seed) < 0 else "open"
 
 
-def generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
+def collect_generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
     """Return the selected setting of each method, by name."""
     points = [choice.point for choice in choices if choice.point]
     return {point.method: Ranker(point.method, point, ("rank",) * len(point.runs)) for point in points}
 
 
-def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ranker]:
+def collect_discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ranker]:
     """Return the judges, other rankers and priors of the evaluations, then the adversarial discriminators.
 
     The ranker d_mle_2 is another seed of the ranker d_mle if d_mle was measured, else a ranker of its own. The names of
     adversarial discriminators contain their methods.
     """
-    seeds_of: dict[str, list[tuple[Run, str]]] = {}
+    runs_by_name: dict[str, list[tuple[Run, str]]] = {}
     measured: dict[str, tuple[Run, Keys]] = {}
     for run in results.runs:
         for keys in run.numbers:
             if keys[1] in ("judges", "beside") and keys[2] not in METHOD_JUDGES:
                 measured.setdefault(keys[2], (run, (keys[1], keys[2])))
-    for name, (run, place) in measured.items():
-        numbered = SEED.fullmatch(name)
-        base = numbered[1] if numbered and numbered[1] in measured else name
-        seeds_of.setdefault(base, []).append((_ranking(run, place, base), f"rank_{name}"))
+    for name, (run, ranker_keys) in measured.items():
+        match = SEED.fullmatch(name)
+        base = match[1] if match and match[1] in measured else name
+        runs_by_name.setdefault(base, []).append((_select_ranking(run, ranker_keys, base), f"rank_{name}"))
     for choice in choices:
         if choice.point and choice.method.startswith("gan"):
-            runs = [_ranking(run, ("judges", "own"), adversary(choice.method)) for run in choice.point.runs]
-            seeds_of[adversary(choice.method)] = [(run, "rank_own") for run in runs]
+            runs = [
+                _select_ranking(run, ("judges", "own"), get_adversary_name(choice.method)) for run in choice.point.runs
+            ]
+            runs_by_name[get_adversary_name(choice.method)] = [(run, "rank_own") for run in runs]
     return {
         name: Ranker(name, Point(tuple(run for run, _ in seeds)), tuple(column for _, column in seeds))
-        for name, seeds in seeds_of.items()
+        for name, seeds in runs_by_name.items()
     }
 
 
-def adversary(method: str) -> str:
+def get_adversary_name(method: str) -> str:
     """Return the name of the discriminator that is trained against the method's generator."""
     return f"{method}'s D"
 
 
-def _ranking(run: Run, place: Keys, name: str) -> Run:
-    """Return `run` with only the numbers of the ranker at the keys `place`, under the ranker's name."""
-    numbers = {(k[0], *k[1 + len(place) :]): v for k, v in run.numbers.items() if k[1 : 1 + len(place)] == place}
+def _select_ranking(run: Run, keys: Keys, name: str) -> Run:
+    """Return `run` with only the numbers of the ranker at the keys `keys`, under the ranker's name."""
+    numbers = {(k[0], *k[1 + len(keys) :]): v for k, v in run.numbers.items() if k[1 : 1 + len(keys)] == keys}
     return replace(run, method=name, beside=run.speaker, settings={}, numbers=numbers)
 
 
-def reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
-    """Return the mean of 1 / rank over the rounds of each test dialog, (D,), as `dialog_means` does."""
-    return dialog_means(run, column, np.reciprocal)
+def compute_reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
+    """Return the mean of 1 / rank over the rounds of each test dialog, (D,), as `compute_dialog_means` does."""
+    return compute_dialog_means(run, column, np.reciprocal)
 
 
-def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """Return the mean of `of(column)` over the rounds of each test dialog, (D,).
 
     Returns None if the file lacks the column or the run's test dialogs, or if a value is missing or not finite.
     """
-    wanted = [("split", "==", "test")]
+    filters = [("split", "==", "test")]
     if run.cell is not None:
-        wanted += [("method", "==", run.speaker), ("cell", "==", run.cell)]
-    table = read_rows(run.captions, ["image", "round", column], wanted)
+        filters += [("method", "==", run.speaker), ("cell", "==", run.cell)]
+    table = read_rows(run.captions, ["image", "round", column], filters)
     if not {"image", "round", column} <= set(table.column_names):
         return None
     images, rounds, values = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
     if not len(values) or not np.isfinite(values).all():
         return None
     order = np.lexsort((rounds, images))
-    return of(values[order]).reshape(-1, int(rounds.max())).mean(1)
+    return transform(values[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
 def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]) -> MrrDifference | None:
@@ -136,18 +142,18 @@ def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndar
     if missing or not first or not second or len({len(x) for x in (*first, *second)}) != 1:
         return None
     seeds = max(len(first), len(second))
-    first, second = (each * seeds if len(each) == 1 else each for each in (first, second))
+    first, second = (values * seeds if len(values) == 1 else values for values in (first, second))
     if len(first) != len(second):
         return None
     gain = np.mean(first, 0) - np.mean(second, 0)
-    drawn = draw_resamples(len(gain))
-    low, high = interval(drawn @ gain / len(gain))
+    resamples = draw_resamples(len(gain))
+    low, high = interval(resamples @ gain / len(gain))
     by_seed = tuple(float((a - b).mean()) for a, b in zip(first, second, strict=True))
     return MrrDifference(float(gain.mean()), low, high, by_seed)
 
 
-def get_known_difference(known: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
-    """Return the MRR of ranker `name` minus that of ranker `other`; None if one is unknown."""
-    if not {name, other} <= known.keys():
+def get_known_difference(rankers: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
+    """Return the MRR of ranker `name` minus the MRR of ranker `other`; None if one of them is unknown."""
+    if not {name, other} <= rankers.keys():
         return None
-    return mrr_difference(known[name].reciprocals(), known[other].reciprocals())
+    return mrr_difference(rankers[name].reciprocals(), rankers[other].reciprocals())

@@ -9,9 +9,9 @@ from pipeline.analysis.selection import Choice
 from pipeline.dialog.report.dialog_ranking import (
     MrrDifference,
     Ranker,
-    adversary,
-    discriminators,
-    generators,
+    collect_discriminators,
+    collect_generators,
+    get_adversary_name,
     get_known_difference,
     mrr_difference,
 )
@@ -40,8 +40,8 @@ REPORTED = {
     "d_mle": (0.6140, 47.73, 77.50, 86.35, 5.15),
     "d_np": (0.6182, 47.98, 78.35, 87.16, 4.92),
     "d_np_att": (0.6222, 48.48, 78.75, 87.59, 4.81),
-    adversary("gan1"): (0.2177, 8.82, 32.97, 52.14, 18.53),
-    adversary("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
+    get_adversary_name("gan1"): (0.2177, 8.82, 32.97, 52.14, 18.53),
+    get_adversary_name("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
 }
 REPORTED_GROUP = "Lu et al. 2017"
 TITLES = {  # titles of the baselines and ablations that rank candidates
@@ -62,8 +62,8 @@ CLAIMS = (  # the claim, the method expected to be better, the other
     ("From D's encoder RLOO ranks better than Gumbel straight-through (G-DIS)", "g_rloo_d", "g_dis_d"),
     ("From D's encoder GAN1's generator ranks better than G-DIS", "gan1_d", "g_dis_d"),
     ("From D's encoder GAN2's generator ranks better than G-DIS", "gan2_d", "g_dis_d"),
-    ("GAN1's discriminator ranks better than its initial one", adversary("gan1_d"), "d_np_att"),
-    ("GAN2's discriminator ranks better than its initial one", adversary("gan2_d"), "d_np_att"),
+    ("GAN1's discriminator ranks better than its initial one", get_adversary_name("gan1_d"), "d_np_att"),
+    ("GAN2's discriminator ranks better than its initial one", get_adversary_name("gan2_d"), "d_np_att"),
     ("D-NP-ATT ranks better than D-NP", "d_np_att", "d_np"),
     ("D-NP ranks better than D-MLE", "d_np", "d_mle"),
     ("HCIAE ranks better than LF (D-MLE)", "d_mle", "d_lf"),
@@ -85,75 +85,79 @@ def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> 
 
     Tables without rows, or with the column of names alone, are left out.
     """
-    speakers, listeners = generators(choices), discriminators(results, choices)
+    speakers, listeners = collect_generators(choices), collect_discriminators(results, choices)
     tables = [
-        _generator_table(results, choices, speakers, control),
-        _discriminator_table(listeners),
-        _claim_table(speakers | listeners),
-        _kind_table(choices, listeners),
-        _answer_table(choices, speakers, control),
+        _build_generator_table(results, choices, speakers, control),
+        _build_discriminator_table(listeners),
+        _build_claim_table(speakers | listeners),
+        _build_kind_table(choices, listeners),
+        _build_answer_table(choices, speakers, control),
     ]
     return [table for table in tables if table.rows and len(table.columns) > 1]
 
 
-def _generator_table(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
-    names = list(dict.fromkeys(key for point in results.points for key in point.settings))
-    columns = [setting_column(name, "Chosen") for name in names]
-    columns += [_seed_column(), *_ranking_columns("Candidates by likelihood")]
-    further = [
-        metric_column(_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
+def _build_generator_table(
+    results: Results, choices: Sequence[Choice], rankers: Mapping[str, Ranker], control: str
+) -> Table:
+    settings = list(dict.fromkeys(key for point in results.points for key in point.settings))
+    columns = [setting_column(name, "Chosen") for name in settings]
+    columns += [_build_seed_column(), *_build_ranking_columns("Candidates by likelihood")]
+    optional_columns = [
+        metric_column(_format_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
         for name, digits in RANKING
         if name in ("MRR", "R@1", "mean_rank")
     ]
-    if control in known:
-        further.append(
+    if control in rankers:
+        optional_columns.append(
             TableColumn(
                 "MRR",
                 f"less {control}",
-                lambda point: _format_difference(get_known_difference(known, point.method, control)),
+                lambda point: _format_difference(get_known_difference(rankers, point.method, control)),
             )
         )
-    further.append(_truth_correlation("likelihood"))
-    at = len(columns) - len(REPORTED["g_mle"])
-    columns[at:at] = further
-    caption = f"Generators: rank of the human answer among the candidates, {_count(results)} test dialogs"
+    optional_columns.append(_build_truth_correlation_column("likelihood"))
+    position = len(columns) - len(REPORTED["g_mle"])
+    columns[position:position] = optional_columns
+    caption = f"Generators: rank of the human answer among the candidates, {_format_count(results)} test dialogs"
     return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
 
 
-def _discriminator_table(known: Mapping[str, Ranker]) -> Table:
-    columns = [_seed_column(), *_ranking_columns("Candidates by score")]
-    columns.insert(len(columns) - len(REPORTED["g_mle"]), _truth_correlation("score"))
+def _build_discriminator_table(rankers: Mapping[str, Ranker]) -> Table:
+    columns = [_build_seed_column(), *_build_ranking_columns("Candidates by score")]
+    columns.insert(len(columns) - len(REPORTED["g_mle"]), _build_truth_correlation_column("score"))
     caption = "Discriminators: rank of the human answer among the candidates"
-    return fill_table("discriminators", caption, _ranker_rows(known), columns, [NOTE], head="Discriminator")
+    return fill_table("discriminators", caption, _build_ranker_rows(rankers), columns, [NOTE], head="Discriminator")
 
 
-def _ranker_rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
-    return [(TITLES.get(name, name), each.point.runs, each.point) for name, each in known.items()]
+def _build_ranker_rows(rankers: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
+    return [(TITLES.get(name, name), ranker.point.runs, ranker.point) for name, ranker in rankers.items()]
 
 
-def _seed_column() -> TableColumn:
+def _build_seed_column() -> TableColumn:
     return TableColumn("seeds", "", lambda point: str(len(point.runs)))
 
 
-def _ranking_columns(group: str) -> list[TableColumn]:
+def _build_ranking_columns(group: str) -> list[TableColumn]:
     """Return columns of the metrics, and columns of the reported numbers for the metrics in the paper."""
-    columns = [metric_column(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
-    return columns + [_reported_column(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
+    columns = [metric_column(_format_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
+    return columns + [
+        _build_reported_column(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])
+    ]
 
 
-def _truth_correlation(what: str) -> TableColumn:
-    return metric_column("truth", ("truth_correlation",), 3, f"Correlation of {what} with")
+def _build_truth_correlation_column(quantity: str) -> TableColumn:
+    return metric_column("truth", ("truth_correlation",), 3, f"Correlation of {quantity} with")
 
 
-def _answer_table(choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
-    def gain(point: Point) -> str:
-        if not {point.method, control} <= known.keys():
+def _build_answer_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker], control: str) -> Table:
+    def format_gain(point: Point) -> str:
+        if not {point.method, control} <= rankers.keys():
             return MISSING
-        return _format_difference(mrr_difference(known[point.method].true_shares(), known[control].true_shares()))
+        return _format_difference(mrr_difference(rankers[point.method].true_shares(), rankers[control].true_shares()))
 
     columns = [
         metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
-        TableColumn("true", f"less {control}", gain),
+        TableColumn("true", f"less {control}", format_gain),
         metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
         metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
         metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
@@ -166,19 +170,19 @@ def _answer_table(choices: Sequence[Choice], known: Mapping[str, Ranker], contro
     return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
 
 
-def _kind_table(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
-    rows = [*chosen_rows(choices), *_ranker_rows(known)]
+def _build_kind_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]) -> Table:
+    rows = [*chosen_rows(choices), *_build_ranker_rows(rankers)]
     numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
-    of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
-    columns = [metric_column(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
+    groups = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
+    columns = [metric_column(key, (grouping, key), 3, KINDS[grouping], spread=False) for grouping, key in groups]
     caption = "MRR by type of reference and of question"
     return fill_table("kinds", caption, rows, columns, head="Model")
 
 
-def _claim_table(known: Mapping[str, Ranker]) -> Table:
+def _build_claim_table(rankers: Mapping[str, Ranker]) -> Table:
     rows = []
     for claim, better, other in CLAIMS:
-        difference = get_known_difference(known, better, other)
+        difference = get_known_difference(rankers, better, other)
         if difference is not None:
             seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in difference.by_seed)
             rows.append([claim, _format_difference(difference), seeds, difference.verdict])
@@ -213,17 +217,17 @@ def _format_difference(difference: MrrDifference | None) -> str:
     )
 
 
-def _reported_column(n: int, digits: int) -> TableColumn:
-    def show(point: Point) -> str:
+def _build_reported_column(n: int, digits: int) -> TableColumn:
+    def format_reported(point: Point) -> str:
         reported = REPORTED.get(point.method)
         return format_number(None if reported is None else reported[n], digits)
 
-    return TableColumn(_label(RANKING[n][0]), REPORTED_GROUP, show)
+    return TableColumn(_format_label(RANKING[n][0]), REPORTED_GROUP, format_reported)
 
 
-def _label(name: str) -> str:
+def _format_label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _count(results: Results) -> str:
+def _format_count(results: Results) -> str:
     return f"{int(max(results.values('images'), default=0)):,}"

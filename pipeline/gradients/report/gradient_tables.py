@@ -31,7 +31,7 @@ MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 class GradientResults:
     """The results of the stage; a row is an estimator with its settings, a number of samples and a score.
 
-    Columns: score, name, rho and temperature (NaN where it has none), samples, exact, worlds (MEASURED of each).
+    Columns: score, name, rho and temperature (NaN without such a setting), samples, exact, worlds (MEASURED of each).
     Further columns: seconds, the means of MEASURED over worlds, ms (CPU milliseconds of a step), and words (the name
     with the settings).
     """
@@ -50,7 +50,7 @@ class GradientResults:
         """Return the rows with `samples` samples and the hinge as score."""
         return self.rows.query("samples == @samples and score == @HINGE").to_dict("records")
 
-    def along_rho(self) -> pd.DataFrame:
+    def order_by_rho(self) -> pd.DataFrame:
         """Return the rows with the fewest samples and a value of ρ, by ascending ρ.
 
         Bias and variance are multiples of those at the smallest ρ; a multiple of 0 is NaN.
@@ -63,7 +63,7 @@ class GradientResults:
 
 
 def read_gradients(path: Path) -> GradientResults:
-    """Read the results of estimators; raises UserError for a file that cannot be read or has another content."""
+    """Read the results of the stage; raises UserError for a file that cannot be read or has another content."""
     import pandas as pd
 
     content = read_results_json(path)
@@ -84,7 +84,7 @@ def read_gradients(path: Path) -> GradientResults:
 
 
 def gradients_csv(results: GradientResults) -> str:
-    """Return the CSV with a line per estimator, number of samples, score and world, numbers in full."""
+    """Return the CSV with a line per estimator, number of samples, score and world, and unrounded numbers."""
     rows = [
         row | {"estimator": row["name"], "world": n, **world}
         for row in results.rows.to_dict("records")
@@ -102,12 +102,12 @@ def _accuracy_table(results: GradientResults) -> Table:
     rows = results.rows[results.rows["score"] == HINGE]
     costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
     samples = results.samples[len(results.samples) // 2]  # a number that every estimator has
-    shown = results.select_rows(samples)
+    rows_of_samples = results.select_rows(samples)
 
-    def cost(k: int) -> TableColumn:
+    def build_cost_column(k: int) -> TableColumn:
         return TableColumn(f"K={k}", "variance × ms", lambda row: format_number(costs.get((row["words"], k)), 0))
 
-    def show(value: float) -> str | None:
+    def show_setting(value: float) -> str | None:
         return None if isnan(value) else f"{value:g}"
 
     def show_range(row: Mapping[str, Any], key: str) -> str:
@@ -115,16 +115,16 @@ def _accuracy_table(results: GradientResults) -> Table:
         return format_number(row[key], 2) + ("" if len(row["worlds"]) == 1 else f" [{low}, {high}]")
 
     columns = [
-        TableColumn("ρ", show=lambda row: show(row["rho"])),
-        TableColumn("τ", show=lambda row: show(row["temperature"])),
+        TableColumn("ρ", show=lambda row: show_setting(row["rho"])),
+        TableColumn("τ", show=lambda row: show_setting(row["temperature"])),
         TableColumn("bias", show=lambda row: show_range(row, "bias")),
         TableColumn("cosine", show=lambda row: show_range(row, "cosine")),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),
         TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
         TableColumn("ms", show=lambda row: format_number(row["ms"], 1)),
     ]
-    columns += map(cost, results.samples)
-    errors = [row["bias_error"] for row in shown if not row["exact"]]
+    columns += map(build_cost_column, results.samples)
+    errors = [row["bias_error"] for row in rows_of_samples if not row["exact"]]
     large, effort = results.large, results.effort
     notes = [
         f"Score: the hinge with margin {results.margin:g}, over all captions of two images together; means and ranges "
@@ -136,18 +136,18 @@ def _accuracy_table(results: GradientResults) -> Table:
         f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]
     caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
-    named = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in shown]
-    return fill_table("gradients", caption, named, columns, notes, "Estimator")
+    table_rows = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in rows_of_samples]
+    return fill_table("gradients", caption, table_rows, columns, notes, "Estimator")
 
 
 def _claim_table(results: GradientResults) -> Table:
-    along = results.along_rho()
-    rhos = sorted(along["rho"].unique())[1:]
+    by_rho = results.order_by_rho()
+    rhos = sorted(by_rho["rho"].unique())[1:]
     columns = [TableColumn("Estimator", text=True)]
     columns += [TableColumn(f"ρ={rho:g}", key) for key in ("bias", "variance") for rho in rhos]
     rows = [["claimed", *2 * [format_number(1 - rho, 2) for rho in rhos]]]
-    for (score, name), line in along.groupby(["score", "name"], sort=False):
-        cells = [format_number(times, 2) for key in ("bias", "variance") for times in line[key][1:]]
+    for (score, name), line in by_rho.groupby(["score", "name"], sort=False):
+        cells = [format_number(multiple, 2) for key in ("bias", "variance") for multiple in line[key][1:]]
         rows.append([name if score == HINGE else f"{name} ({score})", *cells])
     notes = [
         "PSST §5: partial sampling reduces “the overall bias and variance of gradient estimation, by a factor of ρ”. "
@@ -157,43 +157,49 @@ def _claim_table(results: GradientResults) -> Table:
 
 
 def plane_panels(results: GradientResults) -> list[PlotPanel]:
-    """Return noise against bias, in one panel for the smallest number of samples and one for the largest.
+    """Return panels of noise against bias, for the smallest and the largest number of samples.
 
-    Both axes begin at 0, no error; at bias 1 the mean is as wrong as no gradient.
+    Both axes begin at 0, where there is no error. At bias 1 the mean is as wrong as a gradient of 0.
     """
-    across, up = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
+    x_label, y_label = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
     styles, panels = estimator_styles(results.rows["name"]), []
     for samples in (results.samples[0], results.samples[-1]):
-        spots: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
+        points: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
         for row in results.select_rows(samples):
             x, y = row["bias"], row["variance"] ** 0.5
             words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
-            spots[row["name"]].append(PlotPoint(x, y, words))
-        series = tuple(PlotSeries(name, styles[name], tuple(some)) for name, some in spots.items())
+            points[row["name"]].append(PlotPoint(x, y, words))
+        series = tuple(PlotSeries(name, styles[name], tuple(own)) for name, own in points.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(
-            PlotPanel(f"k{samples}", title, across, up, series, band=(1, 1), band_label=AS_LONG, includes=ENDS)
+            PlotPanel(f"k{samples}", title, x_label, y_label, series, band=(1, 1), band_label=AS_LONG, includes=ENDS)
         )
     return panels
 
 
 def claim_panels(results: GradientResults) -> list[PlotPanel]:
-    """Return bias and variance along ρ relative to those at ρ = 0, with the claim that both fall as 1 − ρ."""
-    along = results.along_rho()
-    spots = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(results.rows["rho"].dropna().unique())]
-    claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(spots)), []
+    """Return bias and variance against ρ, relative to ρ = 0, with the claim that both fall as 1 − ρ."""
+    by_rho = results.order_by_rho()
+    claimed = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(results.rows["rho"].dropna().unique())]
+    claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(claimed)), []
     styles = estimator_styles(results.rows["name"])
-    across, up, words = "ρ: share passed as distributions →", "← less than at ρ = 0", "as a multiple of that at ρ = 0"
+    x_label, y_label, words = (
+        "ρ: share passed as distributions →",
+        "← less than at ρ = 0",
+        "as a multiple of that at ρ = 0",
+    )
     for key in ("bias", "variance"):
-        known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]
-        for name, line in known.groupby("name", sort=False):
-            points = zip(line["rho"], line[key], line["words"], strict=True)
-            spots = [PlotPoint(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
-            series.append(PlotSeries(name, styles[name], tuple(spots)))
-        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, band=(1, 1), includes=ENDS))
+        rows, series = by_rho[(by_rho["score"] == HINGE) & by_rho[key].notna()], [claim]
+        for name, line in rows.groupby("name", sort=False):
+            values = zip(line["rho"], line[key], line["words"], strict=True)
+            points = [PlotPoint(rho, multiple, f"{label}, {key} × {multiple:.2f}") for rho, multiple, label in values]
+            series.append(PlotSeries(name, styles[name], tuple(points)))
+        panels.append(
+            PlotPanel(key, key.capitalize(), x_label, y_label, tuple(series), words, band=(1, 1), includes=ENDS)
+        )
     return panels
 
 
 def estimator_styles(names: Iterable[str]) -> dict[str, LineStyle]:
-    """Return each estimator's style: the colour of its method in all figures."""
+    """Return each estimator's style, with the colour that its method has in all figures."""
     return assign_styles({name: estimator_colour(name) for name in names})

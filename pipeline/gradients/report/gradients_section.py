@@ -10,7 +10,7 @@ from pipeline.report.report_section import ReportSection, SectionContent
 
 
 def build_gradients_section(content: ReportContent) -> SectionContent:
-    """Return the accuracy of every estimator, and the effect of ρ."""
+    """Return tables and figures of each estimator's accuracy and of the effect of ρ, if estimators were measured."""
     if (path := content.input("gradients")) is None:
         return SectionContent()
     results = read_gradients(path)

@@ -1,4 +1,4 @@
-"""Gradient estimators measured on a trained speaker: a table and a figure of the results of `observe_trained`."""
+"""Gradient estimators measured on a trained speaker: a table and a figure of the results of `measure_trained`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def trained_table(results: Mapping[str, Any]) -> Table:
     """Return a table with a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
         *(TableColumn(sign, show=partial(_show_setting, key)) for key, sign in SYMBOLS.items()),
-        TableColumn("bias", show=_bias),
+        TableColumn("bias", show=_show_bias),
         TableColumn("cosine", show=lambda row: format_number(row["cosine"], 2)),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),
         TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
@@ -44,22 +44,22 @@ def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
     """
     styles = estimator_styles(row["name"] for row in results["rows"])
 
-    def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> PlotPanel:
+    def build_panel(name: str, title: str, x_label: str, y_label: str, x: str, y: str, power: float = 1.0) -> PlotPanel:
         series = []
-        for called in styles:
-            rows = [row for row in results["rows"] if row["name"] == called]
-            spots = [PlotPoint(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
-            series.append(PlotSeries(called, styles[called], tuple(spots)))
+        for estimator in styles:
+            rows = [row for row in results["rows"] if row["name"] == estimator]
+            points = [PlotPoint(row[x], row[y] ** power, f"{_describe_row(row)}, {x} {row[x]:.2f}") for row in rows]
+            series.append(PlotSeries(estimator, styles[estimator], tuple(points)))
         lines = tuple(series)
         return PlotPanel(
-            name, title, across, up, lines, band=(1, 1), band_label=AS_LONG, includes=ENDS, logarithmic=True
+            name, title, x_label, y_label, lines, band=(1, 1), band_label=AS_LONG, includes=ENDS, logarithmic=True
         )
 
     bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
-    same, length = "cosine with the truth →", "length: |mean| / |truth|"
+    cosine, length = "cosine with the truth →", "length: |mean| / |truth|"
     return [
-        panel("plane", "Noise and bias", bias, noise, "bias", "variance", 0.5),
-        panel("direction", "The mean gradient", same, length, "cosine", "length"),
+        build_panel("plane", "Noise and bias", bias, noise, "bias", "variance", 0.5),
+        build_panel("direction", "The mean gradient", cosine, length, "cosine", "length"),
     ]
 
 
@@ -68,7 +68,7 @@ def _show_setting(key: str, row: Mapping[str, Any]) -> str | None:
     return None if value is None else f"{value:g}"
 
 
-def _bias(row: Mapping[str, Any]) -> str:
+def _show_bias(row: Mapping[str, Any]) -> str:
     bias, error = row["bias"], row["bias_error"]
     clear = bias > CLEAR * error
     return (
@@ -76,5 +76,5 @@ def _bias(row: Mapping[str, Any]) -> str:
     )
 
 
-def _words(row: Mapping[str, Any]) -> str:
+def _describe_row(row: Mapping[str, Any]) -> str:
     return ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in row["settings"].items())])

@@ -24,13 +24,13 @@ def has_fast_form(decoder: Decoder) -> TypeGuard[Att2in]:
     return type(decoder) is Att2in and devices.is_synchronous(decoder.logit.weight.device)
 
 
-def fast_random(numbers: BatchRandom) -> BatchRandom:
-    """Return the fast form of the unused stream `numbers`, or `numbers` itself where its device has none.
+def fast_random(batch_random: BatchRandom) -> BatchRandom:
+    """Return the fast form of the unused stream `batch_random`, or `batch_random` itself if it has none.
 
-    The fast form starts from the generator's seed. A stream without a generator has no fast form.
+    The fast form starts from the generator's seed. A stream on a GPU or without a generator has no fast form.
     """
-    if numbers.rng is None or not devices.is_synchronous(numbers.batch.device):
-        return numbers
+    if batch_random.rng is None or not devices.is_synchronous(batch_random.batch.device):
+        return batch_random
     from pipeline.models.kernels.mersenne_twister import TwisterRandom  # imported here: numba takes a second
 
-    return TwisterRandom(numbers.batch, numbers.rng)
+    return TwisterRandom(batch_random.batch, batch_random.rng)

@@ -30,7 +30,7 @@ class FastState:
 
 
 class FastAtt2in:
-    """Fast form of `plain`, with the same results up to rounding."""
+    """Fast form of the decoder `plain`, with the same results up to rounding."""
 
     def __init__(self, plain: Att2in) -> None:
         self.plain = plain
@@ -47,7 +47,7 @@ class FastAtt2in:
             state=plain.from_state.weight,
             query=plain.query.weight,
             attended=plain.from_regions.weight,
-            bias=_bias(plain),
+            bias=_sum_biases(plain),
         )
         rows = torch.arange(len(batch) * width)
         zero = encoded.new_zeros(len(rows), plain.hidden)
@@ -63,42 +63,42 @@ class FastAtt2in:
         return h, replace(state, h=h, c=c)
 
     def select(self, state: FastState, rows: Tensor | slice, same_images: bool = False) -> FastState:
-        moved = replace(state, h=state.h[rows], c=state.c[rows])
-        return moved if same_images else replace(moved, rows=state.rows[rows], images=state.images[rows])
+        subset = replace(state, h=state.h[rows], c=state.c[rows])
+        return subset if same_images else replace(subset, rows=state.rows[rows], images=state.images[rows])
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run teacher forcing like `plain`, without computation after a caption's EOS."""
         tokens, plain = batch.captions, self.plain
         columns = tokens.shape[1]
         order, batch_sizes = _order_by_length(caption_mask(tokens))
-        places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
+        positions = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
         state = self.select(self.begin(batch, encoded, drop, 1), order)
-        embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[places])
+        embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[positions])
         states = []
-        for gate_inputs in state.recurrence.gate_inputs(drop(F.relu(embedded), places, columns)).split(batch_sizes):
+        for gate_inputs in state.recurrence.gate_inputs(drop(F.relu(embedded), positions, columns)).split(batch_sizes):
             state = self.select(state, slice(len(gate_inputs)))
             hidden, state = self.advance(gate_inputs, state)
             states.append(hidden)
-        return torch.cat(states), places
+        return torch.cat(states), positions
 
 
 class InferenceAtt2in(Decoder[FastState]):
     """Inference-optimised copy of `plain` with frozen weights and without dropout.
 
-    A table (V + 2, 5H) of all tokens' gate inputs is computed first, which pays for many batches. Large products use
-    `dtype`. In bfloat16 they take half the time on processors that support it, and some captions differ.
+    A table (V + 2, 5H) of all tokens' gate inputs is computed first, which saves time over many batches. Large
+    products use `dtype`. In bfloat16 they take half the time on processors that support it, and some captions differ.
     """
 
     requires_grad = False
 
     @torch.no_grad()
     def __init__(self, plain: Att2in, dtype: torch.dtype | None = None) -> None:
-        """Compute the tables of `plain`; `dtype` None is that of the weights."""
+        """Compute the tables of `plain`; `dtype` None means the dtype of the weights."""
         super().__init__(plain.vocabulary, plain.hidden, plain.max_words, 0.0, plain.arguments)
         self.fast, self.region, self.null = FastAtt2in(plain), plain.region, plain.null
-        self.own, self.dtype = plain.word.weight.dtype, dtype or plain.word.weight.dtype
-        self.logit = plain.logit if self.dtype == self.own else copy.deepcopy(plain.logit).to(self.dtype)
-        gates = F.linear(F.relu(plain.word.weight), plain.from_word.weight, _bias(plain))
+        self.weight_dtype, self.dtype = plain.word.weight.dtype, dtype or plain.word.weight.dtype
+        self.logit = plain.logit if self.dtype == self.weight_dtype else copy.deepcopy(plain.logit).to(self.dtype)
+        gates = F.linear(F.relu(plain.word.weight), plain.from_word.weight, _sum_biases(plain))
         self.word = nn.Embedding.from_pretrained(gates)
         self.state_weight = torch.cat([plain.from_state.weight, plain.query.weight]).to(self.dtype)
         self.eval()
@@ -107,21 +107,21 @@ class InferenceAtt2in(Decoder[FastState]):
         return self.fast.begin(batch, encoded, drop, width)
 
     def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        products = (state.h.to(self.dtype) @ self.state_weight.T).to(self.own)
+        products = (state.h.to(self.dtype) @ self.state_weight.T).to(self.weight_dtype)
         gates, query = products.tensor_split([5 * self.hidden], 1)
         steps = state.recurrence.steps
         h, c, _, _ = steps.step(gates + inputs, query.contiguous(), state.c, state.images)
         return h, replace(state, h=h, c=c)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.logit(hidden.to(self.dtype)).to(self.own)
+        logits: Tensor = self.logit(hidden.to(self.dtype)).to(self.weight_dtype)
         return logits
 
     def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
         return self.fast.select(state, rows, same_images)
 
 
-def _bias(plain: Att2in) -> Tensor:
+def _sum_biases(plain: Att2in) -> Tensor:
     """Compute the sum of all biases of the gates, (5H,)."""
     return plain.from_word.bias + plain.from_state.bias + F.pad(plain.from_regions.bias, (3 * plain.hidden, 0))
 

@@ -20,10 +20,10 @@ def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     The result equals that of `gru`, but ended captions cost nothing. The gradient of the recurrent weight is one
     product over all time steps instead of one per step.
     """
-    order, batch_sizes, places = pack_texts(lengths, words.shape[1])
+    order, batch_sizes, positions = pack_texts(lengths, words.shape[1])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     input_weight, state_weight, *biases = (cast(Tensor, getattr(gru, name)) for name in names)
-    inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, places), input_weight, biases[0])
+    inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, positions), input_weight, biases[0])
     states: Tensor = _LastStates.apply(inputs, state_weight, biases[1], batch_sizes.tolist())
     return states.index_select(0, order.argsort())
 
@@ -38,10 +38,10 @@ class _LastStates(Function):
         states = inputs.new_zeros(batch_sizes[0], weight.shape[1])
         saved = []
         for x in inputs.split(batch_sizes):
-            before = states[: len(x)].clone()
-            gates, new = torch.addmm(bias, before, weight.T), torch.empty_like(before)
-            loops.gru_forward(*(each.detach().numpy() for each in (gates, x, before, new, states)))
-            saved.append((gates, before, new))
+            h = states[: len(x)].clone()
+            gates, candidate = torch.addmm(bias, h, weight.T), torch.empty_like(h)
+            loops.gru_forward(*(each.detach().numpy() for each in (gates, x, h, candidate, states)))
+            saved.append((gates, h, candidate))
         ctx.saved, ctx.batch_sizes = saved, batch_sizes
         ctx.save_for_backward(weight)
         return states
@@ -55,9 +55,9 @@ class _LastStates(Function):
         d = d.clone(memory_format=torch.contiguous_format)
         grad_gates, grad_inputs = d.new_empty(2, sum(ctx.batch_sizes), weight.shape[0])
         parts = zip(ctx.saved, grad_gates.split(ctx.batch_sizes), grad_inputs.split(ctx.batch_sizes), strict=True)
-        for (gates, before, new), grad_gate, grad_x in reversed(list(parts)):
+        for (gates, h, candidate), grad_gate, grad_x in reversed(list(parts)):
             grad_state = d[: len(gates)]
-            loops.gru_backward(*(each.numpy() for each in (gates, before, new, grad_state, grad_gate, grad_x)))
+            loops.gru_backward(*(each.numpy() for each in (gates, h, candidate, grad_state, grad_gate, grad_x)))
             grad_state.addmm_(grad_gate, weight)
-        states = torch.cat([before for _, before, _ in ctx.saved])
+        states = torch.cat([h for _, h, _ in ctx.saved])
         return grad_inputs, grad_gates.T @ states, grad_gates.sum(0), None

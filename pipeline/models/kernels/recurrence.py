@@ -43,11 +43,11 @@ class FusedRecurrence:
 
     def __init__(self, weights: StepWeights, mask: Tensor) -> None:
         self.steps = StepTape(StepWeights(*(weight.detach() for weight in weights)), mask)
-        self._graph_node: Tensor = _Shared.apply(self.steps, *weights)
+        self._graph_node: Tensor = _SharedWeights.apply(self.steps, *weights)
 
     def gate_inputs(self, inputs: Tensor) -> Tensor:
         """Compute the contribution (n, 5H) of `inputs` (n, E) and of the bias to the gates."""
-        return cast(Tensor, _Enter.apply(self._graph_node, self.steps, inputs))
+        return cast(Tensor, _GateInputs.apply(self._graph_node, self.steps, inputs))
 
     def __call__(self, gate_inputs: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `gate_inputs` (n, 5H).
@@ -62,7 +62,7 @@ class _StepRecord(NamedTuple):
     """Tensors of one step of n captions, from which the gradients of weights and regions are computed."""
 
     images: Tensor
-    shares: Tensor  # (n, R)
+    alpha: Tensor  # (n, R): attention weights
     h: Tensor
     attended: Tensor
     grad_attended: Tensor
@@ -92,34 +92,37 @@ class StepTape:
 
         `gates` (n, 5H) and `query` (n, A) are products of the previous states; `gates` is overwritten (loops.py).
         """
-        shares, attended = self.shares(query, images)
-        chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
-        arrays = _arrays(gates, chosen, c, after, h)
+        alpha, attended = self.attend(query, images)
+        attended_candidates, new_c, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
+        arrays = _to_arrays(gates, attended_candidates, c, new_c, h)
         _run_in_parallel(images, lambda rows: loops.lstm_forward(rows, *arrays))
-        return h, after, shares, attended
+        return h, new_c, alpha, attended
 
-    def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the attention weights (n, R) and the attended regions (n, H)."""
         n, (_, regions, hidden) = len(query), self.regions.shape
-        shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
-        arrays = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
+        alpha, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
+        arrays = (self.keys, self.regions, self.mask, self.attention, *_to_arrays(query, images, alpha, attended))
         _run_in_parallel(images, lambda rows: loops.attention_forward(rows, *arrays))
-        return shares, attended
+        return alpha, attended
 
-    def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
-        """Compute the gradient (n, A) of `query` from `d` (n, H), that of attended regions, and record that of keys."""
+    def attend_backward(self, query: Tensor, images: Tensor, alpha: Tensor, d: Tensor) -> Tensor:
+        """Compute the gradient (n, A) of `query` from the attended regions' gradient `d` (n, H).
+
+        The gradients of the keys and of the attention vector are added to this tape.
+        """
         if self.grad_keys is None:
             self.grad_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
         grad_query = torch.empty_like(query)
-        tensors = _arrays(query, images, shares, d, grad_query, self.grad_keys)
+        tensors = _to_arrays(query, images, alpha, d, grad_query, self.grad_keys)
         arrays = (self.keys, self.regions, self.attention, *tensors)
 
-        def back(rows: tuple[int, int]) -> Tensor:
+        def compute_part(rows: tuple[int, int]) -> Tensor:
             grad_attention = torch.zeros_like(self.grad_attention)
             loops.attention_backward(rows, *arrays, grad_attention.numpy())
             return grad_attention
 
-        for part in _run_in_parallel(images, back):
+        for part in _run_in_parallel(images, compute_part):
             self.grad_attention += part
         return grad_query
 
@@ -128,14 +131,14 @@ class StepTape:
         record = _StepRecord(*(torch.cat(parts) for parts in zip(*self.records, strict=True)))
         order = record.images.argsort(stable=True)
         counts = record.images.bincount(minlength=len(self.keys)).tolist()
-        shares, grad_attended = (
-            pad_sequence(x[order].split(counts), batch_first=True) for x in (record.shares, record.grad_attended)
+        alpha, grad_attended = (
+            pad_sequence(x[order].split(counts), batch_first=True) for x in (record.alpha, record.grad_attended)
         )
         assert self.grad_keys is not None
         inputs, grad_inputs = (torch.cat(parts) for parts in zip(*self.inputs, strict=True))
         gradients = StepWeights(
             keys=self.grad_keys.mul_(self.weights.attention),
-            regions=torch.bmm(shares.transpose(1, 2), grad_attended),
+            regions=torch.bmm(alpha.transpose(1, 2), grad_attended),
             attention=self.grad_attention,
             word=grad_inputs.T @ inputs,
             state=record.grad_gates.T @ record.h,
@@ -147,7 +150,7 @@ class StepTape:
         return gradients
 
 
-class _Shared(Function):
+class _SharedWeights(Function):
     """Empty tensor that represents the shared weights in the graph of every step."""
 
     @staticmethod
@@ -157,11 +160,11 @@ class _Shared(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_node: Tensor) -> tuple[Tensor | None, ...]:
         return None, *ctx.steps.gradients()
 
 
-class _Enter(Function):
+class _GateInputs(Function):
     @staticmethod
     def forward(ctx: Any, graph_node: Tensor, steps: StepTape, inputs: Tensor) -> Tensor:
         ctx.steps = steps
@@ -184,27 +187,27 @@ class _Step(Function):
         weights = steps.weights
         query = h @ weights.query.T
         gates = torch.addmm(gate_inputs, h, weights.state.T)
-        new, after, shares, attended = steps.step(gates, query, c, images)
+        new_h, new_c, alpha, attended = steps.step(gates, query, c, images)
         ctx.steps = steps
-        ctx.save_for_backward(images, query, shares, attended, h, c, gates, after)
-        return new, after
+        ctx.save_for_backward(images, query, alpha, attended, h, c, gates, new_c)
+        return new_h, new_c
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_h: Tensor, grad_after: Tensor) -> tuple[Tensor | None, ...]:
-        images, query, shares, attended, h, c, gates, after = ctx.saved_tensors
+    def backward(ctx: Any, grad_new_h: Tensor, grad_new_c: Tensor) -> tuple[Tensor | None, ...]:
+        images, query, alpha, attended, h, c, gates, new_c = ctx.saved_tensors
         steps, weights = ctx.steps, ctx.steps.weights
         grad_gates, grad_c = torch.empty_like(gates), torch.empty_like(c)
-        arrays = _arrays(gates, c, after, grad_h.contiguous(), grad_after.contiguous(), grad_gates, grad_c)
+        arrays = _to_arrays(gates, c, new_c, grad_new_h.contiguous(), grad_new_c.contiguous(), grad_gates, grad_c)
         _run_in_parallel(images, lambda rows: loops.lstm_backward(rows, *arrays))
         grad_attended = grad_gates[:, 3 * h.shape[1] :] @ weights.attended
-        grad_query = steps.shares_back(query, images, shares, grad_attended)
-        steps.records.append(_StepRecord(images, shares, h, attended, grad_attended, grad_gates, grad_query))
-        before = torch.addmm(grad_gates @ weights.state, grad_query, weights.query)
-        return grad_h.new_empty(0), None, grad_gates, before, grad_c, None
+        grad_query = steps.attend_backward(query, images, alpha, grad_attended)
+        steps.records.append(_StepRecord(images, alpha, h, attended, grad_attended, grad_gates, grad_query))
+        grad_h = torch.addmm(grad_gates @ weights.state, grad_query, weights.query)
+        return grad_new_h.new_empty(0), None, grad_gates, grad_h, grad_c, None
 
 
-def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+def _to_arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
     return tuple(tensor.detach().numpy() for tensor in tensors)
 
 
@@ -213,17 +216,17 @@ def _run_in_parallel(images: Tensor, call: Callable[[tuple[int, int]], Result]) 
     threads, n = min(torch.get_num_threads(), len(images)), len(images)
     if threads == 1:
         return [call((0, n))]
-    cuts = [0, *(_cut(images, n * part // threads) for part in range(1, threads)), n]
-    return list(_pool(threads).map(call, pairwise(cuts)))
+    cuts = [0, *(_find_cut(images, n * part // threads) for part in range(1, threads)), n]
+    return list(_get_pool(threads).map(call, pairwise(cuts)))
 
 
-def _cut(images: Tensor, at: int) -> int:
-    """Return the first index from `at` on at which a split divides no image."""
-    while at < len(images) and images[at] == images[at - 1]:
-        at += 1
-    return at
+def _find_cut(images: Tensor, start: int) -> int:
+    """Return the first index from `start` on at which a split divides no image."""
+    while start < len(images) and images[start] == images[start - 1]:
+        start += 1
+    return start
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _get_pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "attention")

@@ -40,20 +40,20 @@ class SharedWeight:
         return cast(Tensor, _Mixture.apply(self._graph_node, self._uses, shares))
 
     def straight_through(self, shares: Tensor) -> Tensor:
-        """Return zeros (N, E), to be added to rows; their gradient for `shares` (N, V') is that of a mixture."""
+        """Return zeros (N, E), to be added to rows; their gradient with respect to `shares` (N, V') is a mixture's."""
         return cast(Tensor, _StraightThrough.apply(shares, self._uses.weight[: shares.shape[1]]))
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
         return cast(Tensor, _Product.apply(self._graph_node, self._uses, x, bias, value))
 
-    def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
-        """Compute the log-probabilities (N,) of the tokens `index` (N,) with the logits of `product`."""
-        return cast(Tensor, _LogProb.apply(self._graph_node, self._uses, x, bias, value, index, False)[0])
+    def log_prob(self, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor) -> Tensor:
+        """Compute the log-probabilities (N,) of the tokens `index` (N,) from the `logits` (N, V) of `product`."""
+        return cast(Tensor, _LogProb.apply(self._graph_node, self._uses, x, bias, logits, index, False)[0])
 
-    def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(self, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the result of `log_prob` (N,) and the entropies (N,) of the distributions, in nats."""
-        log_prob, entropy = _LogProb.apply(self._graph_node, self._uses, x, bias, value, index, True)
+        log_prob, entropy = _LogProb.apply(self._graph_node, self._uses, x, bias, logits, index, True)
         return log_prob, entropy
 
 
@@ -109,7 +109,7 @@ class _Weight(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, nothing: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_node: Tensor) -> tuple[Tensor, None]:
         return ctx.uses.gradient(), None
 
 
@@ -192,8 +192,8 @@ class _LogProb(Function):
         entropy = torch.zeros_like(total)
         if entropies:
             parts = zip(logits.split(ROWS), total.split(ROWS), strict=True)
-            log_p = (part - of.unsqueeze(1) for part, of in parts)
-            entropy = torch.cat([-(part.exp() * part).sum(-1) for part in log_p])
+            log_p = (rows - log_z.unsqueeze(1) for rows, log_z in parts)
+            entropy = torch.cat([-(rows.exp() * rows).sum(-1) for rows in log_p])
         ctx.uses, ctx.entropies = uses, entropies
         ctx.save_for_backward(x, logits, index, total, entropy)
         return logits.gather(1, index.unsqueeze(1)).squeeze(1) - total, entropy
@@ -204,9 +204,9 @@ class _LogProb(Function):
         # ROWS tokens at a time, so that tensors of the vocabulary's size stay in the cache
         grad_x, grad_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
         saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, grad_entropy))
-        for x, logits, index, total, entropy, part, d_entropy in zip(*saved, strict=True):
+        for x, logits, index, total, entropy, d_log_prob, d_entropy in zip(*saved, strict=True):
             grad_logits = _logit_gradient(
-                logits, index, total, part, entropy, d_entropy if ctx.entropies else None, grad_bias
+                logits, index, total, d_log_prob, entropy, d_entropy if ctx.entropies else None, grad_bias
             )
             grad_x.append(grad_logits @ ctx.uses.weight)
             if ctx.needs_input_grad[0]:
@@ -223,7 +223,7 @@ def _logit_gradient(
     d_entropy: Tensor | None,
     grad_bias: Tensor,
 ) -> Tensor:
-    """Compute the logits' gradient (n, V) from `d`, that of log-probabilities, and `d_entropy`, that of entropies H.
+    """Compute the logits' gradient (n, V) from the gradients `d` of log-probabilities and `d_entropy` of entropies H.
 
     An entropy's gradient is −p (log p + H). The sum over rows is added to `grad_bias` (V,).
     """

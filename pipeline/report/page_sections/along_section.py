@@ -10,9 +10,9 @@ from pipeline.report.report_section import TEMPLATE, ReportSection, SectionConte
 
 def build_along(content: ReportContent) -> SectionContent:
     """Build the section: the image with the most distinct captions along λ, and a figure of these captions."""
-    along = example_along(content.pictures, example_line(content.results, content.choices))
-    picture = along_png(*along, content.results.first) if along else None
-    return SectionContent(files={"along.png": picture}, values={"along": along}, shown=along is not None)
+    example = example_along(content.pictures, example_line(content.results, content.choices))
+    picture = along_png(*example, content.results.first) if example else None
+    return SectionContent(files={"along.png": picture}, values={"along": example}, shown=example is not None)
 
 
 ALONG = ReportSection("along", "One image along λ", build_along, label="Along λ", template=TEMPLATE / "along.html")

@@ -6,7 +6,7 @@ from pipeline.report.budget_tables import budget_csv, budget_table, budgets, lea
 from pipeline.report.drawing import panels_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
-from pipeline.report.training_histories import training_csv
+from pipeline.report.training_histories import format_training_csv
 
 
 def build_budget(content: ReportContent) -> SectionContent:
@@ -21,7 +21,7 @@ def build_budget(content: ReportContent) -> SectionContent:
         {"learning": panels},
         {
             "budget.csv": budget_csv(by_method) if table else None,
-            "training.csv": training_csv(histories) if histories else None,
+            "training.csv": format_training_csv(histories) if histories else None,
             "learning.png": panels_png(panels) if panels else None,
         },
     )

@@ -9,7 +9,7 @@ from pipeline.report.result_tables import crossed_table
 
 
 def build_crossed(content: ReportContent) -> SectionContent:
-    """Return the table of cross-play; empty without its file."""
+    """Return the table of cross-play, or no content without its file."""
     path = content.input("crossed")
     return SectionContent([crossed_table(read_results_json(path))], sources=[path]) if path else SectionContent()
 

@@ -11,7 +11,7 @@ from pipeline.report.result_tables import runs_table
 
 
 def build_curves(content: ReportContent) -> SectionContent:
-    """Return a figure per metric, and the warning of different protocols if the runs have several."""
+    """Return a figure per metric, and a warning if the runs have different protocols."""
     panels = {name: curve_panels(content.results, content.choices, name) for name in content.metrics}
     return SectionContent(
         panels=panels,

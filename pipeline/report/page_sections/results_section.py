@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.analysis.judge_titles import TEXT
 from pipeline.report.comparison_tables import compact_comparison
 from pipeline.report.number_files import markdown
-from pipeline.report.photo_summary import photo_summary
+from pipeline.report.photo_summary import format_photo_summary
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 from pipeline.report.result_tables import compact_tables, results_table
@@ -17,7 +17,10 @@ def build_results(content: ReportContent) -> SectionContent:
     compact = [*compact_tables(results, choices, samples), *compact_comparison(content.comparison)]
     return SectionContent(
         [results_table(results, choices, TEXT, samples), results_table(results, choices, "image_to_text")],
-        files={"table.md": markdown(compact, content.rule, content.failed), "photos.txt": photo_summary(content)},
+        files={
+            "table.md": markdown(compact, content.rule, content.failed),
+            "photos.txt": format_photo_summary(content),
+        },
     )
 
 

@@ -16,7 +16,7 @@ from pipeline.report.reward_tables import (
 
 
 def build_rewarded(content: ReportContent) -> SectionContent:
-    """Return the table of rewarded captions, training curves, and captions with a hacked reward."""
+    """Return the table of rewarded captions, training curves, and examples of reward hacking."""
     results, choices, retriever = content.results, content.choices, content.retriever
     control, histories = content.settings.control, rewarded_histories(content.histories) if retriever else {}
     table = rewarded_table(results, choices, retriever, control) if retriever else None

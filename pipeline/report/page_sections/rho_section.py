@@ -16,7 +16,7 @@ sampled words. Bars: 95 % intervals over the test images."""
 
 
 def build_rho(content: ReportContent) -> SectionContent:
-    """Return the figure of recall against ρ, and a table of each method that was measured at several values of ρ."""
+    """Return the figure of recall against ρ, and a table for each method that was measured at more than one ρ."""
     comparison = content.comparison
     panels, tables = rho_panels(content.results, comparison), rho_tables(comparison)
     earlier_notes = [note for table in equal_tables(comparison) for note in table.notes]

@@ -3,7 +3,7 @@
 // is shown. Without this script the page shows the first metric and every picture.
 "use strict";
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-const picked = (name) => document.querySelector(`[data-switch="${name}"] input:checked`)?.value;
+const selectedValue = (name) => document.querySelector(`[data-switch="${name}"] input:checked`)?.value;
 
 for (const panel of all(".panel")) {
   const readout = panel.querySelector(".readout");
@@ -18,47 +18,47 @@ for (const panel of all(".panel")) {
     const points = all("g:not(.off) > .point", panel);
     if (!step || !points.length) return;
     event.preventDefault();
-    const at = points.indexOf(document.activeElement);
-    points[at < 0 ? (step > 0 ? 0 : points.length - 1) : (at + step + points.length) % points.length].focus();
+    const index = points.indexOf(document.activeElement);
+    points[index < 0 ? (step > 0 ? 0 : points.length - 1) : (index + step + points.length) % points.length].focus();
   });
 }
 
 for (const button of all(".legend button")) {
   button.addEventListener("click", () => {
-    const shown = button.getAttribute("aria-pressed") === "false";
-    button.setAttribute("aria-pressed", shown);
-    for (const line of all(`g[data-line="${button.dataset.line}"]`, button.closest("figure"))) line.classList.toggle("off", !shown);
+    const visible = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", visible);
+    for (const line of all(`g[data-line="${button.dataset.line}"]`, button.closest("figure"))) line.classList.toggle("off", !visible);
   });
 }
 
-const pictures = JSON.parse(document.getElementById("thumbnails").textContent);
-function fill(within) {
-  for (const place of all(".thumb[data-row]", within)) {
-    const picture = pictures[place.dataset.row];
-    if (!picture || place.querySelector("img")) continue;
+const thumbnails = JSON.parse(document.getElementById("thumbnails").textContent);
+function insertThumbnails(within) {
+  for (const thumb of all(".thumb[data-row]", within)) {
+    const picture = thumbnails[thumb.dataset.row];
+    if (!picture || thumb.querySelector("img")) continue;
     const image = new Image();
     image.src = picture.src;
     // A radio button of the picker has its own label; elsewhere the alternative text is an annotator's caption.
-    image.alt = place.closest(".picker") ? "" : ("right" in place.dataset ? "the right image: " : "") + (picture.text || "no description");
-    place.title = picture.text;
-    place.replaceChildren(image);
+    image.alt = thumb.closest(".picker") ? "" : ("right" in thumb.dataset ? "the right image: " : "") + (picture.text || "no description");
+    thumb.title = picture.text;
+    thumb.replaceChildren(image);
   }
 }
 
-function choose(name) {
-  if (name === "metric") for (const figure of all("[data-metric]")) figure.hidden = figure.dataset.metric !== picked(name);
+function applySwitch(name) {
+  if (name === "metric") for (const figure of all("[data-metric]")) figure.hidden = figure.dataset.metric !== selectedValue(name);
   if (name === "judge") {
-    const judge = picked(name);
+    const judge = selectedValue(name);
     for (const panel of all("#curve .panel")) panel.hidden = judge !== "all" && panel.dataset.judge !== judge;
     for (const panels of all("#curve .panels")) panels.classList.toggle("one", judge !== "all");
   }
   if (name === "picture" || name === "view") {
-    const view = picked("view");
-    for (const words of all(".view")) words.hidden = words.dataset.view !== view;
+    const view = selectedValue("view");
+    for (const text of all(".view")) text.hidden = text.dataset.view !== view;
     for (const article of all("article")) {
-      article.hidden = article.dataset.picture !== picked("picture");
+      article.hidden = article.dataset.picture !== selectedValue("picture");
       if (article.hidden) continue;
-      fill(article);
+      insertThumbnails(article);
       for (const row of all("tr[data-views]", article)) row.hidden = !row.dataset.views.split(" ").includes(view);
     }
   }
@@ -66,18 +66,18 @@ function choose(name) {
 
 for (const control of all("[data-switch]")) {
   control.addEventListener("change", () => {
-    choose(control.dataset.switch);
+    applySwitch(control.dataset.switch);
     const article = document.querySelector("article:not([hidden])");
     if (!article || !control.closest("#gallery")) return;
     const rows = all("tr[data-views]", article).filter((row) => !row.hidden).length;
-    const person = article.querySelector("img").alt;
+    const description = article.querySelector("img").alt;
     document.getElementById("announce").textContent =
-      `${article.querySelector("h3").textContent}, ${person}: ${rows} caption${rows === 1 ? "" : "s"} below.`;
+      `${article.querySelector("h3").textContent}, ${description}: ${rows} caption${rows === 1 ? "" : "s"} below.`;
   });
-  choose(control.dataset.switch); // on return to the page, a browser may restore an earlier selection
+  applySwitch(control.dataset.switch); // on return to the page, a browser may restore an earlier selection
 }
-for (const place of all("#first, #along, .picker")) fill(place);
+for (const thumb of all("#first, #along, .picker")) insertThumbnails(thumb);
 // On narrow screens rows are blocks, and some browsers then drop the roles of a table.
-const roles = { "table.said": "table", ".said tr": "row", ".said td": "cell", ".said tbody th": "rowheader", ".said thead th": "columnheader" };
+const roles = { "table.captions": "table", ".captions tr": "row", ".captions td": "cell", ".captions tbody th": "rowheader", ".captions thead th": "columnheader" };
 for (const [selector, role] of Object.entries(roles)) for (const element of all(selector)) element.setAttribute("role", role);
 document.documentElement.classList.add("js");

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.sample_films import sample_film
+from pipeline.worlds.scenes.dataset_files import MOST_IMAGES, SEEDS
 
 GAP, LINE = 10, 18  # pixels between rows, and height of a caption in pixels
 FRAMES = 8  # frames of a film
 
 
-def sheet(seed: int, films: list[int], side: int) -> Image.Image:
+def draw_sheet(seed: int, films: list[int], side: int) -> Image.Image:
     """Draw a row of frames for each film, and below each row the film's caption with the most claims.
 
     `films` are the numbers of the films in the world `seed`. `side` is width and height of a frame in pixels.
@@ -31,8 +33,8 @@ def sheet(seed: int, films: list[int], side: int) -> Image.Image:
         film, y = sample_film(seed, number), GAP + row * height
         for n, frame in enumerate(draw_film(film, seed, FRAMES, side)):
             picture.paste(frame, (GAP + n * (side + 2), y))
-        richest = max(describe_film(film, seed, number), key=lambda caption: len(caption.claims))
-        pen.text((GAP, y + side + 2), richest.raw, fill=(60, 60, 68), font=font)
+        caption = max(describe_film(film, seed, number), key=lambda c: len(c.claims))
+        pen.text((GAP, y + side + 2), caption.raw, fill=(60, 60, 68), font=font)
     return picture
 
 
@@ -45,7 +47,11 @@ def main() -> None:
         "--films", type=int, nargs="+", default=[24, 25, 64, 66, 160, 161, 208, 210], help="numbers of the films"
     )
     options = parser.parse_args()
-    picture = sheet(options.seed, options.films, side=112)
+    if not 0 <= options.seed < SEEDS:
+        raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
+    if outside := [number for number in options.films if not 0 <= number < MOST_IMAGES]:
+        raise UserError(f"--films {outside[0]}: give whole numbers from 0 to {MOST_IMAGES - 1}")
+    picture = draw_sheet(options.seed, options.films, side=112)
     with atomic_path(options.sheet) as path:
         picture.quantize(128).save(path, "PNG", optimize=True)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import actor_state, box_of, times
-from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, put, rain
+from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, draw_rain, paste_object
 from pipeline.worlds.scenes.scene_facts import atmosphere, make_generator
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
@@ -28,32 +28,32 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
     scene, side = film.scene, size * SUPERSAMPLING
     number, air = scene.neighbourhood, atmosphere(scene)
     backdrop = draw_backdrop(replace(scene, things=()), side, make_generator(seed, number, 11))
-    layer = lru_cache(partial(_layer, film, seed, side))
-    drawn = []
+    layer = lru_cache(partial(_draw_layer, film, seed, side))
+    pictures = []
     for frame, time in enumerate(times(frames)):
         picture = backdrop.copy()
         actors = zip(scene.things, film.tracks, film.events, strict=True)
         states = [(i, actor_state(*actor, time)) for i, actor in enumerate(actors)]
-        inside = [(i, state) for i, state in states if state is not None]
-        for i, state in sorted(inside, key=lambda item: film.tracks[item[0]].base):
+        visible = [(i, state) for i, state in states if state is not None]
+        for i, state in sorted(visible, key=lambda item: film.tracks[item[0]].base):
             box = box_of(scene.things[i], film.tracks[i], state)
             if box[0] < 1 and box[2] > 0 and box[3] > 0:
                 in_the_air = state.base < film.tracks[i].base - SHADOW_HEIGHT
                 thing = replace(scene.things[i], place="air") if in_the_air else scene.things[i]
-                put(picture, layer(i, state.pose, state.facing), thing, box, air)
+                paste_object(picture, layer(i, state.pose, state.facing), thing, box, air)
         if air == "rainy":
-            rain(picture, make_generator(seed, number * 1000 + frame, 13))
-        drawn.append(picture.reduce(SUPERSAMPLING))
-    return drawn
+            draw_rain(picture, make_generator(seed, number * 1000 + frame, 13))
+        pictures.append(picture.reduce(SUPERSAMPLING))
+    return pictures
 
 
-def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> Image.Image:
+def _draw_layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> Image.Image:
     """Return actor `i`'s drawing; equal arguments give equal drawings, so its details are the same in every frame."""
     thing, track = film.scene.things[i], film.tracks[i]
-    posed = replace(thing, pose=pose, facing=facing)
+    actor = replace(thing, pose=pose, facing=facing)
     height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
     rng = make_generator(seed, film.scene.neighbourhood * 10 + i, 12)
-    return draw_object(posed, height, atmosphere(film.scene), rng)
+    return draw_object(actor, height, atmosphere(film.scene), rng)
 
 
 def save_gif(path: Path, frames: list[Image.Image]) -> None:
@@ -74,7 +74,7 @@ def save_gif(path: Path, frames: list[Image.Image]) -> None:
     distance = ((palette - palette[corner]) ** 2).sum(1)
     distance[corner] = distance.max() + 1
     nearest = int(distance.argmin())
-    for before, frame in pairwise(images):
-        if frame.tobytes() == before.tobytes():
-            frame.putpixel((0, 0), nearest if before.tobytes()[0] == corner else corner)
+    for previous, frame in pairwise(images):
+        if frame.tobytes() == previous.tobytes():
+            frame.putpixel((0, 0), nearest if previous.tobytes()[0] == corner else corner)
     images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=DURATION, loop=0, optimize=False)

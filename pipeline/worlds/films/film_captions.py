@@ -35,7 +35,7 @@ ALL_EVENTS = 0.78  # share of captions with all events of an actor
 
 
 class FilmAnnotator(NamedTuple):
-    """Simulated annotator of a film, with the style and the details that it chose."""
+    """Simulated annotator of a film, with a style and the details to mention."""
 
     film: Film
     style: AnnotatorStyle
@@ -52,26 +52,26 @@ class FilmAnnotator(NamedTuple):
         same = first.text == second.text
         return first, replace(second, text=f"another {second.text.split(maxsplit=1)[1]}") if same else second
 
-    def verb(self, i: int, chosen: Sequence[int], form: Callable[[str], str]) -> Phrase:
-        """Return the events `chosen` of actor `i` as verbs in the form `form`, joined in their order."""
+    def verb(self, i: int, numbers: Sequence[int], form: Callable[[str], str]) -> Phrase:
+        """Return the events `numbers` of actor `i` as verbs in the form `form`, joined in their order."""
         events, thing = self.film.events[i], self.film.scene.things[i]
-        texts = [_event_text(self.film, i, n, self.rng, alone=n == chosen[0]) for n in chosen]
-        claims = [SceneClaim("event", events[n].what, i) for n in chosen]
-        for n, text in zip(chosen, texts, strict=True):
+        texts = [_pick_event_text(self.film, i, n, self.rng, alone=n == numbers[0]) for n in numbers]
+        claims = [SceneClaim("event", events[n].what, i) for n in numbers]
+        for n, text in zip(numbers, texts, strict=True):
             if "{" in text.replace("{v}", ""):  # a gap other than the verb's names a side
                 claims.append(SceneClaim("side", events[n].side, i))
         parts = [
-            form(_fill_gaps(text, events[n], thing.category, self.rng)) for n, text in zip(chosen, texts, strict=True)
+            form(_fill_gaps(text, events[n], thing.category, self.rng)) for n, text in zip(numbers, texts, strict=True)
         ]
         if len(parts) == 1:
             return Phrase(parts[0], tuple(claims))
-        joints = [" and then ", " and then ", ", then ", " and "]
+        conjunctions = [" and then ", " and then ", ", then ", " and "]
         if len(parts) == 2:
-            joints.append(" before ")
-        last = pick(self.rng, joints)
+            conjunctions.append(" before ")
+        last = pick(self.rng, conjunctions)
         if last == " before ":
-            parts[-1] = w.participle(_fill_gaps(texts[-1], events[chosen[-1]], thing.category, self.rng))
-        claims += [SceneClaim("then", f"{events[a].what} {events[b].what}", i) for a, b in pairwise(chosen)]
+            parts[-1] = w.participle(_fill_gaps(texts[-1], events[numbers[-1]], thing.category, self.rng))
+        claims += [SceneClaim("then", f"{events[a].what} {events[b].what}", i) for a, b in pairwise(numbers)]
         return Phrase(", ".join(parts[:-1]) + last + parts[-1], tuple(claims))
 
 
@@ -81,13 +81,13 @@ def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[
     Raises RuntimeError if 1,000 attempts yield too few.
     """
     rng = make_generator(seed, index, 14)
-    written: list[SceneCaption] = []
+    sentences: list[SceneCaption] = []
     for _ in range(1000):
         caption = _write(film, rng)
-        if SHORTEST <= len(caption.tokens) <= LONGEST and all(caption.raw != other.raw for other in written):
-            written.append(caption)
-        if len(written) == captions:
-            return written
+        if SHORTEST <= len(caption.tokens) <= LONGEST and all(caption.raw != other.raw for other in sentences):
+            sentences.append(caption)
+        if len(sentences) == captions:
+            return sentences
     raise RuntimeError(f"no {captions} captions of film {index} of seed {seed}")
 
 
@@ -112,20 +112,20 @@ def _write(film: Film, rng: np.random.Generator) -> SceneCaption:
 def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
     """Return a sentence about one actor alone."""
     rng, subject = annotator.rng, annotator.noun(i)
-    number = len(annotator.film.events[i])
-    chosen = range(number) if rng.random() < ALL_EVENTS else [int(rng.random() * number)]
-    place, weather = _surroundings(annotator, [i])
+    count = len(annotator.film.events[i])
+    numbers = range(count) if rng.random() < ALL_EVENTS else [int(rng.random() * count)]
+    place, weather = _pick_surroundings(annotator, [i])
     possible = {"fronted": bool(place.text), "weather": bool(weather.text)}
     forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     if form in ("finite", "fronted", "weather"):
-        verb = annotator.verb(i, chosen, w.conjugate)
+        verb = annotator.verb(i, numbers, w.conjugate)
         if form == "fronted":
             return sentence(place, subject, verb, weather)
         if form == "weather":
             return sentence(sky_phrase(IT_IS, annotator.film.scene, rng), Phrase("and"), subject, verb, place)
         return sentence(subject, verb, place, weather)
-    verb = annotator.verb(i, chosen, w.participle)
+    verb = annotator.verb(i, numbers, w.participle)
     if form == "progressive":
         return sentence(subject, Phrase("is"), verb, place, weather)
     if form == "film":
@@ -138,16 +138,16 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
     rng, film = annotator.rng, annotator.film
     if rng.random() > 0.35 + 0.6 * annotator.style.second:
         return _describe_one(annotator, 0 if rng.random() < 0.75 else 1)
-    swapped = film.order == "reversed" or (film.order == "together" and rng.random() < 0.3)
-    a, b = (1, 0) if swapped else (0, 1)
+    is_swapped = film.order == "reversed" or (film.order == "together" and rng.random() < 0.3)
+    a, b = (1, 0) if is_swapped else (0, 1)
     first, second = annotator.pair(a, b)
     chosen = [_choose_events(annotator, i) for i in (a, b)]
-    place, weather = _surroundings(annotator, [a, b], 0.6)
+    place, weather = _pick_surroundings(annotator, [a, b], 0.6)
     if film.order == "together":
-        stated = [[film.events[i][n] for n in numbers] for i, numbers in zip((a, b), chosen, strict=True)]
-        at_once = max(events[0].start for events in stated) < min(events[-1].end for events in stated)
-        joint = pick(rng, ("while", "while", "and", "as")) if at_once else "and"
-        order = Phrase(joint, (SceneClaim("order", "together", a, b),) if joint != "and" else ())
+        stated_events = [[film.events[i][n] for n in numbers] for i, numbers in zip((a, b), chosen, strict=True)]
+        overlap = max(events[0].start for events in stated_events) < min(events[-1].end for events in stated_events)
+        conjunction = pick(rng, ("while", "while", "and", "as")) if overlap else "and"
+        order = Phrase(conjunction, (SceneClaim("order", "together", a, b),) if conjunction != "and" else ())
     else:
         order = Phrase(
             pick(rng, ("and then", "and then", "before", "first", "after")), (SceneClaim("order", "then", a, b),)
@@ -155,26 +155,26 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
         chosen[0] = chosen[0][:1] if order.text == "after" else chosen[0]
     verbs = [annotator.verb(i, numbers, w.conjugate) for i, numbers in zip((a, b), chosen, strict=True)]
     if order.text == "first":
-        second_joint = replace(order, text="and then")
-        return sentence(Phrase("first"), first, verbs[0], second_joint, second, verbs[1], place, weather)
+        second_conjunction = replace(order, text="and then")
+        return sentence(Phrase("first"), first, verbs[0], second_conjunction, second, verbs[1], place, weather)
     if order.text == "after":
-        earlier = replace(verbs[0], text=f"{verbs[0].text},")
-        return sentence(order, first, earlier, second, verbs[1], place, weather)
+        first_verb = replace(verbs[0], text=f"{verbs[0].text},")
+        return sentence(order, first, first_verb, second, verbs[1], place, weather)
     return sentence(first, verbs[0], order, second, verbs[1], place, weather)
 
 
 def _choose_events(annotator: FilmAnnotator, i: int) -> Sequence[int]:
     """Return the numbers of the events of actor `i` to state: the first two, or any one."""
-    number = len(annotator.film.events[i])
-    if number == 1 or annotator.rng.random() < 0.4:
-        return range(min(number, 2))
-    return [int(annotator.rng.random() * number)]
+    count = len(annotator.film.events[i])
+    if count == 1 or annotator.rng.random() < 0.4:
+        return range(min(count, 2))
+    return [int(annotator.rng.random() * count)]
 
 
 def _describe_meeting(annotator: FilmAnnotator) -> SceneCaption:
     rng, a, b = annotator.rng, *_draw_order(annotator)
     first, second = annotator.pair(a, b)
-    place, weather = _surroundings(annotator, [a, b])
+    place, weather = _pick_surroundings(annotator, [a, b])
     meet = (SceneClaim("story", "meet", a, b),)
     form = pick(rng, ("meet", "meets", "in", "sides"))
     side = annotator.film.events[a][0].side
@@ -198,7 +198,7 @@ def _describe_meeting(annotator: FilmAnnotator) -> SceneCaption:
 def _describe_passing(annotator: FilmAnnotator) -> SceneCaption:
     rng, a, b = annotator.rng, *_draw_order(annotator)
     first, second = annotator.pair(a, b)
-    place, weather = _surroundings(annotator, [a, b])
+    place, weather = _pick_surroundings(annotator, [a, b])
     passing = (SceneClaim("story", "pass", a, b),)
     form = pick(rng, ("pass", "passes", "while", "way"))
     if form == "pass":
@@ -218,7 +218,7 @@ def _describe_following(annotator: FilmAnnotator) -> SceneCaption:
     rng, film = annotator.rng, annotator.film
     a, b = (0, 1) if film.story == "follow" else (1, 0)
     first, second = annotator.pair(a, b)
-    place, weather = _surroundings(annotator, [a, b])
+    place, weather = _pick_surroundings(annotator, [a, b])
     follow = (SceneClaim("story", "follow", b, a),)
     side = film.events[0][0].side
     from_to = Phrase()
@@ -248,21 +248,21 @@ def _draw_order(annotator: FilmAnnotator) -> tuple[int, int]:
     return (0, 1) if annotator.rng.random() < 0.75 else (1, 0)
 
 
-def _surroundings(annotator: FilmAnnotator, actors: Sequence[int], share: float = 1.0) -> tuple[Phrase, Phrase]:
-    """Return a phrase for the place, true of `actors`, and one for the weather; both are often empty."""
+def _pick_surroundings(annotator: FilmAnnotator, actors: Sequence[int], share: float = 1.0) -> tuple[Phrase, Phrase]:
+    """Return a phrase for the place of `actors` and a phrase for the weather; both are often empty."""
     rng, style, scene = annotator.rng, annotator.style, annotator.film.scene
-    usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
+    factor = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
     place = place_phrase(scene, actors, rng) if rng.random() < PLACE_FACTOR * share * style.place else Phrase()
-    weather = sky_phrase(WEATHER, scene, rng) if rng.random() < 0.4 * share * style.weather * usual else Phrase()
+    weather = sky_phrase(WEATHER, scene, rng) if rng.random() < 0.4 * share * style.weather * factor else Phrase()
     return place, weather
 
 
-def _event_text(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) -> str:
+def _pick_event_text(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) -> str:
     """Return a text for event `n` of actor `i`, with gaps for verb and sides; `alone`: no stated event precedes it."""
     event, category = film.events[i][n], film.scene.things[i].category
-    entered = film.events[i][0].what == "enter" and not alone
-    leave = w.LEAVE_ON if entered else w.LEAVE
-    texts = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if entered else w.LEAVE, "leave": leave}
+    has_entered = film.events[i][0].what == "enter" and not alone
+    leave = w.LEAVE_ON if has_entered else w.LEAVE
+    texts = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if has_entered else w.LEAVE, "leave": leave}
     return pick(rng, texts.get(event.what) or w.ACT_WORDS.get(f"{category}:{event.what}") or w.ACT_WORDS[event.what])
 
 

@@ -48,7 +48,7 @@ class EventMention(NamedTuple):
 
 
 class ParsedFilmCaption(NamedTuple):
-    """Claims of a caption: the events in its order, the pairs of events that it orders in time, and its stories."""
+    """Claims of a caption: its events in their order, the pairs of events that it orders in time, and its stories."""
 
     events: tuple[EventMention, ...]
     ordered: tuple[tuple[EventMention, EventMention], ...]
@@ -61,7 +61,7 @@ class FilmClaims:
     def __init__(self, films: Sequence[Film]) -> None:
         self._stories = ["follow" if film.story == "lead" else film.story for film in films]
         self._scene_claims = SceneClaims([film.scene for film in films])
-        self._starts_of = cache(self._find_starts)
+        self._get_starts = cache(self._find_starts)
         rows = [
             (number, thing.category, event[:3], event.start)
             for number, film in enumerate(films)
@@ -80,11 +80,11 @@ class FilmClaims:
         }
         parsed = parse_film_caption(caption)
         for mention in parsed.events:
-            claims["event", mention.meanings, mention.categories] = np.isfinite(self._starts_of(mention)[0])
+            claims["event", mention.meanings, mention.categories] = np.isfinite(self._get_starts(mention)[0])
         for first, second in parsed.ordered:
-            claims["then", first, second] = self._starts_of(first)[0] < self._starts_of(second)[1]
+            claims["then", first, second] = self._get_starts(first)[0] < self._get_starts(second)[1]
         for story in parsed.stories:
-            claims["story", frozenset((story,))] = np.array([story == own for own in self._stories])
+            claims["story", frozenset((story,))] = np.array([story == film_story for film_story in self._stories])
         return claims
 
     def _find_starts(self, mention: EventMention) -> tuple[np.ndarray, np.ndarray]:
@@ -108,49 +108,49 @@ def parse_film_caption(text: str) -> ParsedFilmCaption:
         if fact[0] == "category"
         for index in indices
     )
-    events_at: list[tuple[EventMention, range]] = []
+    located_events: list[tuple[EventMention, range]] = []
     stories = set()
-    for meanings, span in find_longest_phrases(words, _lexicon()):
+    for meanings, span in find_longest_phrases(words, _build_lexicon()):
         stories |= {meaning.what for meaning in meanings if meaning.what in w.STORIES}
         events = frozenset(meaning for meaning in meanings if meaning.what not in w.STORIES)
         if events:
             subjects = [categories for index, categories in nouns if index < span.start]
-            events_at.append((EventMention(events, subjects[-1] if subjects else ALL_CATEGORIES), span))
+            located_events.append((EventMention(events, subjects[-1] if subjects else ALL_CATEGORIES), span))
     ordered = tuple(
         (a, b)
-        for n, ((a, span_a), (b, span_b)) in enumerate(pairwise(events_at))
+        for n, ((a, span_a), (b, span_b)) in enumerate(pairwise(located_events))
         if not set(ORDER_WORDS).isdisjoint(words[span_a.stop : span_b.start]) or (n == 0 and words[0] == "after")
     )
-    return ParsedFilmCaption(tuple(mention for mention, _ in events_at), ordered, frozenset(stories))
+    return ParsedFilmCaption(tuple(mention for mention, _ in located_events), ordered, frozenset(stories))
 
 
 def _encode(values: Sequence[T]) -> tuple[list[T], np.ndarray]:
     """Return the distinct values, and the index of each value among them."""
-    index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
-    return list(index_of), np.array([index_of[value] for value in values])
+    indices = {value: index for index, value in enumerate(dict.fromkeys(values))}
+    return list(indices), np.array([indices[value] for value in values])
 
 
 @cache
-def _lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
+def _build_lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
     lexicon: dict[tuple[str, ...], set[EventMeaning]] = {}
-    for text, meaning in _entries():
+    for text, meaning in _list_entries():
         lexicon.setdefault(tuple(text.split()), set()).add(meaning)
     return {words: frozenset(meanings) for words, meanings in lexicon.items()}
 
 
-def _entries() -> Iterator[tuple[str, EventMeaning]]:
+def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
     """Yield every phrase of the annotators for an event or a story, each with one of its meanings."""
     travels = {"enter": w.ENTER, "cross": w.CROSS, "return": (*w.RETURN, *w.LEAVE), "leave": (*w.LEAVE, *w.LEAVE_ON)}
     for what, texts in travels.items():
         for text in texts:
             gaits = w.GAIT_VERBS.items() if "{v}" in text else (("", ("",)),)
             for side in SIDES:
-                place = text.replace("{side}", side).replace("{other}", OPPOSITE[side])
-                claimed = side if place != text else ""
+                filled_text = text.replace("{side}", side).replace("{other}", OPPOSITE[side])
+                claimed_side = side if filled_text != text else ""
                 for gait, verbs in gaits:
                     for verb in verbs:
                         for form in (w.conjugate, w.participle):
-                            yield form(place.replace("{v}", verb)), EventMeaning(what, claimed, gait)
+                            yield form(filled_text.replace("{v}", verb)), EventMeaning(what, claimed_side, gait)
     for key, texts in w.ACT_WORDS.items():
         for text in texts:
             for form in (w.conjugate, w.participle):

@@ -77,10 +77,10 @@ def read_films(path: Path) -> dict[str, FilmRecord]:
 
     Raises UserError if the file is missing or a line lacks facts. Types and ranges of the values are not checked.
     """
-    return read_drawn(path, "film", _film_record)
+    return read_drawn(path, "film", _parse_record)
 
 
-def _film_record(record: dict[str, Any]) -> FilmRecord:
+def _parse_record(record: dict[str, Any]) -> FilmRecord:
     objects = record["objects"]
     tracks = tuple(Track(**thing.pop("track")) for thing in objects)
     events = tuple(tuple(Event(**event) for event in thing.pop("events")) for thing in objects)

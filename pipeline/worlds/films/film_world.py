@@ -82,12 +82,12 @@ def list_inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def rest(category: str) -> str:
+def rest_pose(category: str) -> str:
     """Return the pose of an actor that does nothing."""
     return REST_POSES.get(category, "standing")
 
 
 def poses(category: str, gait: str) -> tuple[str, ...]:
     """Return the poses that alternate while the actor moves."""
-    known = tuple(pose for pose in GAIT_POSES[gait] if pose in CATEGORIES[category].poses)
-    return known or (rest(category),)
+    moving_poses = tuple(pose for pose in GAIT_POSES[gait] if pose in CATEGORIES[category].poses)
+    return moving_poses or (rest_pose(category),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.worlds.films.film_facts import ActorView, Event, Film, Track
-from pipeline.worlds.films.film_world import FINAL_POSES, OPPOSITE, poses, rest
+from pipeline.worlds.films.film_world import FINAL_POSES, OPPOSITE, poses, rest_pose
 from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, area
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
@@ -38,41 +38,42 @@ def actor_state(thing: Thing, track: Track, events: tuple[Event, ...], time: flo
         progress = min(1.0, (time - event.start) / (event.end - event.start))
         moving = progress < 1.0
         if event.gait:
-            start, end = _path(event, x, track, thing)
+            start, end = _find_path(event, x, track, thing)
             x = start + (end - start) * progress
             facing = "right" if end > start else "left"
             inside = moving or event.what == "enter"
             gait_poses, step = poses(thing.category, event.gait), int(progress * abs(end - start) * STEPS)
-            pose = gait_poses[step % len(gait_poses)] if moving else rest(thing.category)
+            pose = gait_poses[step % len(gait_poses)] if moving else rest_pose(thing.category)
             if event.gait == "fly":
-                climbed = {"enter": 1 - progress, "leave": progress, "return": progress}.get(event.what, 1.0)
-                base = track.base - FLIGHT_HEIGHT * climbed
+                height_share = {"enter": 1 - progress, "leave": progress, "return": progress}.get(event.what, 1.0)
+                base = track.base - FLIGHT_HEIGHT * height_share
             elif event.gait in ("walk", "run"):
                 base = track.base - (STEP_HEIGHT if moving and step % 2 else 0.0)
         elif event.what in FINAL_POSES:
-            pose = FINAL_POSES[event.what] if progress > 0.3 else rest(thing.category)
+            pose = FINAL_POSES[event.what] if progress > 0.3 else rest_pose(thing.category)
         elif event.what == "turn":
-            pose = rest(thing.category)
+            pose = rest_pose(thing.category)
             facing = OPPOSITE[facing] if progress > 0.4 else facing
         elif event.what == "jump":
-            pose = "jumping" if moving and thing.category in ("man", "woman", "boy", "girl") else rest(thing.category)
+            jumps = moving and thing.category in ("man", "woman", "boy", "girl")
+            pose = "jumping" if jumps else rest_pose(thing.category)
             base = track.base - JUMP_HEIGHT * 4 * progress * (1 - progress)
         elif event.what == "wave":
-            pose = "waving" if moving else rest(thing.category)
+            pose = "waving" if moving else rest_pose(thing.category)
         elif event.what in ("rise", "sink"):
             base += (-CLIMB_HEIGHT if event.what == "rise" else CLIMB_HEIGHT) * progress
     return ActorState(x, base, pose, facing) if inside else None
 
 
-def _path(event: Event, x: float, track: Track, thing: Thing) -> tuple[float, float]:
+def _find_path(event: Event, x: float, track: Track, thing: Thing) -> tuple[float, float]:
     """Return the x at which the motion of an event starts and ends, for an actor that is at `x`."""
-    reach = max(max(extent[:2]) for extent in CATEGORIES[thing.category].poses.values()) * track.unit
-    beyond = {"left": -reach, "right": 1 + reach}
+    half_width = max(max(extent[:2]) for extent in CATEGORIES[thing.category].poses.values()) * track.unit
+    outside_x = {"left": -half_width, "right": 1 + half_width}
     if event.what == "enter":
-        return beyond[event.side], track.x
+        return outside_x[event.side], track.x
     if event.what == "cross":
-        return beyond[event.side], beyond[OPPOSITE[event.side]]
-    return x, beyond[event.side]
+        return outside_x[event.side], outside_x[OPPOSITE[event.side]]
+    return x, outside_x[event.side]
 
 
 def box_of(thing: Thing, track: Track, state: ActorState) -> Box:
@@ -98,7 +99,7 @@ def list_visible_actors(film: Film, frames: int) -> list[ActorView]:
             if state is None:
                 continue
             box = box_of(thing, track, state)
-            clipped = (max(0.0, box[0]), max(0.0, box[1]), min(1.0, box[2]), min(1.0, box[3]))
-            if area(clipped) >= MIN_VISIBLE * area(box):
-                views.append(ActorView(frame, i, state.pose, state.facing, clipped))
+            visible_box = (max(0.0, box[0]), max(0.0, box[1]), min(1.0, box[2]), min(1.0, box[3]))
+            if area(visible_box) >= MIN_VISIBLE * area(box):
+                views.append(ActorView(frame, i, state.pose, state.facing, visible_box))
     return views

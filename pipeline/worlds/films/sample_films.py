@@ -25,7 +25,7 @@ from pipeline.worlds.films.film_world import (
     Plan,
     list_inside_plans,
     list_outside_plans,
-    rest,
+    rest_pose,
 )
 from pipeline.worlds.scenes.sample_scenes import VariedFact, combinations, horizon_and_shore, scenery
 from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, make_generator, pick
@@ -84,14 +84,14 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
         horizon, shore = horizon_and_shore(rng, setting, "boat" in names)
         members = _sample_members(rng, names, setting, horizon, shore, joint=kind == "joint")
         story = pick(rng, JOINT) if kind == "joint" else kind
-        cast = UntimedFilm(members, story, pick(rng, ORDERS) if story == "both" else "")
-        varied = _draw_varied_facts(rng, cast, setting)
-        if not varied:
+        untimed_film = UntimedFilm(members, story, pick(rng, ORDERS) if story == "both" else "")
+        varied_facts = _draw_varied_facts(rng, untimed_film, setting)
+        if not varied_facts:
             continue
-        casts = [_apply_values(cast, varied, values) for values in combinations(rng, varied)]
+        films = [_apply_values(untimed_film, varied_facts, values) for values in combinations(rng, varied_facts)]
         landmarks = scenery(rng, setting, [])
         scene = Scene(setting, weather, light, horizon, shore, landmarks, (), number)
-        return tuple(_build_film(rng, scene, each) for each in casts)
+        return tuple(_build_film(rng, scene, film) for film in films)
     raise RuntimeError(f"seed {seed}, neighbourhood {number}: no eight different films in 1000 draws; change the seed")
 
 
@@ -121,7 +121,7 @@ def _sample_members(
             pattern=pick(rng, PATTERNS[1:]) if rng.random() < 0.6 * category.patterned else "plain",
             size=size,
             count=1,
-            pose=rest(name),
+            pose=rest_pose(name),
             place=place,
             facing=pick(rng, SIDES),
         )
@@ -172,24 +172,24 @@ def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str
     if (first.name, first.thing) == (second.name, second.thing) or first.name == second.name == "colour":
         return []
     # an actor has a side and a gait only where its plan moves it
-    moving = {fact.thing for fact in (first, second) if fact.name in ("side", "gait")}
+    moving_actors = {fact.thing for fact in (first, second) if fact.name in ("side", "gait")}
     facts = []
     for fact in (first, second):
-        if fact.name == "plan" and fact.thing in moving:
+        if fact.name == "plan" and fact.thing in moving_actors:
             fact = fact._replace(values=tuple(plan for plan in fact.values if _travels(plan)))
         facts.append(fact)
-    replanned = {fact.thing for fact in facts if fact.name == "plan"}
-    if cast.story not in JOINT and any(not _travels(cast.members[i].plan) for i in moving - replanned):
+    replanned_actors = {fact.thing for fact in facts if fact.name == "plan"}
+    if cast.story not in JOINT and any(not _travels(cast.members[i].plan) for i in moving_actors - replanned_actors):
         return []
     a, b = (len(fact.values) for fact in facts)
-    numbers = [(n, m) for n, m in ((2, 4), (4, 2), (3, 3)) if n <= a and m <= b]
+    count_pairs = [(n, m) for n, m in ((2, 4), (4, 2), (3, 3)) if n <= a and m <= b]
     if "colour" in (first.name, second.name):  # events matter more, so a colour has only two values
-        split, others = ((2, 4), b) if first.name == "colour" else ((4, 2), a)
-        numbers = [split] if others >= 4 else []
-    if not numbers:
+        count_pair, other_count = ((2, 4), b) if first.name == "colour" else ((4, 2), a)
+        count_pairs = [count_pair] if other_count >= 4 else []
+    if not count_pairs:
         return []
-    chosen = zip(facts, pick(rng, numbers), strict=True)
-    return [fact.some(rng, number) for fact, number in chosen]
+    facts_with_counts = zip(facts, pick(rng, count_pairs), strict=True)
+    return [fact.sample_values(rng, count) for fact, count in facts_with_counts]
 
 
 def _travels(plan: Plan) -> bool:
@@ -197,10 +197,10 @@ def _travels(plan: Plan) -> bool:
     return any(event in EVENT_LENGTHS and event not in ("stop", "turn") for event in plan)
 
 
-def _apply_values(cast: UntimedFilm, varied: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
+def _apply_values(cast: UntimedFilm, varied_facts: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
     """Return the cast with the given values of the varied facts."""
     members = list(cast.members)
-    for fact, value in zip(varied, values, strict=True):
+    for fact, value in zip(varied_facts, values, strict=True):
         if fact.thing < 0:
             cast = replace(cast, **{fact.name: value})
         elif fact.name == "colour":
@@ -223,7 +223,7 @@ def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Fi
 
 
 def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
-    """Return the cast with plans, sides, gaits and places for a joint story: meet, follow, lead or pass.
+    """Return the cast with plans, sides, gaits and rest positions for a joint story: meet, follow, lead or pass.
 
     The first actor enters from its `side`. In the stories follow and lead, the second actor has the gait of the first
     if its category has that gait.
@@ -233,8 +233,8 @@ def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
     plan = ("enter",) if cast.story == "meet" else ("cross",)
     # actors that meet stop on the sides from which they enter
     offset = abs(first.track.x - 0.5) * 0.75
-    places = (0.5 - offset, 0.5 + offset) if first.side == "left" else (0.5 + offset, 0.5 - offset)
-    tracks = [member.track._replace(x=round(x, DIGITS)) for member, x in zip((first, second), places, strict=True)]
+    rest_x = (0.5 - offset, 0.5 + offset) if first.side == "left" else (0.5 + offset, 0.5 - offset)
+    tracks = [member.track._replace(x=round(x, DIGITS)) for member, x in zip((first, second), rest_x, strict=True)]
     gait = first.gait if cast.story in STORY_SPANS and first.gait in GAITS[second.thing.category] else second.gait
     return replace(
         cast,
@@ -251,7 +251,7 @@ def _schedule_events(rng: np.random.Generator, member: CastMember, span: tuple[f
     begin, end = span
     slack = (end - begin) * float(rng.uniform(0.03, 0.10))
     begin, end = begin + slack, end - slack
-    unit, at = (end - begin) / max(sum(lengths), 0.7), begin
+    unit, time = (end - begin) / max(sum(lengths), 0.7), begin
     events = []
     for name, length in zip(member.plan, lengths, strict=True):
         side, gait = "", ""
@@ -260,6 +260,6 @@ def _schedule_events(rng: np.random.Generator, member: CastMember, span: tuple[f
             crosses = name == "leave" and member.plan[0] == "enter"
             side, gait = (OPPOSITE[member.side] if crosses else member.side), member.gait
         duration = unit * length * (RUN_FACTOR if gait == "run" else 1.0)
-        events.append(Event(name, side, gait, round(at, DIGITS), round(at + duration, DIGITS)))
-        at += duration
+        events.append(Event(name, side, gait, round(time, DIGITS), round(time + duration, DIGITS)))
+        time += duration
     return tuple(events)

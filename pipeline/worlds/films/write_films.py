@@ -39,7 +39,7 @@ def draw_films(
     with replace_folder(Path(root), FILMS) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, frames, seed), images, workers)
         facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in drawn)
-        captions, splits = [own for _, own in drawn], splits_of(images, val, test)
+        captions, splits = [sentences for _, sentences in drawn], splits_of(images, val, test)
         return write_annotations(part, FILMS, captions, facts, splits, size)
 
 

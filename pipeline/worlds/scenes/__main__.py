@@ -16,14 +16,14 @@ from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 
-GAP, LINES, LINE = 14, 2, 15
+GAP, LINES, LINE = 14, 2, 15  # pixels between images, lines of a caption, and height of a line in pixels
 
 
-def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
+def draw_sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
     """Return a grid of the images `first`, `first` + 1, … of the world `seed`, each with one of its captions.
 
-    Of the captions that fit in LINES lines, or of all if none fits, it is the one with the most claims. `side` is the
-    width of an image in pixels.
+    It is the caption with the most claims among the captions that fit in LINES lines, or among all if none fits.
+    `side` is the width of an image in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = side + GAP, side + 8 + LINES * LINE + GAP
@@ -36,10 +36,10 @@ def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Im
         scene = sample_scene(seed, first + k)
         picture.paste(draw_scene(scene, seed, first + k, side), (x, y), corners.reduce(2))
         captions = describe_scene(scene, seed, first + k)
-        wrapped = {caption: _wrap(caption.raw, font, side) for caption in captions}
-        fitting = [caption for caption in captions if len(wrapped[caption]) <= LINES]
-        richest = max(fitting or captions, key=lambda caption: len(caption.claims))
-        for n, line in enumerate(wrapped[richest]):
+        lines = {caption: _wrap(caption.raw, font, side) for caption in captions}
+        short_captions = [caption for caption in captions if len(lines[caption]) <= LINES]
+        shown_caption = max(short_captions or captions, key=lambda caption: len(caption.claims))
+        for n, line in enumerate(lines[shown_caption]):
             pen.text((x + side / 2, y + side + 6 + n * LINE), line, fill=(60, 60, 68), font=font, anchor="ma")
     return picture
 
@@ -47,13 +47,13 @@ def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Im
 def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
     lines = [""]
     for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        lines = [*lines[:-1], longer] if font.getlength(longer) <= width else [*lines, word]
+        candidate = f"{lines[-1]} {word}".strip()
+        lines = [*lines[:-1], candidate] if font.getlength(candidate) <= width else [*lines, word]
     return lines
 
 
 def main() -> None:
-    """Write a contact sheet of drawn scenes, as the command line asks."""
+    """Write a contact sheet of the drawn scenes that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.scenes", description=__doc__)
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
     parser.add_argument("--seed", type=int, default=1, help="seed of the world (default: %(default)s)")
@@ -63,7 +63,7 @@ def main() -> None:
         raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
     if not 0 <= options.first < MOST_IMAGES:
         raise UserError(f"--first {options.first}: give a whole number from 0 to {MOST_IMAGES - 1}")
-    picture = sheet(options.seed, options.first, columns=6, rows=3, side=176)
+    picture = draw_sheet(options.seed, options.first, columns=6, rows=3, side=176)
     with atomic_path(options.sheet) as path:
         picture.save(path, "PNG", optimize=True)
 

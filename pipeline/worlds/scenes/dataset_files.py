@@ -26,7 +26,7 @@ from pipeline.runtime.locks import hold_lock
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
-CHUNK = 6 * NEIGHBOURS  # at most one worker process for each so many images, rounded up
+CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
 MOST_IMAGES = 1_000_000  # their file names have six digits
 SEEDS = 2**63  # larger seeds share their random numbers or have none
 T = TypeVar("T")
@@ -81,27 +81,27 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
     `further` are the names of additional files of the data set. Raises UserError if `root` or
     its folder `images` holds any other file.
     """
-    own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
+    allowed_names = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
     is_image = re.compile(rf"\d{{6}}{re.escape(dataset.suffix)}").fullmatch
     if root.exists() and not (
         root.is_dir()
-        and {path.name for path in root.iterdir()} <= own
+        and {path.name for path in root.iterdir()} <= allowed_names
         and all(is_image(path.name) for path in (root / "images").glob("*"))
     ):
         raise UserError(f"{root}: holds files other than a drawn data set's and would be replaced; move it away first")
-    place = root.resolve()  # "." has no name
-    with hold_lock(place.with_name(f".{place.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
+    target = root.resolve()  # "." has no name
+    with hold_lock(target.with_name(f".{target.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
         (part / "images").mkdir()
         yield part
         write_checksums(part)
 
 
 def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:
-    """Return `work(number)` for each number of an image, in order, by at most `workers` processes.
+    """Return `work(i)` for each image number i, in order, computed by at most `workers` processes.
 
     The default is one process per CPU. Up to CHUNK images are drawn without worker processes.
     """
-    numbers, workers = range(images), workers or _processors()
+    numbers, workers = range(images), workers or _count_processors()
     bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
     if workers == 1 or images <= CHUNK:
         return list(bar(map(work, numbers)))
@@ -110,8 +110,8 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
     pool = ProcessPoolExecutor(min(workers, -(-images // CHUNK)), context, signals.end_with_parent)
     try:
         with signals.block_requests():  # the workers start here
-            drawn = pool.map(work, numbers, chunksize=NEIGHBOURS)
-        return list(bar(drawn))
+            results = pool.map(work, numbers, chunksize=NEIGHBOURS)
+        return list(bar(results))
     finally:  # a request to end waits for the running tasks only
         pool.shutdown(cancel_futures=True)
 
@@ -132,9 +132,9 @@ def write_annotations(
     karpathy = karpathy_form(dataset.name, files, captions, splits)
     write_atomically(part / dataset.karpathy, json.dumps(karpathy) + "\n")
     write_atomically(part / dataset.coco, json.dumps(coco_form(dataset.name, files, captions, size)) + "\n")
-    rows = ({"imgid": i, "filename": file, **own} for i, (file, own) in enumerate(zip(files, facts, strict=True)))
+    rows = ({"imgid": i, "filename": file, **fact} for i, (file, fact) in enumerate(zip(files, facts, strict=True)))
     write_atomically(part / dataset.facts, "".join(json.dumps(row) + "\n" for row in rows))
-    flat = [caption for described in captions for caption in described]
+    flat = [caption for image_captions in captions for caption in image_captions]
     words = {token for caption in flat for token in caption.tokens}
     counts = {split: splits.count(split) for split in ("train", "val", "test")}
     return {"images": len(files), **counts, "captions": len(flat), "words": len(words)}
@@ -150,12 +150,13 @@ def karpathy_form(
 ) -> dict[str, Any]:
     """Return the split file in the format of Karpathy and Fei-Fei (2015), which most captioning code reads."""
     images, number = [], count()
-    for i, (name, described, split) in enumerate(zip(files, captions, splits, strict=True)):
+    for i, (name, image_captions, split) in enumerate(zip(files, captions, splits, strict=True)):
         sentences = [
-            {"raw": caption.raw, "tokens": caption.tokens, "imgid": i, "sentid": next(number)} for caption in described
+            {"raw": caption.raw, "tokens": caption.tokens, "imgid": i, "sentid": next(number)}
+            for caption in image_captions
         ]
         image = {"filename": name, "imgid": i, "cocoid": i, "split": split}
-        images.append({**image, "sentids": [each["sentid"] for each in sentences], "sentences": sentences})
+        images.append({**image, "sentids": [sentence["sentid"] for sentence in sentences], "sentences": sentences})
     return {"dataset": dataset, "images": images}
 
 
@@ -164,12 +165,12 @@ def coco_form(
 ) -> dict[str, Any]:
     """Return all captions in the format of COCO's annotation files."""
     images = [{"id": i, "file_name": name, "width": size, "height": size} for i, name in enumerate(files)]
-    pairs = [(i, caption) for i, described in enumerate(captions) for caption in described]
+    pairs = [(i, caption) for i, image_captions in enumerate(captions) for caption in image_captions]
     annotations = [{"id": n, "image_id": i, "caption": caption.raw} for n, (i, caption) in enumerate(pairs)]
     info = {"description": dataset, "version": "2"}
     return {"info": info, "images": images, "annotations": annotations, "licenses": []}
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     """Return the number of CPUs that this process may use, or of all CPUs where the system does not report it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,6 @@
 """Features of drawn scenes that indicate the facts behind captions, as a feature extractor without errors would.
 
-Each thing has its bounding box. Horizon, shore, places of landmarks, and boxes of single objects are not encoded.
+Each thing has its bounding box. Horizon, shore, positions of landmarks, and boxes of single objects are not encoded.
 The difference to extracted features shows which part of a model's errors the feature extractor causes.
 """
 
@@ -44,12 +44,12 @@ def write_fact_features(prepared: PreparedData, out: Path) -> None:
 
     Raises UserError for images that are not drawn scenes, or whose facts are not those of drawn scenes.
     """
-    path, known = prepared.folder / SCENE_FACTS, read_known_scenes(prepared)
-    if not known:
+    path, facts = prepared.folder / SCENE_FACTS, read_known_scenes(prepared)
+    if not facts:
         raise UserError(
             f"{path}: expected facts of drawn scenes, found none; choose another features.network than facts"
         )
-    scenes = require_facts(prepared, known, np.arange(len(prepared)))
+    scenes = require_facts(prepared, facts, np.arange(len(prepared)))
     try:
         regions = np.stack([fact_vectors(scene) for scene in scenes])
     except (KeyError, TypeError, ValueError) as error:  # an unknown value, or more things than regions

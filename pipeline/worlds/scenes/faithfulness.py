@@ -49,27 +49,27 @@ class Faithfulness:
         precision, told and claims (per caption) of each kind.
         """
         number = len(self.words)
-        claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
+        claims, true, facts, told = (counts.sum(0) for counts in (self.claims, self.true, self.facts, self.told))
         shares = [  # by kind
             {
-                **_share("precision", true[k], claims[k]),
-                **_share("told", told[k], facts[k]),
+                **_make_share("precision", true[k], claims[k]),
+                **_make_share("told", told[k], facts[k]),
                 "claims": float(claims[k] / number),
             }
             for k in range(len(KINDS))
         ]
         return {
-            **_share("precision", true.sum(), claims.sum()),
-            **_share("told", told.sum(), facts.sum()),
+            **_make_share("precision", true.sum(), claims.sum()),
+            **_make_share("told", told.sum(), facts.sum()),
             "claims_per_caption": float(claims.sum() / number),
-            **_share("unknown_words", self.unknown.sum(), self.words.sum()),
+            **_make_share("unknown_words", self.unknown.sum(), self.words.sum()),
             "by_kind": dict(zip(KINDS, shares, strict=True)),
         }
 
     def columns(self) -> dict[str, list[int]]:
         """Return counts per caption over all kinds: claims, claims_true, facts, facts_told."""
         counts = {"claims": self.claims, "claims_true": self.true, "facts": self.facts, "facts_told": self.told}
-        return {name: each.sum(1).tolist() for name, each in counts.items()}
+        return {name: array.sum(1).tolist() for name, array in counts.items()}
 
 
 def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
@@ -84,11 +84,11 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
     counts = np.zeros((4, len(captions), len(KINDS)), np.int64)
     words = np.zeros((2, len(captions)), np.int64)
     for n, (caption, scene) in enumerate(zip(captions, scenes, strict=True)):
-        claims, told = check_claims(caption, scene)
+        claims, stated_facts = check_claims(caption, scene)
         for claim, truth in claims.items():
             counts[:2, n, KINDS.index(claim[0])] += 1, truth
         for fact in list_facts(scene):
-            counts[2:, n, KINDS.index(fact[0])] += 1, fact in told
+            counts[2:, n, KINDS.index(fact[0])] += 1, fact in stated_facts
         parsed = parse_scene_caption(caption)
         words[:, n] = parsed.words, parsed.unknown
     return Faithfulness(*counts, *words)
@@ -98,48 +98,48 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
     """Return the truth of each claim of a caption (its kind first), and the facts of the scene that it states."""
     parsed = parse_scene_caption(caption)
     claims: dict[Fact, bool] = {}
-    told: set[Fact] = set()
+    stated_facts: set[Fact] = set()
     things = scene.things
-    fitting = [_find_best_matches(mention, scene) for mention in parsed.mentions]
-    for mention, fits in zip(parsed.mentions, fitting, strict=True):
+    matches = [_find_best_matches(mention, scene) for mention in parsed.mentions]
+    for mention, indices in zip(parsed.mentions, matches, strict=True):
         for claim in mention.claims:
             key: Fact = (*claim, mention.categories)
-            truth = bool(fits) and _is_true_of(claim, mention, things[fits[0]], scene)
+            truth = bool(indices) and _is_true_of(claim, mention, things[indices[0]], scene)
             claims[key] = truth or claims.get(key, False)
-            if fits and claim.values == {_value(things[fits[0]], claim.kind)}:
-                told.add((claim.kind, fits[0]))
+            if indices and claim.values == {_get_value(things[indices[0]], claim.kind)}:
+                stated_facts.add((claim.kind, indices[0]))
     for relation, i, j in parsed.relations:
         key = ("relation", relation, parsed.mentions[i].categories, parsed.mentions[j].categories)
         pairs = [
             (a, b)
-            for a, b in product(fitting[i], fitting[j])
+            for a, b in product(matches[i], matches[j])
             if a != b and relation_holds(relation, things[a], things[b])
         ]
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
-            told.add(("relation", *sorted(pairs[0])))
+            stated_facts.add(("relation", *sorted(pairs[0])))
     for claim in parsed.scene:
         true_values = claim.values & scene_values(scene, claim.kind)
         claims[claim] = bool(true_values)
         if true_values == claim.values and len(true_values) == 1:
-            told.add((claim.kind, *true_values))
-    named = {claim for mention in parsed.mentions for claim in mention.claims}
+            stated_facts.add((claim.kind, *true_values))
+    mention_claims = {claim for mention in parsed.mentions for claim in mention.claims}
     for claim in parsed.loose:
-        if claim not in named:
-            claims[claim] = any(_value(thing, claim.kind) in claim.values for thing in things)
-    return claims, told
+        if claim not in mention_claims:
+            claims[claim] = any(_get_value(thing, claim.kind) in claim.values for thing in things)
+    return claims, stated_facts
 
 
 def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
     """Return the caption's words, split at spaces, with their truth: whether all claims hold; None: no claim."""
     claims, _ = check_claims(caption, scene)
-    by_number: dict[int, bool] = {}
+    truth_by_word: dict[int, bool] = {}
     for claim, numbers in words_of_claims(caption).items():
         for n in numbers if claim in claims else ():
-            by_number[n] = by_number.get(n, True) and claims[claim]
+            truth_by_word[n] = truth_by_word.get(n, True) and claims[claim]
     words, first = [], 0
     for word in caption.split():
-        truths = [by_number[n] for n in range(first, first + len(split_words(word))) if n in by_number]
+        truths = [truth_by_word[n] for n in range(first, first + len(split_words(word))) if n in truth_by_word]
         words.append((word, all(truths) if truths else None))
         first += len(split_words(word))
     return words
@@ -163,22 +163,22 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
 
 def _find_best_matches(mention: Mention, scene: Scene) -> list[int]:
     """Return the things that a noun may name: those for which most of its claims are true."""
-    fits = {
+    scores = {
         i: sum(_is_true_of(claim, mention, thing, scene) for claim in mention.claims)
         for i, thing in enumerate(scene.things)
         if thing.category in mention.categories
     }
-    return [i for i, fit in fits.items() if fit == max(fits.values())]
+    return [i for i, score in scores.items() if score == max(scores.values())]
 
 
 def _is_true_of(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
     if claim.kind == "count":
-        together = sum(other.count for other in scene.things if other.category in mention.categories)
-        return not claim.values.isdisjoint((str(thing.count), str(together)))
-    return _value(thing, claim.kind) in claim.values
+        total_count = sum(other.count for other in scene.things if other.category in mention.categories)
+        return not claim.values.isdisjoint((str(thing.count), str(total_count)))
+    return _get_value(thing, claim.kind) in claim.values
 
 
-def _value(thing: Thing, kind: str) -> str:
+def _get_value(thing: Thing, kind: str) -> str:
     return str(getattr(thing, "pose" if kind == "action" else kind))
 
 
@@ -188,5 +188,5 @@ def scene_values(scene: Scene, kind: str) -> frozenset[str]:
     return frozenset(values[kind])
 
 
-def _share(name: str, part: Any, whole: Any) -> dict[str, float]:
+def _make_share(name: str, part: Any, whole: Any) -> dict[str, float]:
     return {name: float(part / whole)} if whole else {}

@@ -1,4 +1,4 @@
-"""Layout of a scene: random boxes of the things, which overlap little and lie on ground, on water or in the air."""
+"""Layout of a scene: random boxes of the things, which overlap little and are on ground, on water or in the air."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALVES = {"left_of": (0.0, 0.5), "right_of": (0.5, 0.0)}  # start of the half fo
 DEPTHS = {"in_front_of": ("front", "back"), "behind": ("back", "front")}  # depths of the first and the second thing
 
 
-def place(
+def place_things(
     rng: np.random.Generator, things: Sequence[Thing], arrangement: str, horizon: float, shore: float, scale: float
 ) -> list[Thing]:
     """Return the things with boxes inside the image that hide little of each other; [] if the things do not fit.
@@ -31,8 +31,8 @@ def place(
         unit = scale * CATEGORIES[thing.category].unit * SIZES[thing.size]
         unit *= SCALE_BY_THINGS[len(things)] * SCALE_BY_COUNT[thing.count]
         for _ in range(TRIES):
-            boxes = _boxes(rng, thing, unit, horizon, shore, start, depth)
-            if not boxes or not all(_clear(box, other) for box in boxes for t in placed for other in t.boxes):
+            boxes = _sample_boxes(rng, thing, unit, horizon, shore, start, depth)
+            if not boxes or not all(_is_clear(box, other) for box in boxes for t in placed for other in t.boxes):
                 continue
             candidate = replace(thing, boxes=tuple(boxes), box=bounding_box(boxes))
             if len(placed) != 1 or relation_holds(arrangement, placed[0], candidate):
@@ -43,7 +43,7 @@ def place(
     return placed
 
 
-def _clear(a: Box, b: Box) -> bool:
+def _is_clear(a: Box, b: Box) -> bool:
     """Return whether neither of two objects hides much of the other or appears to stand on it."""
     if a[2] < b[0] or b[2] < a[0]:
         return True
@@ -52,13 +52,13 @@ def _clear(a: Box, b: Box) -> bool:
     return gap > 0.03 or (gap < -0.07 and overlap(a, b) < 0.12 and front[3] - back[3] > 0.1)
 
 
-def _boxes(
+def _sample_boxes(
     rng: np.random.Generator, thing: Thing, scale: float, horizon: float, shore: float, start: float, depth: str
 ) -> list[Box]:
     """Return one random position: a box per object; [] if a box leaves the image or its ground, water or air.
 
-    The left edge of the boxes is random within the width that they leave free. `start`, 0 or 0.5, is where the half of
-    that width begins which is used; -1: the whole width. `depth` is front, back, or "" for either.
+    The left edge of the boxes is random within the width that they leave free. `start` selects a part of this width: 0
+    the left half, 0.5 the right half, -1 the whole width. `depth` is front, back, or "" for either.
     """
     left, right, top = CATEGORIES[thing.category].poses[thing.pose]
     left, right, top = scale * left, scale * right, scale * top
@@ -83,19 +83,19 @@ def _boxes(
     if count == 3 and width > top:  # two behind, one in front
         offsets = [-step / 2, step / 2, uniform(rng, -0.2, 0.2) * step]
         bases = [base - top * 0.95, base - top * 0.95 + 0.01, base]
-    first = min(offsets)
-    span = max(offsets) - first + width
+    leftmost = min(offsets)
+    span = max(offsets) - leftmost + width
     if span > 1 - 2 * margin:
         return []
-    across = rng.random() if start < 0 else start + rng.random() / 2
+    position = rng.random() if start < 0 else start + rng.random() / 2
     heights: list[tuple[float, float]] = []
     for y in bases:
-        above, below = round(y - top, DIGITS), round(y, DIGITS)
-        if above < margin or not lowest <= below <= highest:
+        top_y, base_y = round(y - top, DIGITS), round(y, DIGITS)
+        if top_y < margin or not lowest <= base_y <= highest:
             return []
-        heights.append((above, below))
-    x = margin + across * (1 - 2 * margin - span) - first + left
+        heights.append((top_y, base_y))
+    x = margin + position * (1 - 2 * margin - span) - leftmost + left
     return [
-        (round(x + dx - left, DIGITS), above, round(x + dx + right, DIGITS), below)
-        for dx, (above, below) in zip(offsets, heights, strict=True)
+        (round(x + dx - left, DIGITS), top_y, round(x + dx + right, DIGITS), base_y)
+        for dx, (top_y, base_y) in zip(offsets, heights, strict=True)
     ]

@@ -29,11 +29,11 @@ from pipeline.worlds.scenes.scene_world import CATEGORIES, GRASSY, PALETTE
 MAX_OBJECTS = 9  # objects in an image: three things with up to three objects each
 ATTRIBUTES = ("colour", "pattern", "size", "count")
 WORN = ("colour", "pattern")
-_GLUE = """
+_FUNCTION_WORDS = """
     a an the some is are and with in on at by of to it there out near over above under below beside front while day
     scene wearing
 """
-GLUE = frozenset(_GLUE.split())
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 ARTICLES = ("a", "an")
 LINKS = ("and", "of")  # words that may stand between an attribute and its noun: red and white dog
 
@@ -73,7 +73,7 @@ class ParsedCaption(NamedTuple):
 
 
 class LexiconEntry(NamedTuple):
-    """Meaning of a phrase; `kind` is glue, noun, garment, verb, relation or a kind of claim."""
+    """Meaning of a phrase; `kind` is function_word, noun, garment, verb, relation or a kind of claim."""
 
     kind: str
     values: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ def parse_scene_caption(text: str) -> ParsedCaption:
     words = split_words(text)
     parser = _parse(words)
     mentions = tuple(Mention(categories, tuple(claims)) for categories, claims in parser.mentions)
-    unknown = sum(word not in _vocabulary() for word in words)
+    unknown = sum(word not in _build_vocabulary() for word in words)
     return ParsedCaption(
         mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
     )
@@ -96,15 +96,15 @@ def parse_scene_caption(text: str) -> ParsedCaption:
 def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
     """Return the indices of each claim's words in `split_words(text)`; claims have the form of `check_claims`."""
     parser = _parse(split_words(text))
-    words_of: dict[tuple[Any, ...], set[int]] = {}
+    indices: dict[tuple[Any, ...], set[int]] = {}
     for loose in (parser.loose, parser.scene):
-        words_of.update({tuple(claim): words for claim, words in loose.items()})
+        indices.update({tuple(claim): words for claim, words in loose.items()})
     for categories, claims in parser.mentions:
         for claim, words in claims.items():
-            words_of.setdefault((*claim, categories), set()).update(words)
+            indices.setdefault((*claim, categories), set()).update(words)
     for (relation, i, j), words in parser.relations.items():
-        words_of.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
-    return words_of
+        indices.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
+    return indices
 
 
 def split_words(text: str) -> list[str]:
@@ -114,9 +114,9 @@ def split_words(text: str) -> list[str]:
 
 def _parse(words: list[str]) -> _Parser:
     parser = _Parser()
-    for entry, span in find_longest_phrases(words, _lexicon()):
-        parser.take(entry, span)
-    parser.settle()
+    for entry, span in find_longest_phrases(words, _build_lexicon()):
+        parser.parse_phrase(entry, span)
+    parser.attach_pending()
     return parser
 
 
@@ -133,112 +133,112 @@ class _Parser:
         self.subject: list[int] = []  # the first mentions of this clause
         self.group: list[int] = []  # the last mentions; the same list as `subject` at the beginning of a clause
         self.article = range(0)  # index of the next noun's article, which claims the number one
-        self.waiting: list[LocatedClaim] = []  # attributes that wait for their noun
+        self.pending: list[LocatedClaim] = []  # attributes that wait for their noun
         self.relation = ("", range(0))  # relation that waits for its second noun
         self.joined = False  # an "and" between nouns or clauses was read, but no noun after it
         self.linked = False  # an "and" follows a waiting attribute: red and white dog
         self.copula = False  # "is" or "are" was read after the subject, but no predicate after it
         self.predicated = False  # the clause has a predicate
 
-    def take(self, entry: LexiconEntry, span: range) -> None:
-        """Parse one more phrase; `span` holds the indices of its words."""
+    def parse_phrase(self, entry: LexiconEntry, span: range) -> None:
+        """Parse the next phrase; `span` holds the indices of its words."""
         self.span = span
-        if entry.kind == "glue":
-            self._glue(*entry.values)
+        if entry.kind == "function_word":
+            self._parse_function_word(*entry.values)
         elif entry.kind in ATTRIBUTES:
-            self.waiting.append((ParsedClaim(entry.kind, entry.values), span))
+            self.pending.append((ParsedClaim(entry.kind, entry.values), span))
         elif entry.kind == "noun":
-            self._noun(entry)
+            self._parse_noun(entry)
         elif entry.kind == "garment":
-            self._garment()
+            self._parse_garment()
         elif entry.kind == "verb":
-            self._verb(entry)
+            self._parse_verb(entry)
         elif entry.kind == "relation":
             self._end_noun_phrase()
             (name,) = entry.values
             self.relation = name, span
         else:  # the claim is about the scene
-            self.waiting = []
+            self.pending = []
             self._end_noun_phrase()
             if entry.values:
                 _add(self.scene, [(ParsedClaim(entry.kind, entry.values), span)])
-        if entry.kind not in ("glue", *ATTRIBUTES):
+        if entry.kind not in ("function_word", *ATTRIBUTES):
             self.article = range(0)
 
-    def settle(self) -> None:
+    def attach_pending(self) -> None:
         """Attach pending attributes when no noun follows: to the subject after "is", else to an unnamed object."""
         self.joined, self.linked = self.joined or self.linked, False
-        if self.copula and self.waiting:
-            self._claim(self.subject, self.waiting)
+        if self.copula and self.pending:
+            self._add_claims(self.subject, self.pending)
             self.copula, self.predicated = False, True
         else:
-            _add(self.loose, self.waiting)
-        self.waiting = []
+            _add(self.loose, self.pending)
+        self.pending = []
 
-    def _glue(self, word: str) -> None:
+    def _parse_function_word(self, word: str) -> None:
         self.article = self.span if word in ARTICLES else range(0)
         if word not in LINKS:
-            self.settle()
+            self.attach_pending()
         if word == "and":
-            self.joined, self.linked = self.joined or not self.waiting, bool(self.waiting)
+            self.joined, self.linked = self.joined or not self.pending, bool(self.pending)
         elif word in ("is", "are") and self.subject:
             self.copula, self.group = True, self.subject
 
-    def _noun(self, entry: LexiconEntry) -> None:
-        here = len(self.mentions)
+    def _parse_noun(self, entry: LexiconEntry) -> None:
+        index = len(self.mentions)
         self.mentions.append((entry.values, {}))
-        number = frozenset("1") if not entry.plural else _list_from(2)
-        implied = [(ParsedClaim("size", frozenset((entry.size,))), self.span)] if entry.size else []
-        if not any(claim.kind == "count" for claim, _ in self.waiting):
-            implied.append((ParsedClaim("count", number), self.article or self.span))
-        self._claim([here], [(ParsedClaim("category", entry.values), self.span), *implied, *self.waiting])
+        number = frozenset("1") if not entry.plural else _list_numbers(2)
+        noun_claims = [(ParsedClaim("size", frozenset((entry.size,))), self.span)] if entry.size else []
+        if not any(claim.kind == "count" for claim, _ in self.pending):
+            noun_claims.append((ParsedClaim("count", number), self.article or self.span))
+        self._add_claims([index], [(ParsedClaim("category", entry.values), self.span), *noun_claims, *self.pending])
         if self.joined and self.group and not self.predicated:
-            self.group.append(here)
+            self.group.append(index)
         else:
             relation, span = self.relation
             if relation:
-                _add(self.relations, (((relation, before, here), span) for before in self.group))
-            self.group = [here]
+                _add(self.relations, (((relation, first, index), span) for first in self.group))
+            self.group = [index]
             if not self.subject or self.joined:  # "and" after a predicate begins a clause: "is running and a dog"
                 self.subject, self.predicated = self.group, False
-        self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
+        self.pending, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
         self.linked = False
 
-    def _garment(self) -> None:
-        worn = [located for located in self.waiting if located[0].kind in WORN]
-        self.waiting, self.linked = [], False
+    def _parse_garment(self) -> None:
+        garment_claims = [located for located in self.pending if located[0].kind in WORN]
+        self.pending, self.linked = [], False
         if self.copula:
-            self._claim(self.subject, worn)
+            self._add_claims(self.subject, garment_claims)
             self.copula, self.predicated = False, True
         elif self.group:
-            self._claim(self.group[-1:], worn)
+            self._add_claims(self.group[-1:], garment_claims)
         else:
-            _add(self.loose, worn)
+            _add(self.loose, garment_claims)
 
-    def _verb(self, entry: LexiconEntry) -> None:
+    def _parse_verb(self, entry: LexiconEntry) -> None:
         group = self.group
         self._end_noun_phrase()
         for i in group:
             poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
-            self._claim([i], [(ParsedClaim("action", entry.values & poses or entry.values), self.span)])
+            self._add_claims([i], [(ParsedClaim("action", entry.values & poses or entry.values), self.span)])
         if not group:
             _add(self.loose, [(ParsedClaim("action", entry.values), self.span)])
 
     def _end_noun_phrase(self) -> None:
         """End the current noun phrase before a phrase that is neither a noun nor an attribute."""
-        self.settle()
+        self.attach_pending()
         if self.copula:
             self.copula, self.predicated = False, True
         self.relation, self.joined = ("", range(0)), False
 
-    def _claim(self, of: Iterable[int], claims: Sequence[LocatedClaim]) -> None:
-        for i in of:
+    def _add_claims(self, mentions: Iterable[int], claims: Sequence[LocatedClaim]) -> None:
+        for i in mentions:
             _add(self.mentions[i][1], claims)
 
 
-def _add(to: dict[T, set[int]], claims: Iterable[tuple[T, range]]) -> None:
+def _add(table: dict[T, set[int]], claims: Iterable[tuple[T, range]]) -> None:
     for claim, words in claims:
-        to.setdefault(claim, set()).update(words)
+        table.setdefault(claim, set()).update(words)
 
 
 def find_longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) -> Iterator[tuple[T, range]]:
@@ -258,19 +258,19 @@ def find_longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...],
 
 
 @cache
-def _lexicon() -> dict[tuple[str, ...], LexiconEntry]:
+def _build_lexicon() -> dict[tuple[str, ...], LexiconEntry]:
     """Return every phrase that makes a claim or joins the parts of a sentence."""
-    values_of: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for kind, words, value in _entries():
-        values_of.setdefault((kind, tuple(words)), set()).add(value)
-    phrases = {words: LexiconEntry(kind, frozenset(values)) for (kind, words), values in values_of.items()}
+    values_by_phrase: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for kind, words, value in _list_entries():
+        values_by_phrase.setdefault((kind, tuple(words)), set()).add(value)
+    phrases = {words: LexiconEntry(kind, frozenset(values)) for (kind, words), values in values_by_phrase.items()}
     phrases[("sky",)] = LexiconEntry("weather")  # claims nothing, so that its colour belongs to no object
-    return phrases | _nouns()
+    return phrases | _list_nouns()
 
 
-def _entries() -> Iterator[tuple[str, list[str], str]]:
+def _list_entries() -> Iterator[tuple[str, list[str], str]]:
     """Yield the kind, the words and one possible value of each phrase; a later kind replaces an earlier one."""
-    yield from (("glue", [word], word) for word in GLUE)
+    yield from (("function_word", [word], word) for word in FUNCTION_WORDS)
     yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
     yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
     yield from (("colour", [colour], colour) for colour in PALETTE)
@@ -279,7 +279,7 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
         yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
     for text, kind, number, _ in (word for words in w.COUNTS.values() for word in words):
         if text != "a":
-            numbers = _list_from(number) if kind == "at_least" else [str(number)]
+            numbers = _list_numbers(number) if kind == "at_least" else [str(number)]
             yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
     for key, texts in w.VERBS.items():
         for words in map(str.split, texts):
@@ -287,20 +287,20 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
             yield "verb", words[:1], key.split(":")[-1]
     for setting, places in w.PLACES.items():
         for text, _, landmark in places:
-            yield ("scenery", _strip_glue(text), landmark) if landmark else ("setting", _strip_glue(text), setting)
-    yield from (("setting", _strip_glue(text), setting) for setting, texts in w.SCENES.items() for text in texts)
+            yield ("scenery", _strip_ends(text), landmark) if landmark else ("setting", _strip_ends(text), setting)
+    yield from (("setting", _strip_ends(text), setting) for setting, texts in w.SCENES.items() for text in texts)
     # every farm has grass, although annotators mention it only where an animal eats it
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
     for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
         value = weather if light == "day" else light
-        for words in map(_strip_glue, texts):
+        for words in map(_strip_ends, texts):
             yield "weather", words, value
             yield "weather", [word for word in words if word != "is"], value  # the sun setting
             if words[-1] == "sky":
                 yield "weather", ["sky", "is", *words[:-1]], value
 
 
-def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
+def _list_nouns() -> dict[tuple[str, ...], LexiconEntry]:
     entries: dict[tuple[str, ...], LexiconEntry] = {}
     for category, nouns in w.NOUNS.items():
         for noun in nouns:
@@ -314,23 +314,23 @@ def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
     return entries
 
 
-def _strip_glue(text: str) -> list[str]:
-    """Return the words of a phrase without the glue at both ends: in front of some trees → trees."""
+def _strip_ends(text: str) -> list[str]:
+    """Return the words of a phrase without function words at both ends: in front of some trees → trees."""
     words = text.split()
-    while words[0] in GLUE:
+    while words[0] in FUNCTION_WORDS:
         words.pop(0)
-    while words[-1] in GLUE:
+    while words[-1] in FUNCTION_WORDS:
         words.pop()
     return words
 
 
-def _list_from(number: int) -> frozenset[str]:
+def _list_numbers(number: int) -> frozenset[str]:
     return frozenset(str(n) for n in range(number, MAX_OBJECTS + 1))
 
 
 @cache
-def _vocabulary() -> frozenset[str]:
+def _build_vocabulary() -> frozenset[str]:
     """Return every word of the annotators' vocabulary."""
     texts = [place.text for places in w.PLACES.values() for place in places]
-    texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]
-    return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _lexicon())) for word in text.split())
+    texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for phrases in table.values() for text in phrases]
+    return frozenset(word for text in (*texts, *w.PICTURES, *map(" ".join, _build_lexicon())) for word in text.split())

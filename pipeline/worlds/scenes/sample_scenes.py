@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.worlds.scenes.layout import place
+from pipeline.worlds.scenes.layout import place_things
 from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, make_generator, overlap, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
@@ -40,7 +40,7 @@ class VariedFact(NamedTuple):
     thing: int  # index of the thing or actor; -1: the first two things of a scene, or the film
     values: tuple[Any, ...]
 
-    def some(self, rng: np.random.Generator, number: int) -> VariedFact:
+    def sample_values(self, rng: np.random.Generator, number: int) -> VariedFact:
         """Return the fact with `number` of its values, drawn at random."""
         return self._replace(values=tuple(self.values[i] for i in rng.permutation(len(self.values))[:number]))
 
@@ -60,17 +60,17 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     rng = make_generator(seed, number, 0)
     setting = pick(rng, tuple(SETTINGS))
     weather, light = pick(rng, tuple(CONDITIONS), tuple(CONDITIONS.values()))
-    wanted = pick(rng, tuple(THINGS), tuple(THINGS.values()))
+    thing_count = pick(rng, tuple(THINGS), tuple(THINGS.values()))
     for attempt in range(1000):  # resample if things do not fit or cannot differ enough
         if attempt % PATIENCE == 0:
-            names = _draw_categories(rng, setting, max(1, wanted - attempt // (4 * PATIENCE)))
+            names = _draw_categories(rng, setting, max(1, thing_count - attempt // (4 * PATIENCE)))
         things = [_sample_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
-        arrangement = pick(rng, _arrangements(things)) if len(things) > 1 else ""
-        varied = _draw_varied_facts(rng, things)
+        arrangement = pick(rng, _list_arrangements(things)) if len(things) > 1 else ""
+        varied_facts = _draw_varied_facts(rng, things)
         scenes: list[Scene] = []
-        for values in combinations(rng, varied):
-            changed = _apply_values(things, arrangement, varied, values)
-            scene = _lay_out(rng, setting, weather, light, *changed)
+        for values in combinations(rng, varied_facts):
+            arranged_things = _apply_values(things, arrangement, varied_facts, values)
+            scene = _lay_out(rng, setting, weather, light, *arranged_things)
             if scene is None:
                 break
             scenes.append(replace(scene, neighbourhood=number))
@@ -103,7 +103,7 @@ def _sample_thing(rng: np.random.Generator, name: str, setting: str, alone: bool
     )
 
 
-def _arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
+def _list_arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
     """Return the relations that can hold from the first thing to the second."""
     first_in_air, second_in_air = (thing.place == "air" for thing in things[:2])
     if first_in_air and second_in_air:
@@ -123,11 +123,11 @@ def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> lis
     same = (first.name, first.thing) == (second.name, second.thing)
     # a colour and the exchange of colours, or a pose and the exchange of poses, are not independent
     dependent = first.thing != second.thing and -1 in (first.thing, second.thing) and first.name[:3] == second.name[:3]
-    numbers = [(a, b) for a, b in VALUES if a <= len(first.values) and b <= len(second.values)]
-    if not numbers or same or dependent:
+    count_pairs = [(a, b) for a, b in VALUES if a <= len(first.values) and b <= len(second.values)]
+    if not count_pairs or same or dependent:
         return []
-    chosen = zip((first, second), pick(rng, numbers), strict=True)
-    return [fact.some(rng, number) for fact, number in chosen]
+    facts_with_counts = zip((first, second), pick(rng, count_pairs), strict=True)
+    return [fact.sample_values(rng, count) for fact, count in facts_with_counts]
 
 
 def _list_possible_facts(things: Sequence[Thing]) -> Iterator[VariedFact]:
@@ -136,45 +136,45 @@ def _list_possible_facts(things: Sequence[Thing]) -> Iterator[VariedFact]:
         category = CATEGORIES[thing.category]
         yield VariedFact("colour", i, category.colours)
         yield VariedFact("count", i, tuple(range(1, category.most + 1)))
-        yield VariedFact("pose", i, tuple(pose for pose in category.poses if _stays(thing, pose)))
+        yield VariedFact("pose", i, tuple(pose for pose in category.poses if _keeps_place(thing, pose)))
         yield VariedFact("pattern", i, PATTERNS if category.patterned else ("plain",))
     if len(things) > 1:
         a, b = things[:2]
-        yield VariedFact("arrangement", -1, _arrangements(things))
-        coloured = a.colour in CATEGORIES[b.category].colours and b.colour in CATEGORIES[a.category].colours
-        if a.colour != b.colour and coloured:
+        yield VariedFact("arrangement", -1, _list_arrangements(things))
+        can_swap_colours = a.colour in CATEGORIES[b.category].colours and b.colour in CATEGORIES[a.category].colours
+        if a.colour != b.colour and can_swap_colours:
             yield VariedFact("colours", -1, (False, True))
-        posed = b.pose in CATEGORIES[a.category].poses and a.pose in CATEGORIES[b.category].poses
-        if a.pose != b.pose and posed and a.place == b.place:
+        can_swap_poses = b.pose in CATEGORIES[a.category].poses and a.pose in CATEGORIES[b.category].poses
+        if a.pose != b.pose and can_swap_poses and a.place == b.place:
             yield VariedFact("poses", -1, (False, True))
 
 
-def _stays(thing: Thing, pose: str) -> bool:
+def _keeps_place(thing: Thing, pose: str) -> bool:
     """Return whether the thing may take `pose` without a change of its place (ground or air) in this setting."""
     return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
 
 
-def combinations(rng: np.random.Generator, varied: Sequence[VariedFact]) -> list[tuple[Any, ...]]:
+def combinations(rng: np.random.Generator, varied_facts: Sequence[VariedFact]) -> list[tuple[Any, ...]]:
     """Return the values of the varied facts in each scene or film of a neighbourhood; [] without varied facts."""
-    every = list(product(*(fact.values for fact in varied))) if varied else []
-    return [every[i] for i in rng.permutation(len(every))[:NEIGHBOURS]]
+    all_values = list(product(*(fact.values for fact in varied_facts))) if varied_facts else []
+    return [all_values[i] for i in rng.permutation(len(all_values))[:NEIGHBOURS]]
 
 
 def _apply_values(
-    things: Sequence[Thing], arrangement: str, varied: Sequence[VariedFact], values: Sequence[Any]
+    things: Sequence[Thing], arrangement: str, varied_facts: Sequence[VariedFact], values: Sequence[Any]
 ) -> tuple[list[Thing], str]:
     """Return the things and their arrangement with the given values of the varied facts."""
-    changed = list(things)
-    for fact, value in zip(varied, values, strict=True):
+    new_things = list(things)
+    for fact, value in zip(varied_facts, values, strict=True):
         if fact.name == "arrangement":
             arrangement = value
         elif fact.thing >= 0:
-            changed[fact.thing] = replace(changed[fact.thing], **{fact.name: value})
+            new_things[fact.thing] = replace(new_things[fact.thing], **{fact.name: value})
         elif value:
             attribute = fact.name[:-1]
-            first, second = (getattr(thing, attribute) for thing in changed[:2])
-            changed[:2] = replace(changed[0], **{attribute: second}), replace(changed[1], **{attribute: first})
-    return changed, arrangement
+            first, second = (getattr(thing, attribute) for thing in new_things[:2])
+            new_things[:2] = replace(new_things[0], **{attribute: second}), replace(new_things[1], **{attribute: first})
+    return new_things, arrangement
 
 
 def _lay_out(
@@ -184,8 +184,8 @@ def _lay_out(
     boat = any(thing.place == "water" for thing in things)
     for scale in LAYOUTS:
         horizon, shore = horizon_and_shore(rng, setting, boat)
-        facing = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
-        placed = place(rng, facing, arrangement, horizon, shore, scale)
+        turned_things = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
+        placed = place_things(rng, turned_things, arrangement, horizon, shore, scale)
         if placed:
             break
     else:
@@ -205,8 +205,8 @@ def horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tup
 
 def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
     """Return the landmarks of the setting with their x; a cactus or barn that things would hide is omitted."""
-    standard = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
-    landmarks = {name: 0.5 for name in standard.get(setting, [])}
+    constant = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
+    landmarks = {name: 0.5 for name in constant.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
     for _ in range(6 if name else 0):
         x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)

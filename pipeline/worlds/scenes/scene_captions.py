@@ -94,19 +94,22 @@ class CaptionPlan:
 
 
 def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> list[SceneCaption]:
-    """Return `captions` distinct captions of `scene`, which is image `index`; they depend on the arguments alone."""
+    """Return `captions` distinct captions of `scene`, which is image `index`; they depend on the arguments alone.
+
+    Raises RuntimeError if 1,000 attempts yield too few.
+    """
     rng = make_generator(seed, index, 2)
-    written: list[SceneCaption] = []
+    sentences: list[SceneCaption] = []
     for _ in range(1000):
         plan = _plan(scene, rng)
         for _ in range(20):  # rephrase the same facts, so that the length limits do not bias the facts
             caption = _write(scene, plan, rng)
-            fresh = all(caption.raw != other.raw for other in written)
-            if SHORTEST <= len(caption.tokens) <= LONGEST and fresh:
-                written.append(caption)
+            is_new = all(caption.raw != other.raw for other in sentences)
+            if SHORTEST <= len(caption.tokens) <= LONGEST and is_new:
+                sentences.append(caption)
                 break
-        if len(written) == captions:
-            return written
+        if len(sentences) == captions:
+            return sentences
     raise RuntimeError(f"no {captions} captions of scene {index} of seed {seed}")
 
 
@@ -119,8 +122,8 @@ def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
             first, second = (0, other) if rng.random() < 0.88 else (other, 0)
         elif rng.random() < 0.04:
             first = 1
-    usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
-    place, weather = rng.random() < style.place, rng.random() < style.weather * usual
+    weather_factor = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
+    place, weather = rng.random() < style.place, rng.random() < style.weather * weather_factor
     colour = rng.random() < style.colour
     possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
     forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
@@ -144,8 +147,9 @@ def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCa
     form = plan.form
     if form == "coloured":
         subject = noun_phrase(scene, plan.details, plan.first, rng, definite=True)
-        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.6 else Phrase()
-        return sentence(subject, verb, *_neighbour(scene, plan, rng), place, _is_coloured(scene, plan, subject, rng))
+        verb = _describe_action(scene, [plan.first], rng) if rng.random() < 0.6 else Phrase()
+        second = _describe_second(scene, plan, rng)
+        return sentence(subject, verb, *second, place, _describe_colour(scene, plan, subject, rng))
     if form == "scene":
         subject = noun_phrase(scene, plan.details, plan.first, rng)
         setting = Phrase(pick(rng, w.SCENES[scene.setting]), (SceneClaim("setting", scene.setting),))
@@ -158,48 +162,48 @@ def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCa
                 noun_phrase(scene, plan.details, plan.second, rng),
                 weather,
             )
-        verb = _verb(scene, [plan.first], rng) if rng.random() < 0.5 else Phrase()
+        verb = _describe_action(scene, [plan.first], rng) if rng.random() < 0.5 else Phrase()
         return sentence(setting, Phrase("with"), subject, verb, weather)
 
     subject, actors = noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
-    neighbour = _neighbour(scene, plan, rng)
-    if neighbour and neighbour[0].text == "and":
-        text = " ".join(part.text for part in (subject, *neighbour))
-        subject = Phrase(text, (*subject.claims, *neighbour[1].claims), plural=True)
-        neighbour, actors = [], mentioned
-    verb = _verb(scene, actors, rng)
-    be = _be(subject)
+    second = _describe_second(scene, plan, rng)
+    if second and second[0].text == "and":
+        text = " ".join(part.text for part in (subject, *second))
+        subject = Phrase(text, (*subject.claims, *second[1].claims), plural=True)
+        second, actors = [], mentioned
+    verb = _describe_action(scene, actors, rng)
+    be = _conjugate_be(subject)
     there = Phrase(f"there {be.text}")
     if form == "progressive":
         if not verb.text and not place.text:
             return sentence(there, subject, weather)
-        return sentence(subject, be, verb, *neighbour, place, weather)
+        return sentence(subject, be, verb, *second, place, weather)
     if form == "existential":
-        doing = verb if rng.random() < 0.7 else Phrase()
-        return sentence(there, subject, doing, *neighbour, place, weather)
+        action = verb if rng.random() < 0.7 else Phrase()
+        return sentence(there, subject, action, *second, place, weather)
     if form == "picture":
-        doing = verb if rng.random() < 0.6 else Phrase()
-        return sentence(Phrase(pick(rng, w.PICTURES)), subject, doing, *neighbour, place, weather)
+        action = verb if rng.random() < 0.6 else Phrase()
+        return sentence(Phrase(pick(rng, w.PICTURES)), subject, action, *second, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
         if not verb.text:
-            return sentence(front, there, subject, *neighbour, rest)
-        return sentence(front, subject, be, verb, *neighbour, rest)
+            return sentence(front, there, subject, *second, rest)
+        return sentence(front, subject, be, verb, *second, rest)
     if form == "weather":
         clause = [sky_phrase(w.IT_IS, scene, rng), Phrase("and")]
         if not verb.text and not place.text:
-            return sentence(*clause, there, subject, *neighbour)
-        return sentence(*clause, subject, be, *([verb, *neighbour, place] if verb.text else [place, *neighbour]))
-    doing = verb if form == "participle" else Phrase()
-    return sentence(subject, doing, *neighbour, place, weather)
+            return sentence(*clause, there, subject, *second)
+        return sentence(*clause, subject, be, *([verb, *second, place] if verb.text else [place, *second]))
+    action = verb if form == "participle" else Phrase()
+    return sentence(subject, action, *second, place, weather)
 
 
-def _be(subject: Phrase) -> Phrase:
+def _conjugate_be(subject: Phrase) -> Phrase:
     return Phrase("are" if subject.plural else "is")
 
 
 def sentence(*parts: Phrase) -> SceneCaption:
-    """Return the joined parts with all their claims."""
+    """Return the caption of the joined parts, with all their claims."""
     text = " ".join(part.text for part in parts if part.text)
     claims = tuple(dict.fromkeys(claim for part in parts for claim in part.claims))
     return SceneCaption(text[0].upper() + text[1:] + ".", claims)
@@ -226,7 +230,7 @@ def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator
     if colour and not definite:
         appearance.append(thing.colour)
         claims.append(SceneClaim("colour", thing.colour, i))
-    clothes = _clothes(thing.category, appearance, thing.count, rng) if dressed and appearance else ""
+    clothes = _describe_clothes(thing.category, appearance, thing.count, rng) if dressed and appearance else ""
     adjectives += [] if dressed else appearance
     plural = thing.count > 1
     name = " ".join([*adjectives, noun.plural if plural else noun.singular])
@@ -243,11 +247,11 @@ def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator
     return Phrase(f"{text} {name}{clothes}", (*claims, SceneClaim(claim_kind, str(number), i)), verb_plural)
 
 
-def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
+def _describe_clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
     garment = pick(rng, w.GARMENTS[category])
     word = pick(rng, (" in", " in", " wearing"))
-    described = " ".join([*appearance, garment if count == 1 else w.GARMENT_PLURALS[garment]])
-    return f"{word} {article(described)} {described}" if count == 1 else f"{word} {described}"
+    clothes = " ".join([*appearance, garment if count == 1 else w.GARMENT_PLURALS[garment]])
+    return f"{word} {article(clothes)} {clothes}" if count == 1 else f"{word} {clothes}"
 
 
 def article(words: str) -> str:
@@ -255,7 +259,7 @@ def article(words: str) -> str:
     return "an" if words[0] in "aeiou" else "a"
 
 
-def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Phrase:
+def _describe_action(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Phrase:
     """Return the action of all `actors`, if one verb is true of all and all or none are alive; else an empty phrase."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
         return Phrase()  # avoids "a man and a house are standing"
@@ -271,8 +275,8 @@ def verbs_of(category: str, pose: str) -> tuple[str, ...]:
     return next(w.VERBS[key] for key in (f"{category}:{pose}", f"{kind}:{pose}", pose) if key in w.VERBS)
 
 
-def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
-    """Return a true relation from the first thing to the second, and the second; empty if one of them is missing."""
+def _describe_second(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
+    """Return a true relation from the first thing to the second, and the second; empty without one of them."""
     if plan.second < 0:
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]
@@ -280,30 +284,30 @@ def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> lis
     excluded = {"and"} if plan.form == "coloured" else set()  # with "and" the colour would apply to both
     if not alike and plan.form != "verbless":
         excluded.add("with")  # avoids "a man walking with a house"
-    true = [
+    options = [
         (text, relation, weight)
         for text, relation, weight in w.RELATIONS
         if text not in excluded and (not relation or relation_holds(relation, a, b))
     ]
-    if not true:
+    if not options:
         return []
-    text, relation, _ = pick(rng, true, [weight for *_, weight in true])
+    text, relation, _ = pick(rng, options, [weight for *_, weight in options])
     claims = (SceneClaim("relation", relation, plan.first, plan.second),) if relation else ()
     return [Phrase(text, claims), noun_phrase(scene, plan.details, plan.second, rng)]
 
 
-def _is_coloured(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
+def _describe_colour(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
     """Return the predicate of a colour, for example "is brown", "are brown" or "is wearing a red shirt"."""
     thing = scene.things[plan.first]
     dressed = thing.category in w.GARMENTS
-    colour = _clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"
-    return Phrase(f"{_be(subject).text}{colour}", (SceneClaim("colour", thing.colour, plan.first),))
+    colour = _describe_clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"
+    return Phrase(f"{_conjugate_be(subject).text}{colour}", (SceneClaim("colour", thing.colour, plan.first),))
 
 
 def place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Phrase:
     """Return words for the place that are true of all mentioned things."""
-    where = {scene.things[i].place[0] for i in mentioned}
-    options = [p for p in w.PLACES[scene.setting] if where <= set(p.where) and p.landmark in ("", *scene.scenery)]
+    places = {scene.things[i].place[0] for i in mentioned}
+    options = [p for p in w.PLACES[scene.setting] if places <= set(p.where) and p.landmark in ("", *scene.scenery)]
     place = pick(rng, options)
     claims = [SceneClaim("setting", scene.setting)]
     if place.landmark:

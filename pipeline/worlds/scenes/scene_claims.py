@@ -24,7 +24,8 @@ class SceneClaims:
     def __init__(self, scenes: Sequence[Scene]) -> None:
         self._scenes = scenes
         self._most = max(len(scene.things) for scene in scenes)
-        self._things = {kind: self._values(attribute) for kind, attribute in ATTRIBUTE_OF.items()}  # (M, T) text each
+        # text (M, T) for each kind
+        self._things = {kind: self._list_values(attribute) for kind, attribute in ATTRIBUTE_OF.items()}
         self._number = np.array([self._pad([thing.count for thing in scene.things], 0) for scene in scenes])
         self._mention = cache(self._judge_mention)
         self._relation = cache(self._judge_relation)
@@ -48,24 +49,24 @@ class SceneClaims:
             add(("relation", relation, a.categories, b.categories), self._relation(relation, a, b))
         for claim in parsed.scene:
             add(claim, self._scene(claim))
-        named = {claim for mention in parsed.mentions for claim in mention.claims}
+        mention_claims = {claim for mention in parsed.mentions for claim in mention.claims}
         for claim in parsed.loose:
-            if claim not in named:
+            if claim not in mention_claims:
                 add(claim, self._loose(claim))
         return claims
 
     def _judge_mention(self, mention: Mention) -> tuple[np.ndarray, np.ndarray]:
         """Return the things (M, T) that a noun may name, and the truth (K, M) of each of its claims in each scene."""
-        there = np.isin(self._things["category"], [*mention.categories])
-        together = (self._number * there).sum(1, keepdims=True).astype(str)
+        possible = np.isin(self._things["category"], [*mention.categories])
+        total_counts = (self._number * possible).sum(1, keepdims=True).astype(str)
         truth = np.stack([np.isin(self._things[claim.kind], [*claim.values]) for claim in mention.claims])  # (K, M, T)
-        for true, claim in zip(truth, mention.claims, strict=True):
+        for claim_truth, claim in zip(truth, mention.claims, strict=True):
             if claim.kind == "count":
-                true |= np.isin(together, [*claim.values])
-        fit = np.where(there, truth.sum(0), -1)
-        fitting = there & (fit == fit.max(1, keepdims=True))
-        first = fitting.argmax(1)
-        return fitting, truth[:, np.arange(len(first)), first] & fitting.any(1)
+                claim_truth |= np.isin(total_counts, [*claim.values])
+        scores = np.where(possible, truth.sum(0), -1)
+        matches = possible & (scores == scores.max(1, keepdims=True))
+        first = matches.argmax(1)
+        return matches, truth[:, np.arange(len(first)), first] & matches.any(1)
 
     def _judge_relation(self, relation: str, a: Mention, b: Mention) -> np.ndarray:
         pairs = self._mention(a)[0][:, :, None] & self._mention(b)[0][:, None, :]
@@ -88,7 +89,7 @@ class SceneClaims:
     def _judge_loose(self, claim: ParsedClaim) -> np.ndarray:
         return np.isin(self._things[claim.kind], [*claim.values]).max(1)
 
-    def _values(self, attribute: str) -> np.ndarray:
+    def _list_values(self, attribute: str) -> np.ndarray:
         """Return the things' attribute as text (M, T), padded with ""."""
         padded = partial(self._pad, missing="")
         return np.array([padded([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])

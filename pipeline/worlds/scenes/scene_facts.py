@@ -62,12 +62,12 @@ class Scene:
 
         Other keys of the record are ignored. A missing key, or another key of a thing, raises KeyError or TypeError.
         """
-        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        values = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
             Thing(**{**thing, "boxes": tuple(map(tuple, thing["boxes"])), "box": tuple(thing["box"])})
             for thing in record["objects"]
         )
-        return cls(**known, things=things)
+        return cls(**values, things=things)
 
 
 def read_facts(path: Path) -> dict[str, Scene]:
@@ -79,8 +79,8 @@ def read_facts(path: Path) -> dict[str, Scene]:
     return read_drawn(path, "scene", Scene.from_record)
 
 
-def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
-    """Return the scenes or films of a file by image id, each built from its line's record by `of`.
+def read_drawn(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
+    """Return the scenes or films of a file by image id, each built from its line's record by `build`.
 
     Raises UserError if the file cannot be read, a line holds no `kind`, or an image id occurs twice.
     """
@@ -95,7 +95,7 @@ def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> 
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            name, value = str(record["imgid"]), of(record)
+            name, value = str(record["imgid"]), build(record)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
         if name in drawn:
@@ -152,7 +152,7 @@ def bounding_box(boxes: Sequence[Box]) -> Box:
 
 
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
-    """Return whether `relation` holds from `a` to `b` by their boxes and places; raise ValueError for another one."""
+    """Return whether `relation` holds from `a` to `b` by their boxes and places; raise ValueError for others."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
     shared_width = min(a2, b2) - max(a0, b0)  # negative: horizontal gap
     shared_height = min(a3, b3) - max(a1, b1)  # negative: vertical gap

@@ -162,7 +162,7 @@ _PLACES = """
 """
 
 
-def _places() -> dict[str, list[PlacePhrase]]:
+def _parse_places() -> dict[str, list[PlacePhrase]]:
     """Return the phrases of `_PLACES` by setting; a phrase that names a landmark requires it."""
     places: dict[str, list[PlacePhrase]] = {}
     for row in _PLACES.strip().splitlines():
@@ -173,7 +173,7 @@ def _places() -> dict[str, list[PlacePhrase]]:
     return places
 
 
-PLACES = _places()
+PLACES = _parse_places()
 SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
     "beach": ("a beach", "a sandy beach", "a beach scene"),
     "park": ("a park", "a green park", "a park scene"),

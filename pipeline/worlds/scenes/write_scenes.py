@@ -45,7 +45,7 @@ def draw_scenes(
     check_sizes(images, size, val, test, seed)
     with replace_folder(Path(root), SCENES, further) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, seed), images, workers)
-        captions, facts = [own for _, own in drawn], (scene.record() for scene, _ in drawn)
+        captions, facts = [sentences for _, sentences in drawn], (scene.record() for scene, _ in drawn)
         splits = splits_of(images, val, test)
         counts = write_annotations(part, SCENES, captions, facts, splits, size)
         if annotate is not None:

@@ -1,7 +1,7 @@
-"""snakemake-executor-plugin-kubernetes for pods that share a volume: each job is a pod that works in the folder there.
+"""Executor for Kubernetes pods that share a volume: each job is a pod that works in the repository's folder.
 
-The plugin takes pods for machines without a common file system, and copies each job's code and files to them and back.
-A cell is more than its files: its checkpoints, by which a killed training goes on, and what waits to be sent to MLflow.
+snakemake-executor-plugin-kubernetes assumes that pods have no common file system, and copies a job's files to them and
+back. Checkpoints and the spool of MLflow's records are no outputs of a job, and would be lost.
 """
 
 import os
@@ -22,7 +22,7 @@ common_settings = replace(
 
 
 class Executor(plugin.Executor):
-    """The plugin's, whose pods begin in the folder that Snakemake runs in."""
+    """Executor of the plugin, whose pods start in the folder in which Snakemake runs."""
 
     def format_job_exec(self, job):
         return f"cd {shlex.quote(os.getcwd())} && {super().format_job_exec(job)}"

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.caption_files import AS_CONTROL, read_captions, read_texts, with_control_overlap
+from pipeline.analysis.caption_files import CONTROL_OVERLAP, add_control_overlap, read_captions, read_texts
 from pipeline.analysis.results import Run, read_results
 from pipeline.errors import UserError
 
@@ -42,17 +42,17 @@ def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_ce
             {"split": "test", "image": image, "caption": caption} for image, caption in enumerate(captions)
         ]
     world.write([*controls, *luo, other], [])
-    results = with_control_overlap(read_results(world.sweep, []), "mle")
-    found = {(run.method, run.settings["seed"]): run.value("test", *AS_CONTROL) for run in results.runs}
+    results = add_control_overlap(read_results(world.sweep, []), "mle")
+    found = {(run.method, run.settings["seed"]): run.value("test", *CONTROL_OVERLAP) for run in results.runs}
     assert found == {
         ("mle", 1): None, ("mle", 2): None, ("luo", 1): 3 / 8, ("luo", 2): 1.0, ("luo", 3): None, ("other", 1): None
     }  # fmt: skip
-    assert with_control_overlap(results, "nobody") == results
+    assert add_control_overlap(results, "nobody") == results
 
 
 def test_a_control_with_several_settings_is_not_compared(world):
     results = read_results(world.sweep, world.evaluations)
-    assert with_control_overlap(results, "st_multinomial") == results
+    assert add_control_overlap(results, "st_multinomial") == results
 
 
 @pytest.mark.parametrize("name", ["image", "caption"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.comparison import _resample_level, compare_methods, holm_adjust, read_curve, two_sided
+from pipeline.analysis.comparison import _resample_level, compare_methods, holm_adjust, read_curve, two_sided_p_value
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import CIDER, Point, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
@@ -294,9 +294,10 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
 
 def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
     same = np.zeros(10)
-    assert [two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
+    assert [two_sided_p_value(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
     spread = np.array([2.0, 4.0]) / math.sqrt(2)  # standard deviation 1; the mean does not count
-    assert [two_sided(value, spread) for value in (1.959964, -1.959964)] == pytest.approx([0.05, 0.05], abs=1e-7)
+    values = [two_sided_p_value(value, spread) for value in (1.959964, -1.959964)]
+    assert values == pytest.approx([0.05, 0.05], abs=1e-7)
 
 
 def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample():

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.analysis.levels import _spans, cider_levels, find_highest_shared, intersect_spans, score_levels
+from pipeline.analysis.levels import _collect_spans, cider_levels, find_highest_shared, intersect_spans, score_levels
 from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -159,4 +159,4 @@ def test_curves_of_one_value_are_not_compared_at_it(monkeypatch):
     """Settings that all have the same CIDEr span no range."""
     ends = iter([(0.8, 0.8), (0.7, 0.8)])
     monkeypatch.setattr("pipeline.analysis.levels._find_covered_range", lambda curve, keys: next(ends))
-    assert _spans([SimpleNamespace(points=(1, 2))] * 2, CIDER) == [(0.7, 0.8)]
+    assert _collect_spans([SimpleNamespace(points=(1, 2))] * 2, CIDER) == [(0.7, 0.8)]

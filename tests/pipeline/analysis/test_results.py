@@ -189,7 +189,7 @@ def test_changed_numbers_are_named(world, make_cell, place):
     digit = whole.index(b"0.") + 2
     for content in (whole[:digit] + b"1" + whole[digit + 1 :], whole[:digit], b""):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"{place}: .*not those that were written; .* again"):
+        with pytest.raises(UserError, match=rf"{place}: .*bytes have changed; .* again"):
             read_results(world.sweep, world.evaluations)
 
 

@@ -28,7 +28,7 @@ def test_highest_recall_among_the_natural_enough(world, make_cell, control):
     assert naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
     assert choices["luo"].point.settings["lambda"] == 0.005
     assert choices["luo"].basis is SelectionBasis.MET
-    assert choices["luo"].of == 3
+    assert choices["luo"].candidates == 3
     assert "0.912" in describe_rule(results, SETTINGS)
 
 
@@ -132,5 +132,5 @@ def test_a_point_without_the_curves_setting_is_no_end_of_its_grid(world, make_ce
     """The grid of rerank is null, 5 and 20 samples."""
     cells = [make_cell("luo", 0.95, 60.0 + n, **{"lambda": 0.5, "rerank": n or None, "seed": 1}) for n in (0, 5, 20)]
     results, choices = choose_settings(world, cells, [control])
-    assert (results.curve_setting("luo"), choices["luo"].of) == ("rerank", 3)
+    assert (results.curve_setting("luo"), choices["luo"].candidates) == ("rerank", 3)
     assert describe_grid_end(results, choices["luo"]) == "highest of 2"

@@ -66,7 +66,7 @@ def test_an_inserted_word_is_from_the_previous_caption(toy):
 def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_seed(toy):
     batch = toy.batch()
     whole = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(3))
-    last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, of=8)
+    last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, whole_size=8)
     part = CorruptedCaptions().captions(last, torch.Generator().manual_seed(3))
     assert torch.equal(part[1:], whole[5:])  # the first caption of a part gets inserted words from another caption
     seeds = [StepRollouts(None, batch, seed).get_message(CorruptedCaptions()).tokens for seed in (1, 1, 2)]

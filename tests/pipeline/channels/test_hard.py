@@ -95,7 +95,7 @@ OWN_DRAWS = [
     PartialSampling(StraightThrough(5), 0.5, "token"),
     TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)),
     ForcedPrefix(PrefixSchedule(0)),
-    PrefixRollouts(each=5, places=1),
+    PrefixRollouts(each=5, prefixes=1),
 ]
 
 
@@ -276,7 +276,7 @@ def test_an_empty_prefix_gives_an_ordinary_sample(toy):
 def test_an_ended_caption_is_not_continued(toy):
     batch = toy.batch()
     batch.captions[0, 1:] = 0
-    message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, places=3), make_generator())
+    message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, prefixes=3), make_generator())
     first = message.tokens.view(len(batch), 3, 2, -1)[0]
     assert torch.equal(first[0, :, 0], batch.captions[0, 0].expand(2))
     assert not first[1:].any()
@@ -293,7 +293,7 @@ DROPOUT = [
     (TeacherForcing(), True),
     (TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)), True),
     (ForcedPrefix(PrefixSchedule(2)), True),
-    (PrefixRollouts(each=2, places=2), True),
+    (PrefixRollouts(each=2, prefixes=2), True),
     (SearchTrajectory(Beam(2)), False),
     (BanToken(Multinomial(), 12), False),
     (NoRepeatNgram(Multinomial(), 2), False),

@@ -26,9 +26,9 @@ A, B, C = (frozenset({role}) for role in "abc")
 
 def test_alternation_begins_after_the_warm_up_steps():
     schedule = UpdateSchedule((A, B | C), warmup=C, warmup_steps=3)
-    assert [schedule.learners(step) for step in range(7)] == [C, C, C, A, B | C, A, B | C]
+    assert [schedule.roles(step) for step in range(7)] == [C, C, C, A, B | C, A, B | C]
     assert schedule.all_roles == A | B | C
-    assert [UpdateSchedule((A, B)).learners(step) for step in range(4)] == [A, B, A, B]
+    assert [UpdateSchedule((A, B)).roles(step) for step in range(4)] == [A, B, A, B]
 
 
 def test_early_roles_are_updated_before_the_others():
@@ -73,7 +73,7 @@ def test_only_scheduled_roles_have_a_gradient(toy):
     method = reinforce(toy.agents(), Objective(), 0.3)
     for step in range(4):
         learners = method.freeze(step)
-        assert learners == method.schedule.learners(step)
+        assert learners == method.schedule.roles(step)
         for role, agent in method.agents.items():
             assert {p.requires_grad for p in agent.parameters()} == {role in learners}
 

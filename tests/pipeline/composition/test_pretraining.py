@@ -20,7 +20,7 @@ def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder
     losses, message = compute_losses(method, batch), teacher_force(agents.speaker, batch)
     assert set(losses) == {"likelihood"}
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
-    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker"}] * 3
+    assert [method.schedule.roles(step) for step in range(3)] == [{"speaker"}] * 3
     assert method.image_dropout == 0
     assert agents.speaker.null is None
 
@@ -45,7 +45,7 @@ def test_listener_pretraining_matches_human_captions(toy):
     losses = compute_losses(method, batch)
     expected = -Hinge(agents.listener)(human_message(batch), batch).mean()
     assert_same_gradients(losses["matching"], expected, agents.listener)
-    assert [method.schedule.learners(step) for step in range(3)] == [{"listener"}] * 3
+    assert [method.schedule.roles(step) for step in range(3)] == [{"listener"}] * 3
 
 
 @pytest.mark.parametrize("step", [0, 1, 5])

@@ -111,7 +111,7 @@ def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
     assert method.rates == {"listener": 0.5, "discriminator": 0.02}
     assert [t.name for t in method.terms] == ["discriminator", "naturalness"]
     assert method.terms[0].estimator.channel == Multinomial()
-    assert with_discriminator(Method(roles, (term,), JOINT), rewards, Greedy()).schedule.learners(0) == {
+    assert with_discriminator(Method(roles, (term,), JOINT), rewards, Greedy()).schedule.roles(0) == {
         "speaker",
         "listener",
         "discriminator",

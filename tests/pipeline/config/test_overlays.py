@@ -320,6 +320,25 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     assert not (folder.parent / "params.yaml.bak4").exists()
 
 
+def test_params_changed_by_hand_exist_until_the_new_file_is_complete(folder, monkeypatch):
+    """A full disk while the profile is written leaves the changed params.yaml and its copy."""
+    monkeypatch.chdir(folder.parent)
+    params = folder.parent / "params.yaml"
+    assert main(["plain"]) == 0
+    params.write_text("seed: 2 # by hand\n")
+    write = overlays.write_atomically
+
+    def fill_disk(path, content):
+        if path == Path("params.yaml"):
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(overlays, "write_atomically", fill_disk)
+    assert main(["large"]) != 0
+    assert params.read_text() == "seed: 2 # by hand\n"
+    assert (folder.parent / "params.yaml.bak").read_text() == "seed: 2 # by hand\n"
+
+
 def test_params_of_a_profile_that_was_edited_since_are_no_change_by_hand(folder, capsys):
     params, copies = folder.parent / "params.yaml", lambda: list(folder.parent.glob("params.yaml.*"))
     assert main(["large"]) == 0

@@ -142,7 +142,7 @@ def test_a_methods_own_train_values_override_the_train_section(make_view):
     assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
-    assert luo_.shown == {"lambda": own}
+    assert luo_.named_arguments == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
     assert method_settings(make_view("each", "mle").settings, "mle").objective.margin == 0.2
 

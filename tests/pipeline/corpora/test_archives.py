@@ -201,13 +201,13 @@ def test_the_limit_holds_for_archives_with_wrong_sizes_in_headers(tmp_path, chec
 
 
 def test_the_limit_counts_the_bytes_written(tmp_path, check_refusal, monkeypatch):
-    read_member = archives._zip_member
+    read_member = archives._describe_zip_member
 
     def understate_size(archive, info):
         member = read_member(archive, info)
         return archives.ArchiveMember(member.name, 10, member.kind, member.open)
 
-    monkeypatch.setattr(archives, "_zip_member", understate_size)
+    monkeypatch.setattr(archives, "_describe_zip_member", understate_size)
     bomb = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
     check_refusal(bomb, "unpacks to more than 1,000 bytes", files=1)
     check_refusal(

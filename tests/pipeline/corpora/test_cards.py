@@ -100,4 +100,4 @@ def test_a_mistake_in_a_card_is_reported_in_one_line(tmp_path, old, new, words):
 @pytest.mark.parametrize(("files", "missing", "least"), [(10, 0.7, 3), (100, 0.29, 71), (3, 0.5, 2), (7, 0.0, 7)])
 def test_the_number_of_files_that_may_be_missing_is_a_whole_share(files, missing, least):
     options = {"file": "a.zip", "where": "a form", "members": "*", "to": "a", "unpacked": 1}
-    assert cards.ArchiveSource(files=files, missing=missing, **options).least == least
+    assert cards.ArchiveSource(files=files, missing=missing, **options).min_files == least

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.corpora import download as module
-from pipeline.corpora.download import download, part_of
+from pipeline.corpora.download import download, get_partial_path
 from pipeline.errors import UserError
 
 BODY = random.Random(0).randbytes(100_000)
@@ -92,7 +92,7 @@ def test_an_unrequested_range_is_not_used(web, fetch_body, message):
 
 
 def test_a_download_restarts_after_a_range_beyond_the_end(web, fetch_body, tmp_path):
-    part = part_of(tmp_path / "downloads" / "a.zip")
+    part = get_partial_path(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY[:70_000])
     assert fetch_body(web.make_answer(416, content=b"")).read_bytes() == BODY
@@ -100,7 +100,7 @@ def test_a_download_restarts_after_a_range_beyond_the_end(web, fetch_body, tmp_p
 
 
 def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetch_body, tmp_path):
-    part = part_of(tmp_path / "downloads" / "a.zip")
+    part = get_partial_path(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(bytes(100_001))
     assert fetch_body().read_bytes() == BODY
@@ -109,14 +109,14 @@ def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetch_body,
 
 def test_progress_counts_after_a_partial_file_that_is_too_long(web, fetch_body, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MIN_PROGRESS", 5_000)
-    part = part_of(tmp_path / "downloads" / "a.zip")
+    part = get_partial_path(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(bytes(100_001))
     assert fetch_body(*[web.make_cut(10_000)] * 9).read_bytes() == BODY
 
 
 def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetch_body, tmp_path):
-    part = part_of(tmp_path / "downloads" / "a.zip")
+    part = get_partial_path(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY)
     assert fetch_body().read_bytes() == BODY

@@ -161,7 +161,7 @@ def test_masked_images_have_any_of_their_captions(world):
     assert len(seen) == 5
 
 
-def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):
+def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_pass(world, tmp_path):
     prepared, _ = world
     with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:
         rows = np.arange(80)  # the features of image i are i, and those of its mirror image 40 + i

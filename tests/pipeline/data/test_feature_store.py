@@ -217,16 +217,16 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_p
     write_store(tmp_path / "a", images=10)
     write_store(tmp_path / "b", images=9)
     (tmp_path / "a" / "manifest.json").write_bytes((tmp_path / "b" / "manifest.json").read_bytes())
-    with pytest.raises(UserError, match="the manifest beside it is of another store"):
+    with pytest.raises(UserError, match="the manifest belongs to another store"):
         FeatureStore(tmp_path / "a")
     manifest = tmp_path / "a" / "manifest.json"
     write_store(tmp_path / "a", images=10)
     manifest.write_text(manifest.read_text().replace('"crc"', '"mirrored": true, "crc"'))
-    with pytest.raises(UserError, match=r"manifest\.json: .*not those that were written; run the features stage again"):
+    with pytest.raises(UserError, match=r"manifest\.json: .*bytes have changed; run the features stage again"):
         FeatureStore(tmp_path / "a")
     file = tmp_path / "b" / "features.h5"
     file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(UserError, match="not a whole store of features"):
+    with pytest.raises(UserError, match="not a complete feature store"):
         FeatureStore(tmp_path / "b")
 
 

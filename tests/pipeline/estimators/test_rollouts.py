@@ -97,7 +97,7 @@ def test_continuations_have_their_own_stream_for_every_channel(toy):
     steps = message.tokens.shape[1]
     ends = PrefixRollouts(6, steps - 1)
     for channel, tokens in zip(channels, found, strict=True):
-        rng = rollouts._rng(f"{ends.rng_key} of {channel.rng_key}")
+        rng = rollouts._make_rng(f"{ends.rng_key} of {channel.rng_key}")
         alone = generate(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
         alone = pad(alone, (0, tokens.shape[1] - alone.shape[1]))
         generated = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
@@ -108,7 +108,7 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
     batch, speaker, channel = toy.batch(), toy.agents().speaker, Multinomial(2)
     whole = StepRollouts(speaker, batch, 1)
     names = ("images", "pooled", "regions", "region_mask", "captions")
-    part = replace(batch, **{name: getattr(batch, name)[4:] for name in names}, first=4, of=8)
+    part = replace(batch, **{name: getattr(batch, name)[4:] for name in names}, first=4, whole_size=8)
     part_rollouts = StepRollouts(speaker, part, 1)
     generated, expected_tokens = part_rollouts.get_message(channel).tokens, whole.get_message(channel).tokens[8:]
     width = min(generated.shape[1], expected_tokens.shape[1])

@@ -86,7 +86,7 @@ def test_a_split_of_one_image_is_reported_before_captions_are_generated():
     prepared = SimpleNamespace(folder=Path("prepared"), rows=lambda split: np.array([7]))
     evaluation = Evaluation(prepared, None, {}, None, 2, torch.device("cpu"))
     with pytest.raises(UserError, match="prepared: expected two or more images in the split val, found 1; add"):
-        evaluation.split(None, "val")
+        evaluation.evaluate_split(None, "val")
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
@@ -94,7 +94,7 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
     found = {}
     for beam, no_repeat in ((1, None), (3, None), (3, 1)):
         evaluation = make_evaluation(prepared_data, store, beam=beam, no_repeat=no_repeat)
-        results, columns = evaluation.split(speaker.train(), split)
+        results, columns = evaluation.evaluate_split(speaker.train(), split)
         channel = without_repeated_ngrams(Beam(beam), no_repeat)
         batches = sequential_batches(prepared_data, store, prepared_data.rows(split), 8)
         generated = generate_captions(speaker, batches, channel, CPU, prepared_data.vocabulary.unk)
@@ -118,7 +118,7 @@ def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepa
     evaluation = make_evaluation(
         prepared_data, store, {"own": judge}, hard_gallery=hard_gallery, hard_gallery_name="features:3"
     )
-    results, columns = evaluation.split(speaker, "val")
+    results, columns = evaluation.evaluate_split(speaker, "val")
     generated = generate_captions(
         speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), Beam(3), CPU, prepared_data.vocabulary.unk
     )
@@ -143,7 +143,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
     evaluation = make_evaluation(
         prepared_data, store, {"own": judge}, baselines={"random": random_captions(prepared_data)}
     )
-    results, columns = evaluation.split(speaker, "val")
+    results, columns = evaluation.evaluate_split(speaker, "val")
     rows = prepared_data.rows("val")
     texts = random_captions(prepared_data)(rows, [])
     assert columns["random_caption"] == texts
@@ -154,7 +154,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
     assert results["baselines"]["random"]["judges"]["own"]["text_to_image"] == found.text_to_image
     assert not any(name.startswith("human_") for name in results["baselines"]["random"])
     reranker = Reranker(Reranking(6), judge)
-    _, columns = make_evaluation(prepared_data, store, {"own": judge}, rerank=reranker, no_repeat=1).split(
+    _, columns = make_evaluation(prepared_data, store, {"own": judge}, rerank=reranker, no_repeat=1).evaluate_split(
         speaker, "val"
     )
     reranked = reranker.captions(
@@ -166,10 +166,10 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
 @pytest.mark.parametrize("posterior", ["speaker", "listener"])
 def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speaker, judge, posterior):
     decoding, rows = PragmaticCaptions(5.0, 2, posterior, judge), prepared_data.rows("val")
-    _, columns = make_evaluation(prepared_data, store, {"own": judge}, pragmatic=decoding, no_repeat=1).split(
+    _, columns = make_evaluation(prepared_data, store, {"own": judge}, pragmatic=decoding, no_repeat=1).evaluate_split(
         speaker, "val"
     )
-    _, plain = make_evaluation(prepared_data, store, {"own": judge}, no_repeat=1).split(speaker, "val")
+    _, plain = make_evaluation(prepared_data, store, {"own": judge}, no_repeat=1).evaluate_split(speaker, "val")
 
     def read_batch(images):
         return next(sequential_batches(prepared_data, store, images, len(images)))
@@ -199,7 +199,7 @@ def test_the_signature_says_how_captions_were_chosen(prepared_data, store, judge
 def test_caption_sets_repeat_no_ngram_either(prepared_data, store, speaker):
     for no_repeat in (1, None):
         evaluation = make_evaluation(prepared_data, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)
-        _, columns = evaluation.split(speaker, "val")
+        _, columns = evaluation.evaluate_split(speaker, "val")
         for name in ("samples", "beams"):
             words = [text.split() for texts in columns[name] for text in texts]
             assert all(len(set(each)) == len(each) for each in words) is (no_repeat == 1)
@@ -216,7 +216,7 @@ def test_the_best_caption_of_a_wide_beam_is_its_first(prepared_data, store, spea
             return LANGUAGE.score(texts, references, *names)
 
     evaluation = Evaluation(prepared_data, store, {}, RecordingScorer(), 3, CPU, multi_sample=MultiSample(2, 3))
-    results, columns = evaluation.split(speaker, "val")
+    results, columns = evaluation.evaluate_split(speaker, "val")
     first, last = ([beam[place] for beam in columns["beams"]] for place in (0, -1))
     assert first == columns["caption"] != last
     assert first in scored[1 + 3 + 2 :]  # after the scores of the captions and of both sets

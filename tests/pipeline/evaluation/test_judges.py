@@ -12,7 +12,7 @@ from pipeline.evaluation.judges import (
     sample_galleries,
 )
 from pipeline.evaluation.validation import Validation
-from pipeline.metrics.retrieval import random_distractors, similar_distractors
+from pipeline.metrics.retrieval import draw_distractors, find_similar_distractors
 
 CPU = torch.device("cpu")
 
@@ -64,8 +64,8 @@ def test_galleries_exist_where_there_are_enough_images():
     pooled = torch.randn(101, 3)
     few, some, many = (sample_galleries(vectors) for vectors in (pooled[:100], pooled, torch.randn(1001, 3)))
     assert few == {}
-    assert torch.equal(some["similar100"], similar_distractors(pooled, 99))
-    assert torch.equal(some["random100"], random_distractors(101, 99, 0))
+    assert torch.equal(some["similar100"], find_similar_distractors(pooled, 99))
+    assert torch.equal(some["random100"], draw_distractors(101, 99, 0))
     assert {name: tuple(rows.shape) for name, rows in some.items()} == {
         "random100": (101, 99),
         "similar100": (101, 99),

@@ -6,7 +6,7 @@ import io
 import pytest
 from PIL import Image
 
-from pipeline.features.animated_thumbnail import FRAMES, animated_thumbnail, first_frame
+from pipeline.features.animated_thumbnail import FRAMES, make_animated_thumbnail, open_first_frame
 
 
 def decode_data_uri(address):
@@ -22,7 +22,7 @@ def write_gif(path, frames, size=(200, 100)):
 
 def test_a_thumbnail_has_few_small_frames_and_the_films_duration(tmp_path):
     write_gif(tmp_path / "a.gif", 24)
-    copy = decode_data_uri(animated_thumbnail(tmp_path / "a.gif", 50))
+    copy = decode_data_uri(make_animated_thumbnail(tmp_path / "a.gif", 50))
     assert (copy.format, copy.size, copy.n_frames) == ("WEBP", (50, 25), FRAMES)
     durations, greys = [], []
     for number in range(FRAMES):
@@ -32,7 +32,7 @@ def test_a_thumbnail_has_few_small_frames_and_the_films_duration(tmp_path):
         greys.append(copy.convert("L").getpixel((5, 5)))
     assert sum(durations) == 24 * 60
     assert greys == pytest.approx([10 * (2 * number + 1) for number in range(FRAMES)], abs=4)
-    assert first_frame(tmp_path / "a.gif").getpixel((0, 0)) == (10, 10, 10)
+    assert open_first_frame(tmp_path / "a.gif").getpixel((0, 0)) == (10, 10, 10)
 
 
 def test_a_film_is_copied_as_a_gif_is_and_a_still_image_is_not(tmp_path):
@@ -43,10 +43,10 @@ def test_a_film_is_copied_as_a_gif_is_and_a_still_image_is_not(tmp_path):
         for number in range(5):
             film.mux(stream.encode(av.VideoFrame.from_image(Image.new("RGB", (64, 48), (40 * number,) * 3))))
         film.mux(stream.encode(None))
-    copy = decode_data_uri(animated_thumbnail(tmp_path / "a.mp4", 320))
+    copy = decode_data_uri(make_animated_thumbnail(tmp_path / "a.mp4", 320))
     assert (copy.size, copy.n_frames) == ((64, 48), 5)
-    assert max(first_frame(tmp_path / "a.mp4").getpixel((9, 9))) < 5
+    assert max(open_first_frame(tmp_path / "a.mp4").getpixel((9, 9))) < 5
     Image.new("RGB", (9, 9), "red").save(tmp_path / "a.png")
     write_gif(tmp_path / "one.gif", 1)
-    assert animated_thumbnail(tmp_path / "a.png", 50) == animated_thumbnail(tmp_path / "one.gif", 50) == ""
-    assert first_frame(tmp_path / "a.png").getpixel((0, 0)) == (255, 0, 0)
+    assert make_animated_thumbnail(tmp_path / "a.png", 50) == make_animated_thumbnail(tmp_path / "one.gif", 50) == ""
+    assert open_first_frame(tmp_path / "a.png").getpixel((0, 0)) == (255, 0, 0)

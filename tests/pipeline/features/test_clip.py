@@ -67,19 +67,19 @@ def test_means_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
 
 def test_captions_have_embeddings_beside_those_of_images(clip):
     captions = ["a dog on a beach", "two men", "word " * 200]
-    embedded = clip.text(captions)
+    embedded = clip.encode_text(captions)
     assert embedded.shape == (3, clip.pooled_size)
-    torch.testing.assert_close(clip.text(captions[1:2])[0], embedded[1], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(clip.encode_text(captions[1:2])[0], embedded[1], atol=1e-5, rtol=1e-4)
     assert (embedded[0] - embedded[1]).abs().max() > 1e-4
-    torch.testing.assert_close(clip.text(["A  DOG on a beach "])[0], embedded[0])  # case and spaces do not count
-    torch.testing.assert_close(clip.text(["word " * 300])[0], embedded[2])
+    torch.testing.assert_close(clip.encode_text(["A  DOG on a beach "])[0], embedded[0])  # case and spaces do not count
+    torch.testing.assert_close(clip.encode_text(["word " * 300])[0], embedded[2])
 
 
 @pytest.mark.parametrize(
     ("name", "weights", "message"),
     [
         ("open_clip/ViT-B-99", "hub", "open_clip has no network 'ViT-B-99'"),
-        ("open_clip/ViT-B-32", "hub", r"ViT-B-32 has no weights ''; name one as in open_clip/ViT-B-32.openai, of"),
+        ("open_clip/ViT-B-32", "hub", r"ViT-B-32 has no weights ''; name them as in open_clip/ViT-B-32.openai, of"),
         ("open_clip/ViT-B-32.closed", "x.safetensors", "ViT-B-32 has no weights 'closed'"),
     ],
 )
@@ -118,7 +118,7 @@ def test_an_image_size_that_the_network_does_not_take_is_reported_in_one_line(cl
 def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported_in_one_line(clip, tmp_path, monkeypatch):
     path = tmp_path / "clip.safetensors"
     save_file(clip.model.state_dict(), path)
-    monkeypatch.setattr("pipeline.features.clip.hugging_face_file", lambda *_: (path, {"source": "hub"}))
+    monkeypatch.setattr("pipeline.features.clip.fetch_hub_file", lambda *_: (path, {"source": "hub"}))
     options = {**SMALL, "vision_cfg": {**SMALL["vision_cfg"], "layers": 3}, "embed_dim": 256}
     with pytest.raises(UserError, match=r"^features.options: .* Missing key\(s\) in state_dict: .*resblocks.2"):
         ClipNetwork(NetworkSettings("open_clip/ViT-B-32.laion2b_s34b_b79k", 64, "hub", options))
@@ -174,13 +174,13 @@ def test_siglip_reads_its_tokenizer_from_the_hubs_cache_or_reports_it_in_one_lin
     network = ClipNetwork(NetworkSettings("open_clip/ViT-B-16-SigLIP", 32, str(tmp_path / "siglip.safetensors"), small))
     line = r"^the tokenizer of ViT-B-16-SigLIP, timm/ViT-B-16-SigLIP, is not on this machine and cannot be fetched"
     with pytest.raises(UserError, match=line) as error:
-        network.text(["a red ball"])
+        network.encode_text(["a red ball"])
     assert "\n" not in str(error.value)
     kept = tmp_path / "hub/models--timm--ViT-B-16-SigLIP"
     (kept / "refs").mkdir(parents=True)
     (kept / "refs/main").write_text("0" * 40)
     write_judge("siglip", kept / "snapshots" / ("0" * 40))
-    found = network.text(["a red ball", "a green dog"])
+    found = network.encode_text(["a red ball", "a green dog"])
     tokens = network.tokenizer(["a red ball"])
     assert tokens.shape == (1, 16)
     with torch.no_grad():

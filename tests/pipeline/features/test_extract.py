@@ -195,7 +195,7 @@ def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shard
         batch.unlink()
     extract(*drawn_images, tmp_path / "again", tmp_path / "damaged", **settings)
     assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
-    assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
+    assert f"{path}: its bytes have changed" in capsys.readouterr().err
 
 
 def test_a_detectors_seed_determines_its_weights(drawn_images, tmp_path):

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.networks import TimmNetwork, TorchvisionNetwork, _timm_map
+from pipeline.features.networks import TimmNetwork, TorchvisionNetwork, _compute_timm_map
 from pipeline.runtime.files import sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -117,6 +117,15 @@ def test_options_tags_and_sizes_that_timm_refuses_are_reported_in_one_line(timm,
         TimmNetwork(NetworkSettings(name, size, str(weights), options))
 
 
+def test_a_full_gpu_is_no_wrong_image_size(timm, weights, monkeypatch):
+    def fill_memory(self, model, *others):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("pipeline.features.networks.GridNetwork.__init__", fill_memory)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        TimmNetwork(NetworkSettings(SMALL, 64, str(weights)))
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
@@ -129,7 +138,7 @@ def test_options_tags_and_sizes_that_timm_refuses_are_reported_in_one_line(timm,
 def test_a_network_of_timm_without_a_square_map_is_reported_in_one_line(features, message):
     model = SimpleNamespace(forward_features=lambda pixels: features, num_features=8)
     with pytest.raises(UserError, match=f"features.network: some of timm.*{message}; name another network"):
-        _timm_map(model, torch.ones(1, 3, 4, 4), "some")
+        _compute_timm_map(model, torch.ones(1, 3, 4, 4), "some")
 
 
 def test_torchvisions_resnets_average_their_last_map_too(tmp_path):

@@ -46,7 +46,7 @@ def test_labels_are_numbered_by_name_over_all_images():
     detection = ObjectDetection([one, other])
     assert detection.labels == {"ball": 0, "cat": 1, "red": 2}
     assert detection.scene == {"day": 0, "night": 1}
-    detector = detection.network(4)
+    detector = detection.build_network(4)
     objects, scene = detector(torch.zeros(2, 3, 64, 64))
     assert (objects.shape, scene.shape) == ((2, 3, 4, 4), (2, 2))
 

@@ -14,11 +14,11 @@ from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, SelfCritical
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
-from pipeline.gradients.enumerated import Enumeration, enumerable, independent, mixture_patterns
+from pipeline.gradients.enumerated import Enumeration, enumerate_mixtures, is_enumerable, is_independent
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import accuracy, estimate_gradients
+from pipeline.gradients.measure import compute_accuracy, estimate_gradients
 from pipeline.gradients.observe import ImageHinge
-from pipeline.gradients.pretraining_world import pretrained_world
+from pipeline.gradients.pretraining_world import pretrain_world
 from pipeline.scores.discriminability import Hinge
 
 
@@ -37,7 +37,7 @@ def single_image():
 
 @pytest.fixture(scope="module")
 def trained_world():
-    return pretrained_world(images=2, epochs=20, seed=1)
+    return pretrain_world(images=2, epochs=20, seed=1)
 
 
 def test_the_score_function_by_hand(single_image):
@@ -52,16 +52,16 @@ def test_the_score_function_by_hand(single_image):
         found = single_image.moments(ScoreFunction(Multinomial(samples)))
         torch.testing.assert_close(found[0], mean)
         torch.testing.assert_close(found[1], variance / samples)
-    torch.testing.assert_close(world.exact(single_image.score), mean)
+    torch.testing.assert_close(world.exact_gradient(single_image.score), mean)
 
 
 def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise():
     world = draw_world(images=1, vocabulary=2, max_words=1, seed=0)
-    enumeration, truth = Enumeration(world, LinearScore(1, 2, 1)), world.exact(LinearScore(1, 2, 1))
-    found = accuracy(*enumeration.moments(Pathwise(StraightThrough(1, "soft"))), truth)
+    enumeration, truth = Enumeration(world, LinearScore(1, 2, 1)), world.exact_gradient(LinearScore(1, 2, 1))
+    found = compute_accuracy(*enumeration.moments(Pathwise(StraightThrough(1, "soft"))), truth)
     assert found.bias == pytest.approx(0, abs=1e-12)
     assert found.variance == pytest.approx(0, abs=1e-12)
-    assert accuracy(*enumeration.moments(ScoreFunction(Multinomial())), truth).variance > 0.1
+    assert compute_accuracy(*enumeration.moments(ScoreFunction(Multinomial())), truth).variance > 0.1
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_probabilities_of_all_outcomes_sum_to_one(single_image, mix, feed):
 
 def test_all_distinct_mixture_patterns_of_a_caption():
     captions = torch.tensor([[1, 0, 0]])
-    assert [full.tolist() for _, full, _ in mixture_patterns(captions, "token")] == [
+    assert [full.tolist() for _, full, _ in enumerate_mixtures(captions, "token")] == [
         [False, False, False], [False, True, False], [True, False, False], [True, True, False],
     ]  # fmt: skip
-    assert [parts.tolist() for _, _, parts in mixture_patterns(captions, "caption")] == [[0, 1], [1, 1]]
-    assert [parts.tolist() for _, _, parts in mixture_patterns(captions, None)] == [[0, 0]]
+    assert [parts.tolist() for _, _, parts in enumerate_mixtures(captions, "caption")] == [[0, 1], [1, 1]]
+    assert [parts.tolist() for _, _, parts in enumerate_mixtures(captions, None)] == [[0, 0]]
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image)
         between = rho * (1 - rho) * (m1 - m0).square().sum()
         torch.testing.assert_close(variance, (1 - rho) * v0 + rho * v1 + between)
         assert between > 0.01 * variance
-    truth = single_image.world.exact(single_image.score)
+    truth = single_image.world.exact_gradient(single_image.score)
     assert (m1 - truth).norm() > 0.1 * truth.norm()  # the gradient of full distributions is that of another score
     assert v1 > 0  # the end of a caption is sampled
 
@@ -139,28 +139,30 @@ def test_full_distributions_have_no_variance_where_no_caption_ends_early():
     with torch.no_grad():
         world.speaker.logit.bias[0] = -40
     enumeration = Enumeration(world, LinearScore(1, 2, 2))
-    truth = world.exact(enumeration.score)
-    assert accuracy(*enumeration.moments(make_psst(1.0)), truth).variance == pytest.approx(0, abs=1e-9)
-    assert accuracy(*enumeration.moments(make_psst(0.0)), truth).variance > 1e-3
+    truth = world.exact_gradient(enumeration.score)
+    assert compute_accuracy(*enumeration.moments(make_psst(1.0)), truth).variance == pytest.approx(0, abs=1e-9)
+    assert compute_accuracy(*enumeration.moments(make_psst(0.0)), truth).variance > 1e-3
 
 
 @pytest.mark.slow
 def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_scores(trained_world):
     reinforce = ScoreFunction(Multinomial(), SelfCritical())
     own = ImageHinge(trained_world.listener, 1.0)
-    assert accuracy(*Enumeration(trained_world, own).moments(reinforce), trained_world.exact(own)).bias < 1e-9
+    truth = trained_world.exact_gradient(own)
+    assert compute_accuracy(*Enumeration(trained_world, own).moments(reinforce), truth).bias < 1e-9
     both = Hinge(trained_world.listener, 1.0)
-    assert accuracy(*Enumeration(trained_world, both).moments(reinforce), trained_world.exact(both)).bias > 0.05
+    truth = trained_world.exact_gradient(both)
+    assert compute_accuracy(*Enumeration(trained_world, both).moments(reinforce), truth).bias > 0.05
 
 
 def test_sampled_estimators_are_not_enumerable():
-    assert not enumerable(Pathwise(Gumbel()))
-    assert not enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
-    assert not enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))
-    assert not enumerable(ScoreFunction(Multinomial(2), SelfCritical(Multinomial())))
-    assert not enumerable(Detached(Multinomial()))
-    assert independent(Pathwise(Gumbel()))
-    assert not independent(ScoreFunction(Multinomial(), CenteredBaseline()))
-    assert not independent(replace(make_psst(0.5), reduction="sum"))
-    assert enumerable(ScoreFunction(Multinomial(), NoBaseline()))
-    assert enumerable(ScoreFunction(Multinomial(), SelfCritical(TeacherForcing(requires_grad=False))))
+    assert not is_enumerable(Pathwise(Gumbel()))
+    assert not is_enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
+    assert not is_enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))
+    assert not is_enumerable(ScoreFunction(Multinomial(2), SelfCritical(Multinomial())))
+    assert not is_enumerable(Detached(Multinomial()))
+    assert is_independent(Pathwise(Gumbel()))
+    assert not is_independent(ScoreFunction(Multinomial(), CenteredBaseline()))
+    assert not is_independent(replace(make_psst(0.5), reduction="sum"))
+    assert is_enumerable(ScoreFunction(Multinomial(), NoBaseline()))
+    assert is_enumerable(ScoreFunction(Multinomial(), SelfCritical(TeacherForcing(requires_grad=False))))

@@ -9,7 +9,7 @@ from pipeline.gradients.estimator_candidates import ESTIMATORS
 from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 from pipeline.gradients.observe import BOTH_SCORES
-from pipeline.gradients.pretraining_world import pretrained_world
+from pipeline.gradients.pretraining_world import pretrain_world
 from pipeline.scores.discriminability import Hinge
 
 MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
@@ -39,9 +39,9 @@ def test_a_candidate_estimates_a_gradient(candidate):
 @pytest.fixture(scope="module")
 def gradient_problem():
     """Return a pretrained world, a score, and the exact gradient."""
-    world = pretrained_world(2, 40, seed=1)
+    world = pretrain_world(2, 40, seed=1)
     score = Hinge(world.listener, 1.0)
-    return world, score, world.exact(score)
+    return world, score, world.exact_gradient(score)
 
 
 @pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)

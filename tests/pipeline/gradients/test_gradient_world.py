@@ -22,7 +22,7 @@ def test_the_gradient_of_one_word_by_hand():
     world, taste = draw_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
     p = world.log_probs().exp()[0].detach()
     r = taste.table[0]
-    found = world.exact(taste)
+    found = world.exact_gradient(taste)
     end = 0
     for name, weight in world.speaker.named_parameters():
         begin, end = end, end + weight.numel()
@@ -42,7 +42,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     score = {"taste": LinearScore(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[
         score
     ]
-    gradient, step = world.exact(score), 1e-5
+    gradient, step = world.exact_gradient(score), 1e-5
 
     def compute_expected_score() -> float:
         p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0

@@ -8,7 +8,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import accuracy, estimate_gradients, sampled_accuracy, time_step
+from pipeline.gradients.measure import compute_accuracy, estimate_accuracy, estimate_gradients, time_step
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 
@@ -19,14 +19,14 @@ def draw_gradients(rounds: int, shift: tuple[float, float], deviation: float, se
 
 
 def test_exact_accuracies_by_hand():
-    found = accuracy(torch.tensor([3.0, 0.0]).double(), torch.tensor(50.0), TRUTH)
+    found = compute_accuracy(torch.tensor([3.0, 0.0]).double(), torch.tensor(50.0), TRUTH)
     assert (found.bias, found.bias_error, found.cosine) == pytest.approx((0.8, 0, 0.6))
     assert (found.length, found.variance) == pytest.approx((0.6, 2.0))
 
 
 def test_the_bias_from_sampling_is_subtracted():
     """Bias (1.5, 2) / 5 = .5 and variance 2 · 4² / 25 = 1.28, in every one of 40 repetitions of 100 rounds."""
-    found = [sampled_accuracy(draw_gradients(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
+    found = [estimate_accuracy(draw_gradients(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
     biases = torch.tensor([one.bias for one in found])
     assert float(biases.mean()) == pytest.approx(0.5, abs=0.04)
     assert sum(one.variance for one in found) / 40 == pytest.approx(1.28, rel=0.05)
@@ -34,22 +34,28 @@ def test_the_bias_from_sampling_is_subtracted():
 
 
 def test_an_unbiased_estimate_has_a_bias_within_its_error():
-    found = [sampled_accuracy(draw_gradients(100, (0.0, 0.0), 4.0, seed), TRUTH) for seed in range(40)]
+    found = [estimate_accuracy(draw_gradients(100, (0.0, 0.0), 4.0, seed), TRUTH) for seed in range(40)]
     plain = [float((draw_gradients(100, (0.0, 0.0), 4.0, seed).mean(0) - TRUTH).norm() / 5) for seed in range(40)]
     assert sum(one.bias for one in found) < 0.7 * sum(plain)
     assert sum(one.bias < 2 * one.bias_error for one in found) >= 36
     assert all(one.cosine <= 1 + 1e-12 for one in found)
 
 
+def test_the_cosine_of_estimates_of_zero_is_zero():
+    zeros = torch.zeros(2, 2, dtype=torch.float64)
+    assert (estimate_accuracy(zeros, TRUTH).cosine, estimate_accuracy(zeros, TRUTH).bias) == (0, 1)
+    assert compute_accuracy(zeros[0], torch.tensor(0.0), TRUTH).cosine == 0
+
+
 def test_one_sampled_step_has_no_variance():
     with pytest.raises(UserError, match=r"rounds: expected 2 or more steps .*, got 1; raise --rounds"):
-        sampled_accuracy(draw_gradients(1, (0.0, 0.0), 4.0, 0), TRUTH)
+        estimate_accuracy(draw_gradients(1, (0.0, 0.0), 4.0, 0), TRUTH)
 
 
 def test_rounds_are_independent_and_repeatable():
     world, taste = draw_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
     found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
-    assert found.shape == (5, len(world.exact(taste)))
+    assert found.shape == (5, len(world.exact_gradient(taste)))
     assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))
     assert not torch.equal(found[0], found[1])
 

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from pipeline.gradients.pretraining_world import pretrained_world
+from pipeline.gradients.pretraining_world import pretrain_world
 from pipeline.scores.discriminability import similarities
 from pipeline.types import Message, caption_mask
 
 
 @pytest.mark.slow
 def test_pretrained_captions_name_and_retrieve_the_images():
-    world = pretrained_world(images=2, epochs=60, seed=1)
+    world = pretrain_world(images=2, epochs=60, seed=1)
     assert world.batch.captions.tolist() == [[2, 0], [3, 0]]
     captions, p = world.captions(), world.log_probs().exp().detach()
     names = [(captions == word).any(1) for word in (2, 3)]
@@ -26,9 +26,9 @@ def test_pretrained_captions_name_and_retrieve_the_images():
 
 
 def test_a_world_depends_on_its_seed_not_on_torchs_stream():
-    first = pretrained_world(images=2, epochs=2, seed=3)
+    first = pretrain_world(images=2, epochs=2, seed=3)
     before = torch.random.get_rng_state()
     torch.rand(3)
-    second = pretrained_world(images=2, epochs=2, seed=3)
+    second = pretrain_world(images=2, epochs=2, seed=3)
     torch.testing.assert_close(first.log_probs(), second.log_probs(), rtol=0, atol=0)
     torch.random.set_rng_state(before)

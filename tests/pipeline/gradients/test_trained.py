@@ -9,9 +9,9 @@ from pipeline.errors import UserError
 from pipeline.gradients.enumerated import Enumeration
 from pipeline.gradients.estimator_candidates import ESTIMATORS
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import accuracy
+from pipeline.gradients.measure import compute_accuracy
 from pipeline.gradients.observe import ImageHinge
-from pipeline.gradients.trained import GradientMeans, measure_trained, sampled_truth_accuracy
+from pipeline.gradients.trained import GradientMeans, compare_gradient_means, measure_trained
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_biases_are_the_exact_ones_within_their_errors():
     assert list(rows) == [(names[1],), (names[0],), (names[2], 1.0)]  # ρ = 0 is straight-through
     assert (found["captions"], found["steps"], len(texts)) == (8320, 120, 4)
     score = ImageHinge(world.listener, 1.0)
-    enumeration, truth = Enumeration(world, score), world.exact(score)
+    enumeration, truth = Enumeration(world, score), world.exact_gradient(score)
     assert 0 < found["error"] < 0.2
     for one in candidates:
         row = rows.get((one.name, *one.settings.values()))
@@ -35,7 +35,7 @@ def test_biases_are_the_exact_ones_within_their_errors():
             assert row["bias"] < 3 * row["bias_error"]
             assert row["cosine"] > 0.95
         else:
-            exact = accuracy(*enumeration.moments(one.build(5, world.speaker)), truth)
+            exact = compute_accuracy(*enumeration.moments(one.build(5, world.speaker)), truth)
             assert row["bias"] == pytest.approx(exact.bias, abs=4 * row["bias_error"])
             assert row["cosine"] == pytest.approx(exact.cosine, abs=0.1)
             assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # estimated from twenty parts
@@ -49,20 +49,20 @@ def test_the_sampling_errors_of_both_gradients_are_subtracted():
     def make_means(mean: torch.Tensor, noise: float, steps: int) -> GradientMeans:
         return GradientMeans(mean + noise / steps**0.5 * torch.randn(20, 400), steps)
 
-    found = sampled_truth_accuracy(make_means(true + shift, 0.5, 4), make_means(true, 0.3, 4))
+    found = compare_gradient_means(make_means(true + shift, 0.5, 4), make_means(true, 0.3, 4))
     assert found.bias == pytest.approx(0.5, abs=3 * found.bias_error)
     assert found.bias_error < 0.1
     assert found.length == pytest.approx(5**0.5 / 2, abs=0.1)
     assert found.cosine == pytest.approx(2 / 5**0.5, abs=0.05)
     assert found.variance == pytest.approx(400 * 0.25 / 4, rel=0.15)
-    unbiased = sampled_truth_accuracy(make_means(true, 0.5, 4), make_means(true, 0.3, 4))
+    unbiased = compare_gradient_means(make_means(true, 0.5, 4), make_means(true, 0.3, 4))
     assert unbiased.bias < 3 * unbiased.bias_error
 
 
 def test_a_mean_of_zero_has_the_cosine_zero():
     torch.manual_seed(0)
     truth = GradientMeans(torch.ones(20, 4) + 0.01 * torch.randn(20, 4), 1)
-    found = sampled_truth_accuracy(GradientMeans(torch.zeros(20, 4), 1), truth)
+    found = compare_gradient_means(GradientMeans(torch.zeros(20, 4), 1), truth)
     assert (found.bias, found.cosine, found.length) == (pytest.approx(1, abs=1e-3), 0, 0)
 
 

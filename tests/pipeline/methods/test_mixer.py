@@ -68,11 +68,11 @@ def test_critics_are_trained_alone_for_the_configured_steps(toy):
         for options in ({}, {"critic_first": 3}):
             schedule = make(toy.agents(), Objective(), reward="cider", **options).schedule
             warmup_steps = options.get("critic_first", steps)
-            assert [schedule.learners(step) for step in (0, warmup_steps)][1] == {"speaker", "critic"}
+            assert [schedule.roles(step) for step in (0, warmup_steps)][1] == {"speaker", "critic"}
             assert schedule.warmup_steps == warmup_steps
             assert schedule.warmup == {"critic"}
             if warmup_steps:
-                assert schedule.learners(warmup_steps - 1) == {"critic"}
+                assert schedule.roles(warmup_steps - 1) == {"critic"}
 
 
 def test_critics_have_the_configured_hidden_layer(toy):

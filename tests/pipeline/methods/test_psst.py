@@ -73,7 +73,7 @@ def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, ch
         losses["naturalness"], (1 - LAM) * compute_likelihood_loss(advantage, message), agents.speaker
     )
     assert_same_gradients(losses["naturalness"], losses["naturalness"], agents.listener, zero=True)
-    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker", "listener"}] * 3
+    assert [method.schedule.roles(step) for step in range(3)] == [{"speaker", "listener"}] * 3
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_reinforce_subtracts_the_hinge_of_the_human_caption_by_default(toy, opti
     """Speaker and listener take turns; CIDEr-D keeps its greedy baseline."""
     agents, batch = toy.agents(), toy.batch()
     method = reinforce(agents, Objective(), LAM, **options)
-    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
     losses = compute_losses(method, batch)
     assert set(losses) == {"discriminability", "naturalness"}
     rollouts, hinge = StepRollouts(agents.speaker, batch, seed=1), Hinge(agents.listener, 0.2)
@@ -121,7 +121,7 @@ def test_luos_speaker_is_rewarded_by_both_scores_and_the_listener_stays_unchange
     agents, batch = toy.agents(), toy.batch()
     method = luo(agents, Objective(samples=samples), LAM)
     losses = compute_losses(method, batch)
-    assert [method.schedule.learners(step) for step in range(3)] == [{"speaker"}] * 3
+    assert [method.schedule.roles(step) for step in range(3)] == [{"speaker"}] * 3
     rollouts, hinge = StepRollouts(agents.speaker, batch, seed=1), Hinge(agents.listener, 0.2)
     message, greedy = rollouts.get_message(Multinomial(samples)), rollouts.get_message(Greedy())
     for name, weight, score in (

@@ -160,16 +160,16 @@ def test_every_key_is_in_one_of_its_two_slots_and_other_keys_are_absent(amount):
     ngrams = np.unique(rng.integers(0, 40, (2 * amount, 4)), axis=0)
     keys = rng.permutation(cider.pack_ngrams(ngrams))
     mine, others = keys[:amount], keys[amount:]
-    slots, values = cider._hash_table(mine, np.arange(amount) + 1.0)
+    slots, values = cider._build_hash_table(mine, np.arange(amount) + 1.0)
     assert np.array_equal(np.sort(slots[slots >= 0]), np.sort(mine))
     assert cider._look_up(torch.from_numpy(mine), slots, values, -1.0).tolist() == [n + 1 for n in range(amount)]
     assert set(cider._look_up(torch.from_numpy(others), slots, values, -1.0).tolist()) <= {-1.0}
 
 
 def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):
-    monkeypatch.setattr(cider, "_slots_of", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
+    monkeypatch.setattr(cider, "_hash_slots", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
     keys = np.array([1, 33, 65])  # 16 slots: all fit only slots 0 and 1; 32 slots: one also fits 16
-    slots, values = cider._hash_table(keys, np.array([1.0, 2.0, 3.0]))
+    slots, values = cider._build_hash_table(keys, np.array([1.0, 2.0, 3.0]))
     assert len(slots) == 32
     assert cider._look_up(torch.from_numpy(keys), slots, values, 0.0).tolist() == [1, 2, 3]
 

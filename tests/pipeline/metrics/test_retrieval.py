@@ -10,13 +10,13 @@ from preloaded_python import find_program
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
 from pipeline.metrics.retrieval import (
-    nearest_images,
-    random_distractors,
+    draw_distractors,
+    find_nearest_images,
+    find_similar_distractors,
     rank_captions_among,
     rank_gallery,
     recall,
     recall_among,
-    similar_distractors,
 )
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
@@ -152,26 +152,26 @@ def test_shown_images_have_the_highest_scores():
 
 
 def test_random_distractors_are_others_and_different():
-    drawn = random_distractors(60, 20, seed=1)
+    drawn = draw_distractors(60, 20, seed=1)
     assert drawn.shape == (60, 20)
     assert all(len(set(row.tolist())) == 20 and n not in row for n, row in enumerate(drawn))
     assert int(drawn.min()) == 0
     assert int(drawn.max()) == 59
-    assert torch.equal(drawn, random_distractors(60, 20, seed=1))
-    assert not torch.equal(drawn, random_distractors(60, 20, seed=2))
-    assert sorted(random_distractors(4, 3, seed=0)[2].tolist()) == [0, 1, 3]
+    assert torch.equal(drawn, draw_distractors(60, 20, seed=1))
+    assert not torch.equal(drawn, draw_distractors(60, 20, seed=2))
+    assert sorted(draw_distractors(4, 3, seed=0)[2].tolist()) == [0, 1, 3]
     with pytest.raises(UserError, match="galleries: expected 5 images or more for 4 distractors, got 4; use"):
-        random_distractors(4, 4, seed=0)
+        draw_distractors(4, 4, seed=0)
 
 
 @pytest.mark.parametrize("images", [1, 3, 512])
 def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
     monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # scores of `images` of the five images in a block
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
-    found = similar_distractors(features, 1)
+    found = find_similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
     with pytest.raises(UserError, match="expected 6 images or more for 5 distractors, got 5; use"):
-        similar_distractors(features, 5)
+        find_similar_distractors(features, 5)
 
 
 def test_similar_distractors_differ_from_the_mean_as_the_image_does():
@@ -181,7 +181,7 @@ def test_similar_distractors_differ_from_the_mean_as_the_image_does():
     and of .958 with the third. With the mean, all point upwards, and the first and the third have a cosine of .99999.
     """
     features = torch.tensor([[1.0, 10.0], [3.0, 10.3], [1.0, 9.7], [-5.0, 10.0]])
-    assert similar_distractors(features, 2)[0].tolist() == [1, 2]
+    assert find_similar_distractors(features, 2)[0].tolist() == [1, 2]
 
 
 @pytest.mark.usefixtures("block_size")
@@ -208,23 +208,23 @@ def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss(
 def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block_size):
     vectors = torch.nn.functional.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     gallery = torch.arange(3, 40, 2)
-    found = nearest_images(vectors, gallery, (1, 4))
+    found = find_nearest_images(vectors, gallery, (1, 4))
     for image in range(40):
         others = [row for row in gallery.tolist() if row != image]
         others.sort(key=lambda row: float(vectors[image] @ vectors[row]), reverse=True)
         assert found[image].tolist() == [others[0], others[3]]
     assert (found != torch.arange(40).unsqueeze(1)).all()
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
-    assert nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
+    assert find_nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
     with pytest.raises(UserError, match=r"hard_negative_ranks: expected ranks up to 18, .* got 19; lower it"):
-        nearest_images(vectors, gallery, (19,))
+        find_nearest_images(vectors, gallery, (19,))
 
 
 def test_a_gallery_is_drawn_in_its_own_memory():
     """The traced memory, which excludes torch's, holds the draw of one image only."""
     tracemalloc.start()
     try:
-        random_distractors(1500, 999, 0)
+        draw_distractors(1500, 999, 0)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

@@ -64,9 +64,9 @@ def fake_java(tmp_path, monkeypatch):
     (tmp_path / "java").write_text(FAKE_JAVA.format(python=sys.executable))
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    java._java.cache_clear()
+    java._find_java.cache_clear()
     yield
-    java._java.cache_clear()
+    java._find_java.cache_clear()
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_weights_with_nan_are_refused(toy, tmp_path):
     with torch.no_grad():
         listener.word.weight[1, 1] = float("nan")
     save_agents(tmp_path / "weights.safetensors", {"listener": listener})
-    with pytest.raises(UserError, match=r"listener\.word\.weight is not a number, or infinite"):
+    with pytest.raises(UserError, match=r"listener\.word\.weight contains NaN or a value that is infinite"):
         load_agent(tmp_path / "weights.safetensors", "listener")
 
 

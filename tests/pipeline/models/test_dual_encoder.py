@@ -61,7 +61,7 @@ def test_embeddings_are_clips_own_also_after_saving(clip, tmp_path):
     assert written.features == "clip"
     for each in (encoder, written):
         with torch.no_grad():
-            torch.testing.assert_close(each.encode_text(texts), normalize(network.text(texts), dim=-1))
+            torch.testing.assert_close(each.encode_text(texts), normalize(network.encode_text(texts), dim=-1))
         judge = TextJudge(each, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
         image_vectors = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
         torch.testing.assert_close(image_vectors, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
@@ -109,7 +109,7 @@ def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monke
 
 def test_a_caption_that_the_text_encoder_would_cut_off_is_reported_in_one_line(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
-    assert encoder.lengths(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
+    assert encoder.count_tokens(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
     words = ("", "a", "ball")
 
     def prepare_captions(length: int) -> SimpleNamespace:
@@ -132,15 +132,15 @@ def test_an_end_token_that_is_also_the_padding_counts_once(clip):
         rows = [[2] * len(caption.split()[: length - 1]) for caption in captions]
         return torch.tensor([row + [1] * (length - len(row)) for row in rows])
 
-    encoder.__dict__["_tokens"] = tokenize
+    encoder.__dict__["_tokenizer"] = tokenize
     texts = ["a red ball", "", " ".join(["ball"] * 15), " ".join(["ball"] * 16), " ".join(["ball"] * 100)]
-    assert encoder.lengths(texts).tolist() == [4, 1, 16, 17, 32]
+    assert encoder.count_tokens(texts).tolist() == [4, 1, 16, 17, 32]
 
 
 def test_the_longest_captions_by_characters_are_checked_among_many(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     # tokens are counted up to twice the context length
-    assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]
+    assert encoder.count_tokens([" ".join(["ball"] * 100)]).tolist() == [32]
     texts = [f"w{n}" for n in range(1500)] + [" ".join(["ball"] * 20)]
     vocabulary = SimpleNamespace(decode=lambda row: texts[row[0]])
     prepared = SimpleNamespace(

@@ -103,5 +103,5 @@ def _set_first_word(batch, word):
 @pytest.mark.parametrize("channel", [Multinomial(), StraightThrough()], ids=repr)
 def test_guided_captions_have_no_gradient(speaker, batch, channel):
     message = generate(GuidedDecoder(speaker, 2.0), batch, channel, rng())
-    probabilities = message.log_probs if message.relaxed is None else message.relaxed.words.probabilities
+    probabilities = message.log_probs if message.relaxed is None else message.relaxed.straight_through.probabilities
     assert not probabilities.requires_grad

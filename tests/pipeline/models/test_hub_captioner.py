@@ -337,7 +337,7 @@ def test_the_models_own_dropout_is_off(captioner):
 
 def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
     for numbers in ((5, captioner.end), (5, 10**6)):
-        with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
+        with pytest.raises(UserError, match=r"do not consist of its tokens; set prepare.tokenizer"):
             HubDecoder.from_hub(captioner.folder, numbers, STEPS, 0.0, None)
 
 
@@ -360,7 +360,7 @@ def test_special_tokens_that_are_no_ids_are_reported_in_one_line(tmp_path, kind,
         captioner.load_speaker()
     if kind == "gpt2":
         change_json(tmp_path / file, eos_token_id=3, decoder_start_token_id=500, forced_bos_token_id=4)
-        with pytest.raises(UserError, match="the prepared captions are not of its tokens"):
+        with pytest.raises(UserError, match="the prepared captions do not consist of its tokens"):
             captioner.load_speaker()
 
 

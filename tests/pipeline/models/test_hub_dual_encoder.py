@@ -72,7 +72,7 @@ def test_both_towers_equal_the_librarys_own_forward(family, tmp_path):
     torch.testing.assert_close(outputs.regions, tower.last_hidden_state[:, -4:], **close)  # 32 pixels in patches of 16
     assert (written.encode_text(TEXTS)[0] - written.encode_text(TEXTS)[1]).abs().max() > 0.01
     counted = processor.tokenizer([LONG], truncation=False)["input_ids"][0]
-    assert int(written.lengths([LONG])) == len(counted) > written.max_tokens == LONGEST
+    assert int(written.count_tokens([LONG])) == len(counted) > written.max_tokens == LONGEST
 
 
 def test_a_model_that_does_not_fit_is_reported_in_one_line(tmp_path, monkeypatch):

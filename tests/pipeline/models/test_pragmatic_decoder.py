@@ -8,7 +8,7 @@ import torch
 
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.channels.teacher_forcing import TeacherForcing
-from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, nearest_images
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_images
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, c
     batch = toy.batch()
     expected = generate(speaker, batch, channel, rng()).tokens
     no_distractors = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
-    missing = replace(make_distractors(batch), exist=torch.zeros(len(batch), 2, dtype=torch.bool))
+    missing = replace(make_distractors(batch), mask=torch.zeros(len(batch), 2, dtype=torch.bool))
     for alpha, others in ((0.0, make_distractors(batch)), (ALPHA, no_distractors), (ALPHA, missing)):
         bound = PragmaticDecoder(speaker, alpha, lambda _, others=others: others)
         assert torch.equal(generate(bound, batch, channel, rng()).tokens, expected)
@@ -77,7 +77,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
     differ = not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
     images = [batch, *others.batches]
     prior = torch.zeros(len(batch), 3)
-    prior[:, 1:].masked_fill_(~others.exist, -torch.inf)
+    prior[:, 1:].masked_fill_(~others.mask, -torch.inf)
     for t in range(tokens.shape[1]):
         alive = ~(tokens[:, :t] == 0).any(1)
         scores = []
@@ -109,8 +109,8 @@ def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, spe
 
 def test_distractors_are_the_nearest_other_images():
     vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-    assert nearest_images(vectors, 1).flatten().tolist() == [1, 0, 3, 2]
-    assert nearest_images(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
+    assert find_nearest_images(vectors, 1).flatten().tolist() == [1, 0, 3, 2]
+    assert find_nearest_images(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
 
 
 def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, speaker):
@@ -138,7 +138,7 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
     )
     assert not speaker.training
     found = generate(bound, batch, Greedy(), rng()).tokens
-    nearest = nearest_images(RowEncoder().encode_image(torch.arange(8)), 2)
+    nearest = find_nearest_images(RowEncoder().encode_image(torch.arange(8)), 2)
     assert loaded_rows == nearest.T.tolist()
     others = DistractorBatches([load_images(column.numpy()) for column in nearest.T], nearest >= 0)
     wanted = generate(PragmaticDecoder(speaker, ALPHA, lambda _: others), batch, Greedy(), rng()).tokens
@@ -150,7 +150,7 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
         speaker, split, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
     generate(bound, load_images(split), Greedy(), rng())
-    nearest = nearest_images(RowEncoder().encode_image(torch.from_numpy(split)), 2)
+    nearest = find_nearest_images(RowEncoder().encode_image(torch.from_numpy(split)), 2)
     assert loaded_rows[1:] == torch.from_numpy(split)[nearest].T.tolist()
     few = [
         PragmaticCaptions(ALPHA, count, "speaker", RowEncoder()).bind(

@@ -161,7 +161,7 @@ def test_dropout_keeps_the_mean_and_a_rows_mask_does_not_depend_on_other_rows(to
 def test_a_part_of_a_batch_draws_the_random_numbers_of_its_images(toy):
     batch = toy.batch()
     whole = BatchRandom(batch, rng()).rand_like(torch.zeros(16, 3), width=2)
-    part = replace(batch, images=batch.images[2:5], first=2, of=8)
+    part = replace(batch, images=batch.images[2:5], first=2, whole_size=8)
     rows = torch.tensor([0, 5])
     assert torch.equal(BatchRandom(part, rng()).rand_like(torch.zeros(2, 3), rows, 2), whole[[4, 9]])
     assert torch.equal(BatchRandom(part, rng()).rand_like(torch.zeros(6, 3), width=2), whole[4:10])
@@ -185,7 +185,7 @@ def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
         streams.append(numbers)
         return RolloutDropout(0.0, numbers)
 
-    monkeypatch.setattr(unroll, "_dropout", record_stream)
+    monkeypatch.setattr(unroll, "_make_dropout", record_stream)
     generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))
     (dropout_stream,) = streams
     x = torch.zeros(8, 3)

@@ -135,7 +135,7 @@ def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
     with pytest.raises(UserError, match=r"dataset_coco.json: the captions of image 391896 are not those of"):
         read_corpus("coco", "cocotalk", tmp_path, files, None)
     annotate(lambda images: images[0].update(cocoid=5))
-    with pytest.raises(UserError, match=r"dataset_coco.json: image 391895 of .*cocotalk.json is not there"):
+    with pytest.raises(UserError, match=r"dataset_coco.json: image 391895 of .*cocotalk.json is missing"):
         read_corpus("coco", "cocotalk", tmp_path, files, None)
 
 

@@ -271,7 +271,7 @@ def test_photos_without_a_row_are_reported(folder, capsys):
     read_folder(folder / "c.csv", folder)
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert f"2 of the photos in {folder} have no row, a.jpeg the first" in printed
+    assert f"2 of the photos in {folder} have no row, such as a.jpeg" in printed
 
 
 def test_the_warning_of_photos_without_a_row_is_one_line_without_control_characters(folder, capsys):
@@ -280,7 +280,7 @@ def test_the_warning_of_photos_without_a_row_is_one_line_without_control_charact
     read_folder(folder / "c.csv", folder)
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "a\\n\\x1b[31m.png the first" in printed
+    assert "a\\n\\x1b[31m.png; they are" in printed
 
 
 def test_a_heic_photo_is_reported_with_any_extension(folder):
@@ -308,5 +308,5 @@ def test_the_share_of_missing_images_is_a_share_of_their_number(tmp_path):
         Image.new("RGB", (2, 2)).save(tmp_path / f"{n}.png")
     names = [f"{n}.png" for n in range(100)]
     assert check_images(tmp_path, names, missing=0.29) == names[71:]
-    with pytest.raises(UserError, match=r"with it 29 of 100 are left out, more than the share"):
+    with pytest.raises(UserError, match=r"with it, 29 of 100 images are left out, more than"):
         check_images(tmp_path, names, missing=0.28)

@@ -29,7 +29,7 @@ FORMS = {
 def test_three_forms_give_the_same_splits(form, tmp_path):
     (tmp_path / "splits.json").write_text(json.dumps(FORMS[form]))
     splits = read_splits(tmp_path / "splits.json")
-    assert splits.named == {"9": "train", "b.jpg": "train", "42": "train", "c.jpg": "val"}
+    assert splits.by_image == {"9": "train", "b.jpg": "train", "42": "train", "c.jpg": "val"}
     assert splits.restval == 1
 
 

@@ -69,7 +69,7 @@ def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder,
     assert "warning: 2 of 10 images are missing or cannot be decoded, and left out: " in printed
     assert "tumblr_a_500.gif: the image is missing" in printed
     with pytest.raises(
-        UserError, match=r"tumblr_g_500.gif: .*; with it 2 of 10 .* prepare.max_missing_share, 0.1"
+        UserError, match=r"tumblr_g_500.gif: .*; with it, 2 of 10 .* prepare.max_missing_share, 0.1"
     ) as error:
         read(folder, missing=0.1)
     assert "\n" not in str(error.value)

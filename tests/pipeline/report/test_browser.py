@@ -170,7 +170,7 @@ def test_retrieved_images_are_shown_with_the_right_one_framed(page):
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
     assert any(rank > 5 for rank in ranks)
     for row, rank in zip(rows.all(), ranks, strict=True):
-        images = row.locator(".found").first.locator("img")
+        images = row.locator(".retrieval").first.locator("img")
         assert images.count() == 5
         assert all(images.evaluate_all("all => all.map(i => i.complete && i.naturalWidth > 0)"))
         right = [alt.startswith("the right image: ") for alt in images.evaluate_all("all => all.map(i => i.alt)")]
@@ -235,12 +235,12 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
 
 def test_on_a_phone_ranks_and_thumbnails_are_within_the_screen(open_page):
     page = open_page(viewport=PHONE)
-    for cell in page.locator("#first .found:visible, article:visible .said td:visible").all():
+    for cell in page.locator("#first .retrieval:visible, article:visible .captions td:visible").all():
         box = cell.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
-    assert page.locator("article:visible .found img").count() > 0
-    within = page.locator(".said:visible").evaluate_all("all => all.map(t => t.parentElement.scrollWidth)")
+    assert page.locator("article:visible .retrieval img").count() > 0
+    within = page.locator(".captions:visible").evaluate_all("all => all.map(t => t.parentElement.scrollWidth)")
     assert max(within) <= 390
 
 
@@ -307,7 +307,7 @@ def test_the_page_without_scripts_shows_the_curve_and_all_pictures(open_page):
     assert page.locator("#curve .panel").locator("visible=true").count() == 4
     assert page.locator("article").locator("visible=true").count() == SETTINGS.images
     assert page.locator("fieldset").locator("visible=true").count() == 0
-    assert page.locator("article .found .right").first.inner_text().endswith("✓")
+    assert page.locator("article .retrieval .right").first.inner_text().endswith("✓")
 
 
 def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_page, tmp_path):
@@ -316,7 +316,7 @@ def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_p
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, settings)
     page = open_page(out / "report.html")
     assert page.locator("#curve .panel:visible").count() == 3
-    assert page.locator("article:visible .found").count() == 0
+    assert page.locator("article:visible .retrieval").count() == 0
 
 
 def test_a_page_without_pictures_works(full_world, open_page, tmp_path):

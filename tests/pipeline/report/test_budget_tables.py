@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.report.budget_tables import UNKNOWN, budget_table, budgets, learning_panels
 from pipeline.report.recording import tables_in
 from pipeline.report.report_page import write_report
-from pipeline.report.training_histories import mean_history, training_runs
+from pipeline.report.training_histories import average_histories, read_training_histories
 from pipeline.runtime.processor_seconds import write_processor_seconds
 
 
@@ -54,7 +54,7 @@ def read_runs(world, times: bool = True):
     return (
         results,
         choices,
-        training_runs(choices, world.sweep / "history.jsonl", models, root / "times" if times else None),
+        read_training_histories(choices, world.sweep / "history.jsonl", models, root / "times" if times else None),
     )
 
 
@@ -81,7 +81,7 @@ def test_numbers_that_older_trainings_lack_are_shown_as_not_recorded(trained_wor
 
 def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_seconds(trained_world):
     results, _, runs = read_runs(trained_world)
-    histories = {method: mean_history(seeds) for method, seeds in runs.items()}
+    histories = {method: average_histories(seeds) for method, seeds in runs.items()}
     panels = learning_panels(results, histories)
     assert [(panel.title, panel.x_label) for panel in panels] == [
         ("R@1 (hard) against captions drawn", "captions drawn, in thousands →"),
@@ -124,4 +124,4 @@ def test_a_damaged_history_is_reported_in_one_line(trained_world):
 
 
 def test_a_mean_history_ends_with_the_shortest():
-    assert mean_history([[{"a": 1, "b": 2}, {"a": 2}], [{"a": 3}]]) == [{"a": 2}]
+    assert average_histories([[{"a": 1, "b": 2}, {"a": 2}], [{"a": 3}]]) == [{"a": 2}]

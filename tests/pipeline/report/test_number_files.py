@@ -155,7 +155,7 @@ def test_notes_are_wrapped_between_words_only(word):
     ],
 )
 def test_markup_in_a_cell_is_shown_as_it_is_written(written, shown):
-    assert number_files.as_text(written) == shown
+    assert number_files.escape_markdown(written) == shown
 
 
 def test_no_cell_is_a_formula_to_a_spreadsheet():

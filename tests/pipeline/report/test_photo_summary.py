@@ -12,24 +12,28 @@ import pytest
 
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.photo_summary import expected_share, photo_summary, unknown_share
+from pipeline.report.photo_summary import compute_unknown_share, extrapolate_unknown_share, format_photo_summary
 from pipeline.report.report_content import ReportContent
 
 
 def test_a_word_is_known_that_occurs_more_than_min_count_times_in_training_captions():
     train = [["a", "dog", "a", "cat"], ["a", "dog"]]
     others = ["a", "dog", "cat", "bird"]
-    assert unknown_share(train, others, 0) == 1 / 4  # bird
-    assert unknown_share(train, others, 1) == 2 / 4  # cat and bird
-    assert unknown_share(train, others, 2) == 3 / 4
+    assert compute_unknown_share(train, others, 0) == 1 / 4  # bird
+    assert compute_unknown_share(train, others, 1) == 2 / 4  # cat and bird
+    assert compute_unknown_share(train, others, 2) == 3 / 4
 
 
 def test_unknown_words_are_expected_on_the_power_law_of_the_measured_shares():
-    assert expected_share(1600, {100: 0.2, 400: 0.1}) == pytest.approx(0.05)  # four times the photos halve the share
-    assert expected_share(400, {50: 0.4, 100: 0.2, 200: 0.1}) == pytest.approx(0.05)  # twice the photos halve it
-    assert expected_share(200, {50: 0.3, 100: 0.3}) == pytest.approx(0.3)
-    assert expected_share(800, {50: 0.3, 100: 0.6}) == 1.0  # a share is at most 1
-    assert expected_share(200, {50: 0.2, 100: 0.0}) < 1e-9
+    assert extrapolate_unknown_share(1600, {100: 0.2, 400: 0.1}) == pytest.approx(
+        0.05
+    )  # four times the photos halve the share
+    assert extrapolate_unknown_share(400, {50: 0.4, 100: 0.2, 200: 0.1}) == pytest.approx(
+        0.05
+    )  # twice the photos halve it
+    assert extrapolate_unknown_share(200, {50: 0.3, 100: 0.3}) == pytest.approx(0.3)
+    assert extrapolate_unknown_share(800, {50: 0.3, 100: 0.6}) == 1.0  # a share is at most 1
+    assert extrapolate_unknown_share(200, {50: 0.2, 100: 0.0}) < 1e-9
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def content(world):
 
 
 def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_captions(content, world):
-    lines = photo_summary(content).splitlines()
+    lines = format_photo_summary(content).splitlines()
     assert lines[2].split() == ["saywhich", "caption", world.images.as_posix(), "--preset", "base"]
     ranks = [line.strip() for line in lines if ": rank " in line]
     # image 6 has rank 8, its neighbours rank 7, and so on; 11 and 10 have the best ranks
@@ -74,7 +78,7 @@ def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_
 
 
 def test_the_summary_says_what_more_photos_would_change(content):
-    flat = " ".join(photo_summary(content).split())
+    flat = " ".join(format_photo_summary(content).split())
     assert "a share of 40 photos has a 95 % interval of up to ±15 points" in flat  # 1.96 · 0.5 / √40
     # one of four words is the place, and training captions have one of the four places
     assert "Training photos: 16. Captions cannot contain 19% of the words in the human captions" in flat
@@ -84,7 +88,7 @@ def test_the_summary_says_what_more_photos_would_change(content):
 def test_the_command_quotes_a_folder_with_a_space(content, world):
     folder = world.images.with_name("my photos")
     world.images.rename(folder)
-    line = photo_summary(replace(content, images_root=folder)).splitlines()[2]
+    line = format_photo_summary(replace(content, images_root=folder)).splitlines()[2]
     assert shlex.split(line) == ["saywhich", "caption", folder.as_posix(), "--preset", "base"]
 
 
@@ -92,19 +96,19 @@ def test_one_photo_has_no_heading_without_captions(content, world):
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
         captions = [row for row in pq.read_table(path).to_pylist() if row["image"] == 6]
         pq.write_table(pa.Table.from_pylist(captions), path)
-    assert "captions by" not in photo_summary(content)
+    assert "captions by" not in format_photo_summary(content)
 
 
 def test_words_of_all_splits_have_no_advice_on_training_photos(content, world):
     manifest = world.prepared / "manifest.json"
     counted = {"settings": {"min_count": 1, "count_words": "all"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | counted))
-    summary = photo_summary(content)
+    summary = format_photo_summary(content)
     assert "Test photos: " in summary
     assert "Training photos: " not in summary
 
 
 def test_drawn_images_and_many_photos_have_tables_and_no_summary(content, monkeypatch):
-    assert photo_summary(replace(content, simulated=True)) is None
-    monkeypatch.setattr("pipeline.report.photo_summary.FEW", 40)
-    assert photo_summary(content) is None
+    assert format_photo_summary(replace(content, simulated=True)) is None
+    monkeypatch.setattr("pipeline.report.photo_summary.MIN_TEST_IMAGES", 40)
+    assert format_photo_summary(content) is None

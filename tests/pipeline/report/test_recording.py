@@ -1,6 +1,7 @@
 """A result file of a run has its printed tables, its figures, its machine and its commit."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 from printing import begin_table
@@ -120,6 +121,16 @@ def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):
     assert capsys.readouterr().err == (
         f"data/report: a table is damaged (Value error, {problem}); make repro PROFILE=small writes it again\n"
     )
+
+
+def test_two_tables_of_one_title_are_refused(root, capsys):
+    """Values of report.cider_levels that agree to three decimal places have the same title."""
+    other = replace(TABLE, rows=TABLE.rows[:1])
+    (root / "data" / "report" / "tables.md").write_text(markdown([TABLE, other, TABLE], ""), encoding="utf-8")
+    assert command.main(["small"]) == 2
+    error = capsys.readouterr().err
+    assert "two tables have the title 'Results at the chosen λ, 5 images'; values of report.cider_levels" in error
+    assert not (root / "results" / "small.json").exists()
 
 
 def test_a_figure_recorded_again_keeps_its_path(root):

@@ -376,9 +376,9 @@ def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_worl
 def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(full_html):
     style = re.findall(r"<style>(.*?)</style>", full_html, re.S)[0]
     narrow = style.partition("@media (max-width: 40rem) { /*")[2].partition("@media print")[0]
-    assert ".said tbody th, .said td { display: block; }" in narrow
-    assert ".said td.finds { min-width: 0; width: auto;" in narrow
-    rest = re.sub(r"@media \([^)]*\)|\.said td\.finds { .*? }", "", style)
+    assert ".captions tbody th, .captions td { display: block; }" in narrow
+    assert ".captions td.retrieved { min-width: 0; width: auto;" in narrow
+    rest = re.sub(r"@media \([^)]*\)|\.captions td\.retrieved { .*? }", "", style)
     least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
     assert least
     assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins

@@ -18,7 +18,7 @@ from pipeline.report.reward_tables import (
     rewarded_table,
     training_panels,
 )
-from pipeline.report.training_histories import mean_history, training_csv, training_runs
+from pipeline.report.training_histories import average_histories, format_training_csv, read_training_histories
 
 RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R@10 by the retriever, by the judge
 
@@ -90,11 +90,13 @@ def test_the_excess_gain_is_the_difference_of_two_gains(rewarded_world):
 def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
     results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
-    runs = training_runs(choices, rewarded_world.sweep / "history.jsonl", list_model_folders(rewarded_world), None)
+    runs = read_training_histories(
+        choices, rewarded_world.sweep / "history.jsonl", list_model_folders(rewarded_world), None
+    )
     assert {method: len(histories) for method, histories in runs.items()} == {"mle": 1, "wtf_rl": 2, "rl": 1}
-    found = {method: mean_history(histories) for method, histories in runs.items()}
+    found = {method: average_histories(histories) for method, histories in runs.items()}
     assert list(found) == ["mle", "wtf_rl", "rl"]
-    mle = [row for row in csv.DictReader(training_csv(found).splitlines()) if row["method"] == "mle"]
+    mle = [row for row in csv.DictReader(format_training_csv(found).splitlines()) if row["method"] == "mle"]
     assert [(row["step"], row["val/cider"], row["val/recall@10"]) for row in mle] == [
         ("10.0", "1.0", "50.0"), ("20.0", "1.0", "50.0"),
     ]  # fmt: skip
@@ -103,18 +105,18 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
     panels = training_panels(results, found)
     panels += discriminator_panels(results, found)
     assert [panel.title for panel in panels] == [
-        "By the retriever that rewards", "By the judge, which does not", "The discriminator is right",
+        "Recall by the rewarding retriever", "Recall by the judge", "Accuracy of the discriminator",
     ]  # fmt: skip
     assert [[(spot.x, spot.y) for spot in panel.series[0].points] for panel in panels] == [
         [(1, 63.0), (2, 64.0)], [(1, 55.0), (2, 55.0)], [(1, 75.0), (2, 75.0)],
     ]  # the first is the mean over two seeds  # fmt: skip
     assert [spot.y for spot in panels[0].series[1].points] == [51.0, 52.0]
-    rows = list(csv.DictReader(training_csv(found).splitlines()))
+    rows = list(csv.DictReader(format_training_csv(found).splitlines()))
     assert [(row["method"], row["step"], row["val/rewarded_recall@10"]) for row in rows] == [
         ("wtf_rl", "10.0", "63.0"), ("wtf_rl", "20.0", "64.0"), ("rl", "10.0", "51.0"), ("rl", "20.0", "52.0"),
     ]  # fmt: skip
     unjudged = {"rl": [{key: value for key, value in entry.items() if "judged" not in key} for entry in found["rl"]]}
-    assert training_panels(results, unjudged)[1].title == "By a listener that does not"
+    assert training_panels(results, unjudged)[1].title == "Recall by the listener"
 
 
 def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp_path):
@@ -126,7 +128,7 @@ def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp
 
     shown = write_page("with", retriever="retriever", models=list_model_folders(rewarded_world))
     assert "Reward hacking" in shown
-    assert "By the retriever that rewards" in shown
+    assert "Recall by the rewarding retriever" in shown
     assert "Reward hacking" not in write_page("without")
     assert "excess gain" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
 
@@ -170,7 +172,7 @@ def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded_worl
     shown = (tmp_path / "report.html").read_text(encoding="utf-8")
     section = shown.partition("Largest disagreement between reward and judge")[2].partition("</section>")[0]
     assert (tmp_path / "hacked.png").exists()
-    tables = section.split('<table class="said">')[1:]
+    tables = section.split('<table class="captions">')[1:]
     assert tables
     for table in tables:
         assert table.count("<tr data-views") == 2

@@ -133,7 +133,7 @@ def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_
 def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     code = (
         "import pipeline.channels.vocabulary_kernels, numpy\n"
-        "from pipeline.runtime.compiled import _folder; print(_folder())"
+        "from pipeline.runtime.compiled import _find_folder; print(_find_folder())"
     )
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.runtime import film_decoding
-from pipeline.runtime.film_decoding import Timeline, check_film, decode_frames, frames_to_take, read_timeline
+from pipeline.runtime.film_decoding import Timeline, check_film, choose_frame_indices, decode_frames, read_timeline
 
 GREYS = range(0, 160, 10)  # of 16 frames
 
@@ -41,25 +41,34 @@ def write_film(path, durations):
 
 def read_greys(path, frames, rate=None):
     times = read_timeline(path)
-    chosen = frames_to_take(times.durations, frames, rate, times.ticks_per_second)
+    chosen = choose_frame_indices(times.durations, frames, rate, times.ticks_per_second)
     return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
 
 
 def test_frames_are_at_the_middles_of_equal_parts_of_the_film():
-    assert frames_to_take([100] * 8, 8) == list(range(8))
-    assert frames_to_take([100] * 16, 8) == [1, 3, 5, 7, 9, 11, 13, 15]  # at ticks 100, 300, …, when a frame begins
-    assert frames_to_take([0.1] * 3, 3) == [0, 1, 2]
-    assert frames_to_take([100] * 16, 1) == [8]
-    assert frames_to_take([100] * 3, 8) == [0, 0, 0, 1, 1, 2, 2, 2]  # at 18.75, 56.25, 93.75, 131.25, … of 300
-    assert frames_to_take([100, 700, 100, 100], 4) == [1, 1, 1, 2]  # at 125, 375, 625, 875 of 1000
-    assert frames_to_take([100], 3) == [0, 0, 0]
+    assert choose_frame_indices([100] * 8, 8) == list(range(8))
+    assert choose_frame_indices([100] * 16, 8) == [
+        1,
+        3,
+        5,
+        7,
+        9,
+        11,
+        13,
+        15,
+    ]  # at ticks 100, 300, …, when a frame begins
+    assert choose_frame_indices([0.1] * 3, 3) == [0, 1, 2]
+    assert choose_frame_indices([100] * 16, 1) == [8]
+    assert choose_frame_indices([100] * 3, 8) == [0, 0, 0, 1, 1, 2, 2, 2]  # at 18.75, 56.25, 93.75, 131.25, … of 300
+    assert choose_frame_indices([100, 700, 100, 100], 4) == [1, 1, 1, 2]  # at 125, 375, 625, 875 of 1000
+    assert choose_frame_indices([100], 3) == [0, 0, 0]
 
 
 def test_a_rate_gives_between_one_and_the_largest_number_of_frames():
-    assert frames_to_take([100] * 30, 8, rate=2.0) == [2, 7, 12, 17, 22, 27]  # 3 s: six, at 250, 750, … ms
-    assert frames_to_take([100] * 30, 4, rate=2.0) == frames_to_take([100] * 30, 4)
-    assert frames_to_take([100], 8, rate=2.0) == [0]
-    assert frames_to_take([1] * 30, 8, rate=2.0, ticks_per_second=Fraction(10)) == [2, 7, 12, 17, 22, 27]
+    assert choose_frame_indices([100] * 30, 8, rate=2.0) == [2, 7, 12, 17, 22, 27]  # 3 s: six, at 250, 750, … ms
+    assert choose_frame_indices([100] * 30, 4, rate=2.0) == choose_frame_indices([100] * 30, 4)
+    assert choose_frame_indices([100], 8, rate=2.0) == [0]
+    assert choose_frame_indices([1] * 30, 8, rate=2.0, ticks_per_second=Fraction(10)) == [2, 7, 12, 17, 22, 27]
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm", "a.mkv", "a.mov"])

@@ -50,8 +50,10 @@ def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seco
     def multiply_with_error(x, weight):
         return product(x.double(), weight.double()) + shifts[torch.get_float32_matmul_precision()]
 
-    monkeypatch.setattr(matmul_precision, "_seconds", lambda x, weight: times[torch.get_float32_matmul_precision()])
-    monkeypatch.setattr(matmul_precision, "_product", multiply_with_error)
+    monkeypatch.setattr(
+        matmul_precision, "_time_product", lambda x, weight: times[torch.get_float32_matmul_precision()]
+    )
+    monkeypatch.setattr(matmul_precision, "_multiply", multiply_with_error)
     matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.current_precision() == expected
     (file,) = cache.iterdir()

@@ -40,8 +40,8 @@ def test_options_of_a_networks_shape_are_returned(library, options):
         ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
         ({"embed_dim": nest_lists(3)}, "(embed_dim: numbers, texts, "),
         ({"embed_dim": nest_lists(1500)}, "(embed_dim: numbers, texts, "),
-        ({"vision_cfg": {"layers": [1, 129]}}, "(layers: 128 is the largest number that is possible)"),
-        ({"embed_dim": float("nan")}, "(embed_dim: 1,048,576 is the largest number that is possible)"),
+        ({"vision_cfg": {"layers": [1, 129]}}, "(layers: 128 is the largest allowed number)"),
+        ({"embed_dim": float("nan")}, "(embed_dim: 1,048,576 is the largest allowed number)"),
     ],
 )
 def test_other_options_are_refused_in_one_line(options, message):

@@ -20,7 +20,7 @@ def test_damaged_times_are_reported_with_their_file(tmp_path):
     write_processor_seconds(tmp_path, HISTORY, [1.5, 2.5])
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes().replace(b"2.5", b"2.4"))
-    with pytest.raises(UserError, match=rf"{path.name}: its bytes are not those that were written; remove it"):
+    with pytest.raises(UserError, match=rf"{path.name}: its bytes have changed; remove it"):
         read_processor_seconds(tmp_path, HISTORY)
     write_processor_seconds(tmp_path, HISTORY, [1.5])
     with pytest.raises(UserError, match=rf"{path.name}: expected 2 times, found 1; remove it"):

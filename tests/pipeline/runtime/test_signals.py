@@ -44,7 +44,7 @@ def test_a_request_ends_work_at_once():
 def test_a_request_before_the_block_is_not_raised_where_nobody_catches_it(monkeypatch):
     noted = []
     before = signal.signal(signal.SIGTERM, lambda *request: noted.append(request[0]))
-    monkeypatch.setattr(signals, "_calling_processes", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(signals, "_find_callers", lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         with raise_requests():
             assert noted == [signal.SIGTERM]

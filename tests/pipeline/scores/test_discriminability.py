@@ -218,7 +218,9 @@ def test_input_dropout_drops_its_shares_in_training_only(toy):
     ended = replace(batch, captions=torch.zeros_like(batch.captions))
     assert not apply_dropout(ended)[0].any(), "the end of a caption is no word"
     halves = [
-        replace(batch, pooled=batch.pooled[rows], captions=batch.captions[rows], images=batch.images[rows], of=8)
+        replace(
+            batch, pooled=batch.pooled[rows], captions=batch.captions[rows], images=batch.images[rows], whole_size=8
+        )
         for rows in (slice(0, 4), slice(4, 8))
     ]
     halves[1] = replace(halves[1], first=4)

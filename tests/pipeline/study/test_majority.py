@@ -7,7 +7,7 @@ from pipeline.errors import UserError
 from pipeline.study.design import NATURALNESS, RETRIEVAL, StudyQuestion
 from pipeline.study.majority import (
     agreement,
-    binomial,
+    binomial_test,
     bradley_terry,
     majority_difference,
     majority_results,
@@ -66,8 +66,8 @@ def test_a_difference_is_paired_by_image():
 
 
 def test_the_exact_binomial_test():
-    assert binomial(10, 10) == pytest.approx(2 / 1024)
-    assert binomial(0, 0) == 1.0
+    assert binomial_test(10, 10) == pytest.approx(2 / 1024)
+    assert binomial_test(0, 0) == 1.0
 
 
 def test_krippendorffs_alpha_by_hand():
@@ -181,7 +181,7 @@ def test_the_needed_pairs_agree_with_a_simulation():
     assert power(left, right, pairs) >= 0.8 > power(left, right, pairs - 1)
     draw = np.random.default_rng(0)
     wins = [
-        binomial(int((a & ~b).sum()), int((a ^ b).sum())) < 0.05
+        binomial_test(int((a & ~b).sum()), int((a ^ b).sum())) < 0.05
         for a, b in (((draw.random(pairs) < left), (draw.random(pairs) < right)) for _ in range(1000))
     ]
     assert np.mean(wins) == pytest.approx(0.8, abs=0.06)  # the exact test has a little less power

@@ -159,13 +159,13 @@ def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
 
 def test_a_study_without_captions_of_the_test_split_is_one_line(finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(make, "read_captions", lambda *_: [{}])
-    with pytest.raises(UserError, match=r"has captions of 0 test images, and a study needs two or more"):
+    with pytest.raises(UserError, match=r"expected captions of two or more test images, found 0"):
         finished_run.make(tmp_path, DESIGN)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_method_that_was_not_run_is_reported_in_one_line(finished_run, tmp_path):
-    with pytest.raises(UserError, match=r"--methods nobody: no captions of it; there are luo, psst_multinomial"):
+    with pytest.raises(UserError, match=r"--methods nobody: no captions of it; expected one of luo, psst_multinomial"):
         finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
     with pytest.raises(UserError, match="a comparison needs two methods, there are captions of luo"):
         finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "luo")))

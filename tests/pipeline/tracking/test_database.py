@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tracking.database import create_database, file_of, sqlite_address
+from pipeline.tracking.database import create_database, parse_sqlite_path, sqlite_address
 
 # alembic logs each migration before it runs it
 KILLED = """
@@ -90,4 +90,4 @@ def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
     ],
 )
 def test_the_file_of_an_address(address, path):
-    assert file_of(address) == (None if path is None else Path(path))
+    assert parse_sqlite_path(address) == (None if path is None else Path(path))

@@ -83,7 +83,7 @@ def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatc
 
 
 def test_steps_that_wait_for_the_gpu_are_never_captured(toy, monkeypatch):
-    warned = [WarningMessage(UserWarning(f"{captured_steps.WAITS} (Triggered internally)"), UserWarning, "", 0)]
+    warned = [WarningMessage(UserWarning(f"{captured_steps.SYNC_WARNING} (Triggered internally)"), UserWarning, "", 0)]
     assert run_steps(toy, monkeypatch, [(0, "speaker")] * 6, warned) == ["direct"] * 6
 
 

@@ -35,7 +35,7 @@ from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges, make_judge
-from pipeline.gradients.trained import trained_world
+from pipeline.gradients.trained import load_trained_world
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
 from pipeline.metrics.cider import pack_ngrams
@@ -54,7 +54,7 @@ from pipeline.workflow import stage as stage_runner
 from pipeline.workflow.training import build_training
 from stages import prepare
 from stages.adapt import build_adaptation
-from stages.evaluate import build_evaluation, flat_numbers
+from stages.evaluate import build_evaluation, flatten_numbers
 from stages.pretrain import build_pretraining
 from stages.train import build_method
 
@@ -391,7 +391,7 @@ def test_an_evaluation_follows_params_yaml(models, data):
 
 def test_evaluation_metrics_are_named_by_their_path():
     nested = {"val": {"language": {"CIDEr": 0.5}, "images": 3}, "beam": 2}
-    assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
+    assert flatten_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
 
 
 def test_cider_counts_eos_unless_the_objective_excludes_it(data):
@@ -411,7 +411,7 @@ def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, model
 
 def test_a_trained_world_has_the_pretrained_agents_and_the_first_validation_images(models, data):
     shutil.copytree(data.folder, models / "prepared")
-    world, name = trained_world(models)
+    world, name = load_trained_world(models)
     assert has_weights(world.speaker, models / "pretrained/speaker", "speaker")
     assert has_weights(world.listener, models / "pretrained/listener", "listener")
     assert all(weight.requires_grad for weight in world.speaker.parameters())
@@ -429,13 +429,13 @@ class ShortTextEncoder(DualEncoder):
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)
 
-    def lengths(self, captions):
+    def count_tokens(self, captions):
         return torch.tensor([len(text.split()) + 2 for text in captions])
 
 
 def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monkeypatch):
     settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1)
-    monkeypatch.setattr(reward_files, "_encoder", lambda root, name: ShortTextEncoder())
+    monkeypatch.setattr(reward_files, "_load_encoder", lambda root, name: ShortTextEncoder())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
 

@@ -18,7 +18,7 @@ from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.decoder import RolloutDropout
-from pipeline.models.hub_captioner import HubDecoder, plain_config
+from pipeline.models.hub_captioner import HubDecoder, serialise_config
 from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import import_transformers, load_captioner
 from pipeline.types import Batch
@@ -37,7 +37,7 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
     write_captioner(kind, tmp_path) if kind in KINDS else write_pretrained(kind, tmp_path)
     region_count = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
     size = read_size(str(tmp_path), 6, LORA)
-    speaker = HubDecoder(size.vocabulary - 1, plain_config(load_captioner(str(tmp_path))), 6, 0.0, LORA)
+    speaker = HubDecoder(size.vocabulary - 1, serialise_config(load_captioner(str(tmp_path))), 6, 0.0, LORA)
     speaker.requires_grad_(True)
     counts = [(p.numel(), p.requires_grad) for p in speaker.parameters()]
     assert size.weights == sum(count for count, _ in counts)
@@ -123,10 +123,10 @@ def test_a_gpu_without_memory_or_speed_is_reported(option, value, tmp_path, monk
 
 def test_a_step_costs_the_sum_of_its_parts():
     size = CaptionerSize(
-        weights=10**8, trained=10**6, products=9 * 10**7, saved=10**5, layers=10, heads=10, hidden=1000, keys=500,
-        vocabulary=10**4, regions=90, words=10,
+        weights=10**8, trained=10**6, matmul_weights=9 * 10**7, saved_activations=10**5, layers=10, heads=10,
+        hidden=1000, keys=500, vocabulary=10**4, regions=90, words=10,
     )  # fmt: skip
-    cost = step_cost(size, images=4, captions=20, penalised=False, teraflops=1.0, bandwidth=100.0)
+    cost = step_cost(size, images=4, captions=20, kl_penalty=False, teraflops=1.0, bandwidth=100.0)
     assert cost.gigabytes == pytest.approx({
         "weights": 0.4,
         "gradients and Adam": 0.012,
@@ -137,12 +137,12 @@ def test_a_step_costs_the_sum_of_its_parts():
     })  # fmt: skip
     assert cost.memory == pytest.approx(sum(cost.gigabytes.values()))
     forward = 200 * (1.8e8 + 4 * 10 * 90 * 1000) + 2 * 4 * 9e5 * 1000
-    assert cost.computing == pytest.approx(2 * forward / 1e12)
-    assert cost.reading == pytest.approx(10 * (9e7 + 20 * 9e5) * 3 * 4e-9 / 100)
-    assert cost.seconds == max(cost.computing, cost.reading)
+    assert cost.compute_seconds == pytest.approx(2 * forward / 1e12)
+    assert cost.read_seconds == pytest.approx(10 * (9e7 + 20 * 9e5) * 3 * 4e-9 / 100)
+    assert cost.seconds == max(cost.compute_seconds, cost.read_seconds)
     penalised = step_cost(size, 4, 20, True, 1.0, 100.0)
     assert penalised.gigabytes["logits"] == 2 * cost.gigabytes["logits"]
-    assert penalised.computing == pytest.approx(1.5 * cost.computing)
+    assert penalised.compute_seconds == pytest.approx(1.5 * cost.compute_seconds)
 
 
 def test_the_command_prints_the_cost_of_each_method(tmp_path, monkeypatch, capsys):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.workflow.progress import DVC_SECONDS, WORK, Progress, recorded_costs, with_grid
+from pipeline.workflow.progress import DVC_SECONDS, WORK, Progress, add_grid_cost, recorded_costs
 
 ROOT = Path(__file__).parents[3]
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[3]
 def test_a_line_has_the_place_the_work_and_the_time_left():
     waits = {"prepare": set(), "train@luo": {"prepare"}, "train@mle": {"prepare"}}
     costs = {"prepare": 50 - DVC_SECONDS, "train": 120 - DVC_SECONDS}
-    assert Progress(waits, costs, at_once=1).begin("prepare").endswith("; about 5 min left"), "50 + 120 + 120 s"
-    progress = Progress(waits, costs, at_once=3)
+    assert Progress(waits, costs, max_parallel=1).begin("prepare").endswith("; about 5 min left"), "50 + 120 + 120 s"
+    progress = Progress(waits, costs, max_parallel=3)
     line = "[1/3] prepare: read the captions, build the vocabulary; about 3 min left"
     assert progress.begin("prepare") == line, "50 s for one stage, and 120 s for two at once"
     progress.end("prepare", 2)  # its outputs existed already
@@ -23,12 +23,12 @@ def test_a_line_has_the_place_the_work_and_the_time_left():
     progress.end("train@luo", 240)
     progress.end("train@mle", 240)
     assert progress.begin("report").endswith("figures and the page")
-    assert Progress(waits, {}, at_once=2).begin("prepare").endswith("build the vocabulary"), "no recorded costs"
+    assert Progress(waits, {}, max_parallel=2).begin("prepare").endswith("build the vocabulary"), "no recorded costs"
 
 
 def test_a_stage_without_a_recorded_cost_does_not_change_the_speed():
     waits = {"draw@films": set(), "features@main": {"draw@films"}, "train@luo": {"features@main"}}
-    progress = Progress(waits, {"features@main": 120 - DVC_SECONDS, "train": 240 - DVC_SECONDS}, at_once=1)
+    progress = Progress(waits, {"features@main": 120 - DVC_SECONDS, "train": 240 - DVC_SECONDS}, max_parallel=1)
     progress.end("draw@films", 3600)
     progress.end("features@main", 120)
     assert progress.begin("train@luo").endswith("; about 4 min left")
@@ -43,7 +43,7 @@ def test_stages_on_which_a_longer_chain_waits_begin_first():
         "ui": set(),
     }
     costs = {"evaluate": 40 - DVC_SECONDS, "adapt": 20 - DVC_SECONDS, "sweep": 20 - DVC_SECONDS}
-    progress = Progress(waits, costs, at_once=1)
+    progress = Progress(waits, costs, max_parallel=1)
     assert progress.order_by_chain(["ui", "evaluate@mle", "adapt@luo"]) == ["adapt@luo", "evaluate@mle", "ui"]
     assert progress.order_by_chain(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "equal costs"
     assert progress.order_by_chain(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "equal costs"
@@ -53,4 +53,5 @@ def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
     assert recorded_costs(ROOT / "nowhere") == {}
-    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 6, at_once=3)["sweep"] == 180
+    costs = {"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}
+    assert add_grid_cost(costs, 6, max_parallel=3)["sweep"] == 180

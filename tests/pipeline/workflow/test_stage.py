@@ -85,7 +85,7 @@ def test_a_full_disk_is_reported_in_one_line(workplace, capsys):
     ("error", "message"),
     [
         (PermissionError(errno.EACCES, "Permission denied", "out/x"), "permission is missing"),
-        (OSError(errno.EROFS, "Read-only file system", "out/x"), "nothing can be written there"),
+        (OSError(errno.EROFS, "Read-only file system", "out/x"), "the file system is read-only"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "out/x"), "your quota of the disk is used up"),
     ],
 )

@@ -235,7 +235,7 @@ def test_pascal_50s_by_hand(folder, capsys):
     assert dict(score.values) == {"HC": 100, "HI": 50, "HM": 50, "MM": 100, "mean": 75}
     assert score.intervals["HC"] == (100, 100)  # over the resamples that hold a pair of this kind
     assert found.notes == [
-        "pairs with as many votes for either caption, which are left out: 1 (c.png)",
+        "pairs with equal votes for both captions, which are left out: 1 (c.png)",
         "rated images that are not in photos, or have a name that several photos have: 1 (nowhere.jpg)",
     ]
     # the first reference is "red blue": each caption is one of its two words, so their ROUGE-L is equal

@@ -19,10 +19,10 @@ from saywhich.drawn_benchmark.benchmark_galleries import differs_subtly, sample_
 from saywhich.drawn_benchmark.benchmark_scores import (
     CLAIMS,
     EXACT,
-    KINDS_OF,
+    KIND_TITLES,
     OTHERS,
     RECALL,
-    TOLD,
+    STATED,
     TRUE,
     TRUE_CAPTIONS,
     UNKNOWN,
@@ -153,11 +153,11 @@ def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
     truths = [True, thing.count == 1, False, True, third.count == 1, True]
     assert row.scores[CLAIMS].value == pytest.approx(6 / 16)
     assert row.scores[TRUE].value == pytest.approx(100 * sum(truths) / 6)
-    assert row.scores[KINDS_OF[TRUE][2]].value == 50  # one of two colours is true
+    assert row.scores[KIND_TITLES[TRUE][2]].value == 50  # one of two colours is true
     assert row.scores[TRUE_CAPTIONS].value == pytest.approx(100 * (third.count == 1) / 16)
     assert row.scores[UNKNOWN].value == pytest.approx(100 / 7)  # one of seven words
     categories = sum(len(scene.things) for scene in drawn.scenes)
-    assert row.scores[KINDS_OF[TOLD][0]].value == pytest.approx(100 * 2 / categories)
+    assert row.scores[KIND_TITLES[STATED][0]].value == pytest.approx(100 * 2 / categories)
     assert found.notes[0].startswith("images without a caption, which count as missed: 13")
 
 
@@ -209,7 +209,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
         (["make", str(tmp_path / "c"), "--difficulty", "5"], "--difficulty 5"),
         (["make", str(tmp_path / "c"), "--key", str(tmp_path / "c/key")], "would lie in the folder"),
         (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "none")], "missing"),
-        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the one"),
+        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the index of"),
     ):
         assert main(["bench", *command]) == 2
         assert words in (line := capsys.readouterr().err)
@@ -252,4 +252,4 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
         assert "key: its facts are not those of drawn scenes (" in provoke_error(scenes=[first | change, *others])
     assert "its facts are not those" in provoke_error(scenes=7)
     assert "its facts are not those" in provoke_error(difficulty="3")
-    assert "images.parquet: is not the one that" in provoke_error(index=None)
+    assert "images.parquet: is not the index of the benchmark of" in provoke_error(index=None)

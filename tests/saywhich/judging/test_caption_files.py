@@ -345,7 +345,7 @@ def test_a_reference_without_a_word_counts_as_none(colours):
 def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeypatch):
     from PIL import Image
 
-    from saywhich.judging.hard_galleries import neighbour_galleries
+    from saywhich.judging.hard_galleries import find_neighbour_galleries
     from saywhich.judging.photo_vectors import encode_gallery
     from saywhich.judging.thumbnails import Thumbnails
 
@@ -359,10 +359,10 @@ def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeyp
     vectors = torch.from_numpy(found.vectors)
     names = [path.name for path in found.files]
     first, copy = names.index("00.png"), names.index("00b.jpg")
-    asked = neighbour_galleries(vectors, vectors, 5, True)
+    asked = find_neighbour_galleries(vectors, vectors, 5, True)
     assert asked[first, 0] == copy
     assert asked.shape == (41, 4)
-    left = neighbour_galleries(vectors, vectors, 5, False)
+    left = find_neighbour_galleries(vectors, vectors, 5, False)
     assert copy not in left[first]
     assert first not in left[copy]
     assert left[first].tolist()[:3] == asked[first].tolist()[1:]

@@ -15,13 +15,13 @@ from colour_judge import ColourJudge
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
-from pipeline.analysis.comparison import holm_adjust, two_sided
+from pipeline.analysis.comparison import holm_adjust, two_sided_p_value
 from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, count_decisive_images
 from saywhich.judging.caption_scores import ScoreKey, mean_over, ratio, resample_scores
-from saywhich.judging.comparison_tables import comparison_lines, gap_lines, state_verdict
+from saywhich.judging.comparison_tables import format_comparison_lines, format_gap_lines, state_verdict
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
@@ -59,7 +59,7 @@ def test_differences_are_paired_over_the_same_images(colours):
     raw = []
     for one in tested:
         again = pair.second.drawn[one.key] - pair.first.drawn[one.key]
-        raw.append(two_sided(one.value, again))
+        raw.append(two_sided_p_value(one.value, again))
     assert [one.p for one in tested] == pytest.approx(holm_adjust(raw))
     assert pair.difference("", "distinct words").p is None
     assert pair.difference("", "words per caption").value == pytest.approx(-2 / 3)
@@ -142,7 +142,9 @@ def test_agreement_counts_images_with_a_difference_by_both_judges():
 )
 def test_long_names_of_judges_leave_room_for_their_agreement(judges, shown):
     rows = {name: dict.fromkeys(judges, np.full(1234, hit)) for name, hit in (("A", 0), ("B", 1))}
-    lines = [line for line in comparison_lines(compare_rows(make_judgement(1234, **rows))) if " agree on " in line]
+    lines = [
+        line for line in format_comparison_lines(compare_rows(make_judgement(1234, **rows))) if " agree on " in line
+    ]
     assert lines == [f"{shown} agree on the better caption of 100 % of 1,234 images"]
     assert len(lines[0]) <= 100
 
@@ -154,14 +156,15 @@ def test_the_gain_by_the_rewarding_judge_alone():
     assert (gap.rewarded, gap.others) == (60.0, 10.0)
     seen = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
     assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ seen / 100, (2.5, 97.5))))
-    assert list(gap_lines(gap)) == [
+    assert list(format_gap_lines(gap)) == [
         "R@1 by the judges that rewarded the training: +60.0; by the others: +10.0",
         f"  a difference of +50.0 [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: the judges differ",
     ]
     equal_gains = make_judgement(100, A=before, B={"reward": after["other"], "other": after["other"]})
     same = compare_rows(equal_gains, ["reward"]).pairs[0]
     assert (
-        list(gap_lines(same.reward_gap))[1] == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
+        list(format_gap_lines(same.reward_gap))[1]
+        == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
     )
     with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
         compare_rows(make_judgement(100, A=before, B=after), ["nobody"])

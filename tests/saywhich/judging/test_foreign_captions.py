@@ -7,7 +7,7 @@ import sentencepiece
 from captions_in_scripts import LATIN, OTHER_SCRIPTS
 
 from pipeline.runtime.hub_loading import import_transformers
-from saywhich.judging.foreign_captions import foreign_captions, foreign_to_hub_tokenizer
+from saywhich.judging.foreign_captions import find_foreign_captions, find_foreign_to_hub_tokenizer
 
 
 def train_tokenizer(sentences, tmp_path, vocab_size=600, **options):
@@ -23,16 +23,16 @@ def train_tokenizer(sentences, tmp_path, vocab_size=600, **options):
 
 def test_the_rule_by_hand():
     spelled = {"né": ["n", "Ã", "©"], "犬 が": ["犬", "が"], "犬": ["?"], "é é a": ["?", "?", "a"], "é a": ["?", "a"]}
-    assert foreign_captions(["plain", *spelled], lambda text: spelled[text], "?") == ["né", "犬", "é é a"]
+    assert find_foreign_captions(["plain", *spelled], lambda text: spelled[text], "?") == ["né", "犬", "é é a"]
 
 
 def test_a_tokenizer_with_an_unknown_token(tmp_path):
     tokenizer = train_tokenizer(["a brown dog runs along the beach with a red ball"], tmp_path)
-    assert foreign_to_hub_tokenizer(["a dog", *OTHER_SCRIPTS], tokenizer) == OTHER_SCRIPTS
+    assert find_foreign_to_hub_tokenizer(["a dog", *OTHER_SCRIPTS], tokenizer) == OTHER_SCRIPTS
 
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True, "vocab_size": 900}], ids=["unknown", "bytes"])
 def test_a_multilingual_tokenizer_is_not_accused(tmp_path, options):
     sentences = [*LATIN, *OTHER_SCRIPTS]
     tokenizer = train_tokenizer(sentences, tmp_path, character_coverage=1.0, **options)
-    assert foreign_to_hub_tokenizer([*sentences, "犬が走る", "две собаки"], tokenizer) == []
+    assert find_foreign_to_hub_tokenizer([*sentences, "犬が走る", "две собаки"], tokenizer) == []

@@ -79,8 +79,8 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
 
 def test_a_hub_judge_reports_truncated_captions(family):
     judge = open_judge(str(family[1]))
-    assert judge.cut(["a", LONG]) == [LONG]
-    assert judge.unknown(["xyz", "a green dog", *OTHER_SCRIPTS]) == OTHER_SCRIPTS
+    assert judge.find_truncated(["a", LONG]) == [LONG]
+    assert judge.find_unknown(["xyz", "a green dog", *OTHER_SCRIPTS]) == OTHER_SCRIPTS
 
 
 def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
 
 def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family[0], "auto_map": {"AutoModel": "evil.Evil"}}))
-    with pytest.raises(UserError, match="has auto_map, by which code or unchecked files are loaded"):
+    with pytest.raises(UserError, match="has auto_map, which loads code or unchecked files"):
         open_judge(str(tmp_path))
 
 
@@ -208,8 +208,9 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
         expected = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
     assert_close(judge.encode_photos([judge.prepare(photo) for photo in photos]), expected[0])
     assert_close(judge.encode_texts([*SHORT, LONG]), expected[1])
-    assert judge.unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
-    assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
+    assert judge.find_unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
+    # 14 words, a begin and an end fit
+    assert judge.find_truncated(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]
     assert judge.metric == CLIP_SCORE
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
 
@@ -228,7 +229,7 @@ def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_
     judge = OpenClipJudge(CLIP, str(clip_file[0]), SMALL, 64)
     judge._network.tokenizer = HFTokenizer(str(tmp_path), context_length=16)
     texts = ["dog " * times for times in (14, 15, 16, 17, 200)]  # 15 words and the end fit
-    assert judge.cut(texts) == texts[2:]
+    assert judge.find_truncated(texts) == texts[2:]
 
 
 def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):

@@ -18,7 +18,7 @@ from saywhich.cli import main
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
+from saywhich.pretrained.pragmatic_generation import generate_pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
 # families of `make test`: with cross-attention, with a prompted encoder, and a chat model
@@ -132,7 +132,7 @@ def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
     distractors = EncodedPhotos(torch.zeros(3, 1), ("a", "b", "c"))
     among = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [shown[row] for row in rows])
     nearest, settings = torch.tensor([[2, 1], [0, -1], [-1, -1]]), GenerationSettings(beam=1, max_tokens=7)
-    told = pragmatic_candidates(speaker, shown, nearest, among, settings, [recorder])
+    told = generate_pragmatic_candidates(speaker, shown, nearest, among, settings, [recorder])
     begin, tokens = recorder.steps[0][0].shape[1], recorder.steps[-1][0]
     said = [row[begin:] for row in tokens.tolist()]
     assert said[0::3] == said[1::3] == said[2::3]

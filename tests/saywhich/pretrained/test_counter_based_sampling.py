@@ -2,7 +2,7 @@
 
 import torch
 
-from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
+from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, draw_photo_uniforms
 
 
 def test_tokens_have_the_shares_of_their_probabilities():
@@ -23,8 +23,8 @@ def test_a_uniform_number_rounded_to_1_takes_a_possible_token():
 
 
 def test_numbers_depend_on_the_photo_and_the_seed_alone():
-    both, other = photo_uniforms(0, ["a", "b"], 3, 5), photo_uniforms(0, ["b"], 3, 5)
+    both, other = draw_photo_uniforms(0, ["a", "b"], 3, 5), draw_photo_uniforms(0, ["b"], 3, 5)
     assert torch.equal(both[3:], other)
-    assert torch.equal(photo_uniforms(0, ["b"], 2, 5), other[:2])
-    assert not torch.equal(photo_uniforms(1, ["b"], 3, 5), other)
+    assert torch.equal(draw_photo_uniforms(0, ["b"], 2, 5), other[:2])
+    assert not torch.equal(draw_photo_uniforms(1, ["b"], 3, 5), other)
     assert both.unique().numel() == both.numel()

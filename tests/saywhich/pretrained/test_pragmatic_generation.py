@@ -25,9 +25,9 @@ from saywhich.cli import main
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pragmatic_generation import PragmaticProcessor, pragmatic_candidates
+from saywhich.pretrained.pragmatic_generation import PragmaticProcessor, generate_pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
-from saywhich.pretrained.retrieval_generation import RetrievalProcessor, retrieval_candidates
+from saywhich.pretrained.retrieval_generation import RetrievalProcessor, generate_retrieval_candidates
 
 ALPHA, LONGEST = 3.0, 6
 
@@ -114,7 +114,9 @@ def test_without_weight_captions_are_the_speakers(models, photos):
     )
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     for settings in (GenerationSettings(beam=3, max_tokens=LONGEST), GenerationSettings(samples=3, max_tokens=LONGEST)):
-        assert pragmatic_candidates(speaker, shown, nearest, gallery, settings) == speaker.candidates(shown, settings)
+        assert generate_pragmatic_candidates(speaker, shown, nearest, gallery, settings) == speaker.candidates(
+            shown, settings
+        )
 
 
 class BeginBan:
@@ -155,7 +157,7 @@ def test_captions_equal_those_of_the_projects_decoder(models, photos):
         lambda rows: [shown[row] for row in rows],
     )
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BeginBan()])
+    texts = generate_pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BeginBan()])
     own, ids, make_batch = build_decoder(models, speaker, shown)
     others = DistractorBatches([make_batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
     pragmatic = PragmaticDecoder(own, ALPHA, lambda _: others)
@@ -186,7 +188,7 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    said = retrieval_candidates(speaker, listener, shown, images, settings, alpha, [record])
+    said = generate_retrieval_candidates(speaker, listener, shown, images, settings, alpha, [record])
     begin = 0 if family == "blip" else record.steps[0][0].shape[1]
     for (before, scores), (after, _) in pairwise(record.steps):
         for row, (tokens, chosen) in enumerate(zip(before[:, begin:], after[:, -1], strict=True)):
@@ -210,7 +212,7 @@ def test_captions_by_the_listeners_posterior_equal_those_of_the_projects_decoder
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BeginBan()])
+    texts = generate_retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BeginBan()])
     own, ids, make_batch = build_decoder(models, speaker, shown)
 
     def encode(tokens):
@@ -245,7 +247,7 @@ def test_the_command_takes_distractors_from_the_folder(models, photos, how, caps
         gallery = PragmaticGallery(
             PragmaticDecoding(3.0), EncodedPhotos(vectors, ()), lambda rows: [shown[other] for other in rows]
         )
-        (wanted,) = pragmatic_candidates(speaker, [shown[at]], nearest, gallery, settings)
+        (wanted,) = generate_pragmatic_candidates(speaker, [shown[at]], nearest, gallery, settings)
         assert sorted(row.get("candidates", [row["caption"]])) == sorted(wanted)
         assert row["of"] == (4 if at in (0, 4) else 5)
         ranks = listener.encode_texts([row["caption"]])[0] @ vectors.T

@@ -68,7 +68,7 @@ def run_failing_caption(capsys, *arguments):
         (["--speaker", "blip", "--top-p", "0.5"], "--top-p 0.5: goes with samples; give --samples N"),
         (["--speaker", ""], "--speaker is empty: name a model, or leave the option out"),
         (["--speaker", "blip", "--among", ".", "--listener", ""], "--listener is empty: name a model, or leave"),
-        (["--speaker", "./blap"], "--speaker ./blap: there is no such folder; give one, or a name of the Hugging Face"),
+        (["--speaker", "./blap"], "--speaker ./blap: no such folder; give a folder, or a name of the Hugging Face"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "top-p 0: give a number above 0, and at most 1"),
         (["--speaker", "blip", "--samples", "2", "--temperature", "1e-40"], "temperature 1e-40: give 0.000001 or more"),
         (["--speaker", "blip", "--samples", "0", "--among", "."], "samples 0: give 1 or more"),
@@ -152,7 +152,7 @@ def test_a_model_other_than_a_captioner(folder, capsys):
 def test_a_captioner_with_code_of_its_own(folder, capsys):
     for file in ("config.json", "processor_config.json"):
         change_json(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
-        line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or unchecked files are loaded"
+        line = f"--speaker idefics3: idefics3/{file}: has auto_map, which loads code or unchecked files"
         assert run_failing_caption(capsys, "--speaker", "idefics3").startswith(line)
         shutil.rmtree("idefics3")
         shutil.copytree("blip", "idefics3")
@@ -162,9 +162,7 @@ def test_a_part_that_timm_would_fetch(folder, capsys):
     config = json.loads(Path("idefics3/config.json").read_text())
     part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
     change_json(Path("idefics3/config.json"), vision_config=part)
-    assert "has model_type, by which code or unchecked files are loaded" in run_failing_caption(
-        capsys, "--speaker", "idefics3"
-    )
+    assert "has model_type, which loads code or unchecked files" in run_failing_caption(capsys, "--speaker", "idefics3")
 
 
 def test_a_chat_model_without_a_template(folder, capsys):
@@ -210,7 +208,7 @@ def test_weights_that_are_missing(folder, capsys):
 
 
 def test_too_little_memory(folder, capsys, monkeypatch):
-    monkeypatch.setattr(memory_limits, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(memory_limits, "read_available_memory", lambda device: 1000)
     line = run_failing_caption(capsys, "--speaker", "blip")
     assert line.startswith("--speaker blip: its weights need 0.0 GB as float32, and cpu has 0.0 GB free; give --dtype")
     with torch.device("meta"):

@@ -47,9 +47,7 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
     weights = Path("out/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     assert main(["caption", "a.png", "--speaker", "out"]) == 2
-    line = (
-        "--speaker out: out/model.safetensors: is missing, or its bytes are not those that were written; copy the whole"
-    )
+    line = "--speaker out: out/model.safetensors: is missing, or its bytes have changed; copy the whole"
     assert capsys.readouterr().err.startswith(line)
 
 

@@ -20,7 +20,7 @@ from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
 from saywhich.reward_hacking.gain_shares import summarise_hacking
-from saywhich.reward_hacking.word_drift import grown_ngrams
+from saywhich.reward_hacking.word_drift import find_grown_ngrams
 
 BEFORE = {"a": "green", "b": "green", "c": "red"}
 AFTER = {"a": "green zap red", "b": "green", "c": "blue zap red and green"}
@@ -95,7 +95,9 @@ def test_shares_of_the_rewards_gain():
 
 
 def test_ngrams_that_grew():
-    found = grown_ngrams(["a red cat", "a dog", "a dog", "a dog"], ["a red cat", "a red dog", "A red dog.", "red red"])
+    found = find_grown_ngrams(
+        ["a red cat", "a dog", "a dog", "a dog"], ["a red cat", "a red dog", "A red dog.", "red red"]
+    )
     assert [(" ".join(each.words), each.before, each.after) for each in found] == [
         ("red", 25, 100),
         ("a red", 25, 75),

@@ -12,11 +12,11 @@ from PIL import ExifTags, Image
 
 import saywhich
 from pipeline.errors import UserError
-from saywhich.judging.hard_galleries import neighbour_galleries
+from saywhich.judging.hard_galleries import find_neighbour_galleries
 from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
-from saywhich.photos import photo_files
-from saywhich.rewarding.caption_reward import completion_text
+from saywhich.photos import list_photo_files
+from saywhich.rewarding.caption_reward import extract_completion_text
 
 COS_45 = 1 / math.sqrt(2)  # cosine of 45°
 CAPTIONS = ["red", "a green thing", "red and green"]
@@ -87,7 +87,7 @@ def test_every_form_of_completions_and_photos_is_accepted():
         [{"role": "assistant", "content": " red\nand green"}],
     ]
     parts = [{"type": "image", "text": None}, {"type": "reasoning", "text": "blue"}, {"type": "text", "text": "red"}]
-    assert completion_text([{"role": "assistant", "content": parts}]) == "red"
+    assert extract_completion_text([{"role": "assistant", "content": parts}]) == "red"
     with Image.open(PHOTOS[0]) as image:
         pillow = image.copy()
     photos = [pillow, [PHOTOS[1]], np.asarray(Image.open(PHOTOS[2]))]
@@ -112,9 +112,11 @@ def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
         pixels = generator.integers(0, 256, (4, 4, 3), np.uint8)
         Image.fromarray(pixels).resize((32, 32), Image.Resampling.NEAREST).save(folder / f"photos/{name}.png")
     reward = saywhich.reward(ColourJudge(), photos="photos", hard=5)
-    files = photo_files(["photos"])
+    files = list_photo_files(["photos"])
     vectors = torch.from_numpy(encode_gallery(Thumbnails(), files).vectors)
-    assert reward.look_alikes.nearest(files, 4).tolist() == neighbour_galleries(vectors, vectors, 5, False).tolist()
+    assert (
+        reward.look_alikes.nearest(files, 4).tolist() == find_neighbour_galleries(vectors, vectors, 5, False).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,5 +169,5 @@ def test_images_of_equal_stored_numbers_and_other_colours_or_orientation_are_dis
     turned.getexif()[ExifTags.Base.Orientation] = 6
     for image in (upright, turned):
         image.paste((255, 0, 0), (0, 0, 4, 8))
-    photos = reward._photos([upright, turned, upright])[2]
+    photos = reward._encode_photos([upright, turned, upright])[2]
     assert photos.tolist() == [0, 1, 0]

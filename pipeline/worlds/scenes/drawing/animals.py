@@ -9,21 +9,21 @@ HOOF: Colour = (62, 54, 56)
 BEAK: Colour = (250, 170, 40)
 
 
-def _eye(pen: Pen, x: float, y: float, r: float) -> None:
+def _draw_eye(pen: Pen, x: float, y: float, r: float) -> None:
     """Draw a dark eye with a highlight and a bright rim, so that it also shows on black."""
-    pen = pen.at(x, y, r)
+    pen = pen.translate(x, y, r)
     pen.ellipse(0, 0, 1.35, 1.45, mix(pen.main, WHITE, 0.72))
     pen.ellipse(0, 0, 1, 1.1, INK)
     pen.ellipse(0.3, 0.4, 0.4, 0.4, WHITE)
 
 
-def _legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = False) -> None:
+def _draw_legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = False) -> None:
     """Draw the hind and the fore leg of each side through their joints (x, y, width); far legs are darker."""
     for limbs, colour in ((far, pen.dark), (near, pen.plain)):
         for joints in limbs:
             pen.limb(joints, colour)
             x, y, width = points(joints)[-1]
-            foot = pen.at(x, y, width)
+            foot = pen.translate(x, y, width)
             if hoof:
                 foot.box(-0.62, -0.5, 0.68, 0.22, HOOF, 0.15)
             else:
@@ -32,9 +32,9 @@ def _legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = Fa
 
 def dog(pen: Pen, pose: str) -> None:
     """Draw a dog in `pose`."""
-    head = pen.at(0.40, 0.68)
+    head = pen.translate(0.40, 0.68)
     if pose == "sitting":
-        head = pen.at(0.16, 0.74)
+        head = pen.translate(0.16, 0.74)
         pen.stroke("-0.26,0.08 -0.4,0.1 -0.47,0.22", 0.085, pen.dark, smooth=True)
         pen.limb("0.1,0.4,0.13 0.11,0.05,0.09", pen.dark)
         pen.ellipse(0.14, 0.04, 0.075, 0.04, pen.dark)
@@ -54,7 +54,7 @@ def dog(pen: Pen, pose: str) -> None:
             far = ("-0.24,0.36,0.15 -0.2,0.18,0.09 -0.22,0.05,0.08", "0.16,0.36,0.13 0.16,0.05,0.085")
             near = ("-0.31,0.4,0.2 -0.38,0.2,0.1 -0.36,0.05,0.085", "0.27,0.4,0.15 0.27,0.05,0.09")
             pen.stroke("-0.36,0.48 -0.49,0.58 -0.52,0.72", 0.085, pen.dark, smooth=True)
-        _legs(pen, far, near)
+        _draw_legs(pen, far, near)
         body = "-0.38,0.54 -0.14,0.565 0.1,0.55 0.26,0.64 0.4,0.62 0.36,0.44 0.26,0.32 0.04,0.31 -0.2,0.35 -0.4,0.38"
         pen.blob(body, pen.main)
     head.limb("-0.12,-0.16,0.24 0,0,0.22", pen.plain)
@@ -62,14 +62,14 @@ def dog(pen: Pen, pose: str) -> None:
     head.limb("0.06,-0.03,0.17 0.2,-0.055,0.115", pen.plain)
     head.ellipse(0.245, -0.025, 0.034, 0.030, INK)
     head.stroke("0.25,-0.095 0.13,-0.105", 0.016, INK)
-    _eye(head, 0.075, 0.055, 0.026)
+    _draw_eye(head, 0.075, 0.055, 0.026)
     head.blob("-0.1,0.15 -0.02,0.11 -0.02,-0.06 -0.09,-0.17 -0.17,-0.1 -0.17,0.06", pen.dark)
 
 
 def cat(pen: Pen, pose: str) -> None:
     """Draw a cat in `pose`."""
     if pose == "sitting":
-        head = pen.at(0.04, 0.68)
+        head = pen.translate(0.04, 0.68)
         pen.stroke("-0.16,0.1 -0.32,0.08 -0.38,0.22 -0.33,0.38", 0.085, pen.dark, smooth=True)
         pen.blob("0.02,0.6 0.17,0.5 0.22,0.28 0.24,0.08 0.1,0.01 -0.14,0.01 -0.28,0.08 -0.26,0.28 -0.12,0.5", pen.main)
         pen.arc(-0.14, 0.16, 0.13, 200, 340, 0.020, pen.dark)
@@ -78,15 +78,15 @@ def cat(pen: Pen, pose: str) -> None:
             pen.ellipse(x + 0.015, 0.035, 0.06, 0.035, pen.plain)
         pen.stroke("0.105,0.3 0.105,0.03", 0.016, pen.dark)
     elif pose == "sleeping":
-        head = pen.at(0.24, 0.22)
+        head = pen.translate(0.24, 0.22)
         pen.blob("-0.06,0.42 0.22,0.34 0.34,0.14 0.22,0.01 -0.24,0.01 -0.44,0.08 -0.45,0.26 -0.3,0.4", pen.main)
         pen.stroke("-0.42,0.12 -0.3,0.055 0,0.055 0.1,0.07", 0.09, pen.dark, smooth=True)
     else:
-        head = pen.at(0.34, 0.60)
+        head = pen.translate(0.34, 0.60)
         pen.stroke("-0.36,0.42 -0.5,0.52 -0.46,0.72 -0.54,0.84", 0.075, pen.dark, smooth=True)
         far = ("-0.22,0.32,0.13 -0.18,0.04,0.07", "0.16,0.32,0.11 0.22,0.04,0.07")
         near = ("-0.31,0.36,0.17 -0.36,0.18,0.09 -0.32,0.04,0.075", "0.24,0.36,0.13 0.3,0.04,0.075")
-        _legs(pen, far, near)
+        _draw_legs(pen, far, near)
         pen.blob("-0.38,0.48 -0.1,0.47 0.14,0.48 0.34,0.56 0.36,0.36 0.22,0.26 -0.1,0.26 -0.4,0.32", pen.main)
     head.polygon("-0.185,0.06 -0.165,0.275 -0.01,0.14", pen.plain)
     head.polygon("-0.15,0.1 -0.145,0.22 -0.055,0.14", ROSE)
@@ -120,7 +120,7 @@ def bird(pen: Pen, pose: str) -> None:
         pen.blob("0.14,0.27 0.1,0.49 -0.06,0.69 -0.4,0.81 -0.34,0.61 -0.3,0.43 -0.14,0.25", pen.main)
         pen.stroke("-0.34,0.67 -0.12,0.45", 0.025, pen.dark)
         pen.stroke("-0.28,0.53 -0.1,0.37", 0.025, pen.dark)
-        _eye(pen, 0.37, 0.32, 0.032)
+        _draw_eye(pen, 0.37, 0.32, 0.032)
         return
     for x in (-0.06, 0.07):
         pen.stroke([(x, 0.26), (x, 0.03), (x + 0.08, 0.025)], 0.035, (226, 140, 40))
@@ -130,7 +130,7 @@ def bird(pen: Pen, pose: str) -> None:
     pen.polygon("0.36,0.74 0.55,0.64 0.36,0.58", BEAK)
     pen.ellipse(0.22, 0.66, 0.20, 0.19, pen.main)
     pen.blob("0.08,0.52 -0.1,0.52 -0.4,0.32 -0.22,0.24 0.02,0.28", pen.dark)
-    _eye(pen, 0.29, 0.70, 0.036)
+    _draw_eye(pen, 0.29, 0.70, 0.036)
 
 
 def horse(pen: Pen, pose: str) -> None:
@@ -145,7 +145,7 @@ def horse(pen: Pen, pose: str) -> None:
         near = ("0.24,0.48,0.16 0.25,0.26,0.085 0.25,0.05,0.065", "-0.34,0.52,0.2 -0.4,0.28,0.095 -0.37,0.05,0.065")
         tail = "-0.41,0.64 -0.5,0.52 -0.49,0.24"
     pen.stroke(tail, 0.10, hair, smooth=True)
-    _legs(pen, far, near, hoof=True)
+    _draw_legs(pen, far, near, hoof=True)
     pen.blob(
         "0.1,0.72 -0.1,0.685 -0.28,0.72 -0.4,0.66 -0.43,0.54 -0.36,0.43 -0.1,0.4 0.14,0.4 0.28,0.48 0.33,0.6 0.26,0.72",
         pen.main,
@@ -156,7 +156,7 @@ def horse(pen: Pen, pose: str) -> None:
         pen.blob("0.08,0.74 0.28,0.66 0.48,0.42 0.42,0.38 0.24,0.56 0.06,0.66", hair)
         pen.polygon("0.44,0.36 0.46,0.47 0.53,0.38", pen.plain)
         pen.ellipse(0.60, 0.075, 0.055, 0.05, pen.dark)
-        _eye(pen, 0.535, 0.27, 0.022)
+        _draw_eye(pen, 0.535, 0.27, 0.022)
         return
     pen.blob("0.02,0.7 0.18,0.86 0.3,1.02 0.42,1.05 0.46,0.9 0.38,0.78 0.34,0.62 0.24,0.5 0.1,0.54", pen.main)
     pen.blob("0.32,1.02 0.42,1.07 0.52,0.99 0.62,0.86 0.63,0.78 0.56,0.75 0.46,0.82 0.36,0.88", pen.plain)
@@ -164,7 +164,7 @@ def horse(pen: Pen, pose: str) -> None:
     pen.blob("0.4,1.09 0.3,1.05 0.18,0.92 0.04,0.74 0.1,0.68 0.2,0.8 0.3,0.92 0.37,1 0.44,0.98", hair)
     pen.ellipse(0.59, 0.805, 0.05, 0.05, pen.dark)
     pen.ellipse(0.61, 0.82, 0.012, 0.012, INK)
-    _eye(pen, 0.465, 0.955, 0.022)
+    _draw_eye(pen, 0.465, 0.955, 0.022)
 
 
 def cow(pen: Pen, pose: str) -> None:
@@ -173,12 +173,12 @@ def cow(pen: Pen, pose: str) -> None:
     near = ("0.3,0.38,0.14 0.31,0.05,0.085", "-0.38,0.4,0.16 -0.4,0.05,0.085")
     pen.stroke("-0.46,0.64 -0.54,0.52 -0.53,0.3", 0.035, pen.dark, smooth=True)
     pen.ellipse(-0.53, 0.28, 0.035, 0.06, INK)
-    _legs(pen, far, near, hoof=True)
+    _draw_legs(pen, far, near, hoof=True)
     pen.ellipse(-0.17, 0.28, 0.11, 0.07, ROSE)
     body = "-0.44,0.7 -0.2,0.69 0.1,0.69 0.34,0.7 0.43,0.6 0.4,0.4 0.26,0.28 -0.1,0.27 -0.38,0.32 -0.5,0.46"
     pen.blob(body, pen.main)
     y = 0.22 if pose == "grazing" else 0.70
-    head = pen.at(0.52, y)
+    head = pen.translate(0.52, y)
     pen.limb([(0.30, 0.54, 0.28), (0.47, y + 0.02, 0.20)], pen.main)
     for x in (-0.10, 0.08):
         head.stroke([(x, 0.10), (x * 1.7, 0.185)], 0.045, (236, 222, 190))
@@ -187,7 +187,7 @@ def cow(pen: Pen, pose: str) -> None:
     head.ellipse(0.055, -0.115, 0.105, 0.07, ROSE)
     head.ellipse(0.02, -0.11, 0.016, 0.02, (150, 84, 92))
     head.ellipse(0.10, -0.11, 0.016, 0.02, (150, 84, 92))
-    _eye(head, 0.035, 0.035, 0.026)
+    _draw_eye(head, 0.035, 0.035, 0.026)
 
 
 def sheep(pen: Pen, pose: str) -> None:
@@ -203,7 +203,7 @@ def sheep(pen: Pen, pose: str) -> None:
     pen.ellipse(0.0, 0.41, 0.28, 0.18, pen.main)
     for x, y in points("-0.22,0.45 -0.04,0.5 0.1,0.4 -0.12,0.36"):
         pen.arc(x, y, 0.075, 20, 160, 0.022, pen.dark)
-    head = pen.at(0.40, 0.20) if pose == "grazing" else pen.at(0.43, 0.56)
+    head = pen.translate(0.40, 0.20) if pose == "grazing" else pen.translate(0.43, 0.56)
     head.ellipse(-0.13, 0.05, 0.085, 0.045, mix(face, INK, 0.3))
     head.blob("-0.09,0.12 0.05,0.12 0.14,-0.02 0.13,-0.14 0.02,-0.16 -0.08,-0.04", face)
     for x in (-0.09, -0.02, 0.04):

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from pipeline.worlds.scenes.drawing.pen import Colour, Point, mix, points
 from pipeline.worlds.scenes.scene_facts import Scene, atmosphere, pick
 
-SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the horizon
+SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # top, middle, horizon
     "sunny": ((74, 156, 236), (138, 198, 246), (214, 238, 250)),
     "cloudy": ((146, 158, 174), (178, 188, 200), (210, 216, 222)),
     "rainy": ((98, 110, 130), (126, 138, 156), (160, 170, 184)),
@@ -45,20 +45,20 @@ class Backdrop:
         self.picture = Image.new("RGB", (side, side))
         self._draw = ImageDraw.Draw(self.picture)
         self.gradient(0.0, scene.horizon + 0.01, SKY[self.air])
-        self._lights()
-        self._clouds()
+        self._draw_lights()
+        self._draw_clouds()
         far, near = GROUND[scene.setting]
         self.gradient(scene.shore, 1.0, (self.tone(far), self.tone(near)))
 
     def tone(self, colour: Colour) -> Colour:
         """Return `colour` in the scene's light."""
-        other, share = LIGHT[self.air]
-        return mix(colour, other, share)
+        light, share = LIGHT[self.air]
+        return mix(colour, light, share)
 
     def gradient(self, top: float, bottom: float, colours: tuple[Colour, ...]) -> None:
         """Fill the rows from `top` to `bottom` with a vertical gradient through `colours`."""
         y0, y1 = round(top * self.side), round(bottom * self.side)
-        strip = _strip(colours, y1 - y0)
+        strip = _make_strip(colours, y1 - y0)
         self.picture.paste(strip.resize((self.side, y1 - y0), Image.Resampling.NEAREST), (0, y0))
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
@@ -89,14 +89,14 @@ class Backdrop:
     def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Paste a soft round light."""
         pixels = round(2 * radius * self.side)
-        mask = _glow(pixels)
+        mask = _make_glow(pixels)
         self.picture.paste(colour, (round(x * self.side) - pixels // 2, round(y * self.side) - pixels // 2), mask)
 
     def spots(self, number: int, top: float) -> list[Point]:
         """Return random points on the ground below `top`."""
         return [(float(x), float(top + (0.99 - top) * y)) for x, y in self.rng.random((number, 2))]
 
-    def _lights(self) -> None:
+    def _draw_lights(self) -> None:
         boxes = [box for thing in self.scene.things for box in thing.boxes]
         spots = [(float(x), 0.11) for x in self.rng.uniform(0.1, 0.9, 5)]
         x, y = min(spots, key=lambda p: sum(b[0] - 0.08 < p[0] < b[2] + 0.08 and b[1] < 0.2 for b in boxes))
@@ -115,7 +115,7 @@ class Backdrop:
             for dx, dy, r in ((-0.018, -0.012, 0.012), (0.016, 0.014, 0.015), (0.014, -0.024, 0.008)):
                 self.ellipse(x + dx, y + dy, r, r, (224, 218, 190))
 
-    def _clouds(self) -> None:
+    def _draw_clouds(self) -> None:
         number = {"cloudy": 6, "rainy": 7, "sunny": int(self.rng.integers(0, 3)), "sunset": 3}.get(self.air, 0)
         for _ in range(number):
             x, y = self.rng.uniform(-0.05, 1.0), self.rng.uniform(0.06, self.scene.horizon - 0.2)
@@ -124,15 +124,15 @@ class Backdrop:
                 self.ellipse(x, y + 0.06, w, 0.012, (250, 160, 140))
                 self.ellipse(x + 0.07, y + 0.078, w * 0.7, 0.010, (252, 178, 140))
                 continue
-            top, under = {
+            top, shade = {
                 "sunny": ((255, 255, 255), (232, 242, 250)),
                 "cloudy": ((232, 236, 240), (198, 206, 216)),
                 "rainy": ((136, 146, 162), (104, 114, 132)),
             }[self.air]
             k = self.rng.uniform(0.8, 1.3)
-            for colour, dy in ((under, 0.014), (top, 0.0)):
-                for dx, up, r in points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
-                    self.ellipse(x + dx * k, y - up * k + dy, r * 1.15 * k, r * 0.9 * k, colour)
+            for colour, dy in ((shade, 0.014), (top, 0.0)):
+                for dx, rise, r in points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
+                    self.ellipse(x + dx * k, y - rise * k + dy, r * 1.15 * k, r * 0.9 * k, colour)
 
 
 def curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
@@ -141,7 +141,7 @@ def curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
 
 
 @lru_cache(maxsize=1024)
-def _strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
+def _make_strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
     """Return one column of a vertical gradient through `colours`."""
     stops = np.linspace(0, 1, len(colours))
     t = np.linspace(0, 1, height)
@@ -150,7 +150,7 @@ def _strip(colours: tuple[Colour, ...], height: int) -> Image.Image:
 
 
 @lru_cache(maxsize=64)
-def _glow(pixels: int) -> Image.Image:
+def _make_glow(pixels: int) -> Image.Image:
     """Return a soft round mask."""
     axis = np.linspace(-1, 1, pixels)
     r = np.hypot(axis[:, None], axis[None])
@@ -172,7 +172,7 @@ def beach(b: Backdrop, horizon: float, shore: float) -> None:
         b.ellipse(x, y, 0.006, 0.003, b.tone((214, 184, 126)))
 
 
-def _tree(b: Backdrop, x: float, y: float, h: float) -> None:
+def _draw_tree(b: Backdrop, x: float, y: float, h: float) -> None:
     b.box(x - h * 0.06, y - h * 0.4, x + h * 0.06, y, b.tone((116, 82, 58)))
     dark, middle, light = (66, 134, 74), (74, 146, 80), (104, 172, 98)
     crown = ((-0.22, 0.62, 0.26, dark), (0.22, 0.60, 0.26, dark), (0.0, 0.78, 0.30, middle), (-0.06, 0.86, 0.17, light))
@@ -180,7 +180,7 @@ def _tree(b: Backdrop, x: float, y: float, h: float) -> None:
         b.ellipse(x + dx * h, y - dy * h, r * h, r * h * 0.92, b.tone(colour))
 
 
-def _grass(b: Backdrop, shore: float, number: int, flowers: int) -> None:
+def _draw_grass(b: Backdrop, shore: float, number: int, flowers: int) -> None:
     blade = b.tone((84, 150, 70))
     for x, y in b.spots(number, shore + 0.05):
         b.line([(x - 0.008, y - 0.018), (x, y), (x + 0.008, y - 0.02)], 0.006, blade)
@@ -195,9 +195,9 @@ def park(b: Backdrop, horizon: float, shore: float) -> None:
     x = b.rng.uniform(-0.02, 0.06)
     while x < 1.02:
         h = b.rng.uniform(0.16, 0.28)
-        _tree(b, x, horizon + 0.03 + b.rng.uniform(0, 0.015), h)
+        _draw_tree(b, x, horizon + 0.03 + b.rng.uniform(0, 0.015), h)
         x += h * b.rng.uniform(0.8, 1.7)
-    _grass(b, horizon, 26, 12)
+    _draw_grass(b, horizon, 26, 12)
 
 
 def street(b: Backdrop, horizon: float, shore: float) -> None:
@@ -209,14 +209,15 @@ def street(b: Backdrop, horizon: float, shore: float) -> None:
         b.box(x, horizon - h, x + w, horizon + 0.02, b.tone(wall))
         b.box(x - 0.006, horizon - h - 0.014, x + w + 0.006, horizon - h + 0.006, b.tone(mix(wall, (40, 40, 60), 0.3)))
         b.box(x + w - 0.022, horizon - h + 0.006, x + w, horizon + 0.02, b.tone(mix(wall, (40, 40, 60), 0.15)))
-        lit = b.air in ("night", "sunset")
+        is_dark = b.air in ("night", "sunset")
         columns = 3 if w > 0.19 else 2
         for row in range(int(h / 0.068)):
             for column in range(columns):
                 wx = x + (column + 0.5) * (w - 0.022) / columns
                 wy = horizon - h + 0.045 + row * 0.068
-                on = b.rng.random() < 0.7
-                glass = (255, 222, 128) if lit and on else b.tone((196, 220, 236) if on else (120, 140, 164))
+                has_light = b.rng.random() < 0.7
+                by_day = b.tone((196, 220, 236) if has_light else (120, 140, 164))
+                glass = (255, 222, 128) if is_dark and has_light else by_day
                 b.box(wx - 0.014, wy - 0.018, wx + 0.014, wy + 0.018, glass)
         x += w + 0.008
     b.box(0, horizon + 0.01, 1, horizon + 0.075, b.tone((196, 194, 190)))
@@ -226,7 +227,7 @@ def street(b: Backdrop, horizon: float, shore: float) -> None:
         b.box(k * 0.2 + offset, 0.77, k * 0.2 + offset + 0.11, 0.787, b.tone((244, 238, 214)))
 
 
-def _pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: bool) -> None:
+def _draw_pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: bool) -> None:
     b.box(x - h * 0.05, y - h * 0.2, x + h * 0.05, y, b.tone((104, 76, 58)))
     for low, wide, high in ((0.12, 0.30, 0.58), (0.38, 0.24, 0.80), (0.62, 0.17, 1.0)):
         b.polygon([(x - wide * h, y - low * h), (x, y - high * h), (x + wide * h, y - low * h)], b.tone(colour))
@@ -246,7 +247,7 @@ def snow(b: Backdrop, horizon: float, shore: float) -> None:
         b.polygon([(x + w * dx, peak + h * dy) for dx, dy in cap], b.tone((250, 252, 255)))
     b.hills(horizon + 0.03, 0.05, 0.8, b.tone((246, 250, 255)))
     for x in b.rng.uniform(0.0, 1.0, 4):
-        _pine(b, x, horizon + 0.045, b.rng.uniform(0.10, 0.17), (72, 124, 108), True)
+        _draw_pine(b, x, horizon + 0.045, b.rng.uniform(0.10, 0.17), (72, 124, 108), True)
     for x, y in b.spots(8, horizon + 0.12):
         b.ellipse(x, y, b.rng.uniform(0.03, 0.08), 0.007, b.tone((204, 218, 238)))
 
@@ -256,9 +257,9 @@ def desert(b: Backdrop, horizon: float, shore: float) -> None:
     b.hills(horizon + 0.02, 0.13, 0.7, b.tone((216, 158, 124)))
     b.hills(horizon + 0.03, 0.07, 1.1, b.tone((230, 182, 124)))
     for y in (0.60, 0.74, 0.88):
-        across = np.linspace(0, 1, 14)
-        ridge = y + 0.012 * np.sin(9 * across + b.rng.random() * 6)
-        b.line(curve(across, ridge), 0.006, b.tone((212, 160, 98)))
+        xs = np.linspace(0, 1, 14)
+        ridge = y + 0.012 * np.sin(9 * xs + b.rng.random() * 6)
+        b.line(curve(xs, ridge), 0.006, b.tone((212, 160, 98)))
     for x, y in b.spots(10, horizon + 0.08):
         b.ellipse(x, y, 0.009, 0.005, b.tone((190, 140, 92)))
     if "cactus" in b.scene.scenery:
@@ -280,14 +281,14 @@ def lake(b: Backdrop, horizon: float, shore: float) -> None:
     x = -0.03
     while x < 1.03:
         h = b.rng.uniform(0.10, 0.17)
-        _pine(b, x, horizon + 0.012, h, (62, 118, 96) if b.rng.random() < 0.6 else (78, 136, 106), False)
+        _draw_pine(b, x, horizon + 0.012, h, (62, 118, 96) if b.rng.random() < 0.6 else (78, 136, 106), False)
         x += h * b.rng.uniform(0.38, 0.6)
     b.gradient(horizon, shore, (b.tone((96, 160, 190)), b.tone((130, 196, 220))))
     for x, y in b.rng.random((12, 2)):
         y, w = horizon + 0.012 + y * (shore - horizon - 0.025), b.rng.uniform(0.03, 0.08)
         b.line([(x - w, y), (x + w, y)], 0.006, b.tone((176, 222, 236)))
     b.line([(0, shore), (1, shore)], 0.014, b.tone((206, 194, 148)))
-    _grass(b, shore, 18, 6)
+    _draw_grass(b, shore, 18, 6)
 
 
 def farm(b: Backdrop, horizon: float, shore: float) -> None:
@@ -312,7 +313,7 @@ def farm(b: Backdrop, horizon: float, shore: float) -> None:
         b.box(0, horizon + y, 1, horizon + y + 0.018, rail)
     for k in range(8):
         b.box(0.03 + k * 0.135, horizon + 0.005, 0.055 + k * 0.135, horizon + 0.135, post)
-    _grass(b, horizon + 0.1, 14, 4)
+    _draw_grass(b, horizon + 0.1, 14, 4)
 
 
 LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {

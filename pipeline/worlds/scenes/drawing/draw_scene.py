@@ -42,9 +42,9 @@ def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
     objects = [(box, thing) for thing in scene.things for box in thing.boxes]
     for box, thing in sorted(objects, key=lambda item: item[0][3]):
         layer = draw_object(thing, (box[3] - box[1]) * side, air, rng)
-        put(picture, layer, thing, box, air)
+        paste_object(picture, layer, thing, box, air)
     if air == "rainy":
-        rain(picture, rng)
+        draw_rain(picture, rng)
     return picture.reduce(SUPERSAMPLING)
 
 
@@ -65,11 +65,11 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
         people.person(pen, thing.category, thing.pose, rng)
     layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))
     if air in TINT:
-        layer = layer.point(_light_table(air))
+        layer = layer.point(_make_light_table(air))
     return layer if thing.facing == "right" else layer.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
+def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
     """Paste an object onto the image at `box`, with its shadow or its reflection in the water."""
     side = picture.width
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
@@ -82,24 +82,24 @@ def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: s
             share = 0.8
         w = max(4, round((layer.width - 2 * PAD) * share))
         h = max(3, round(w * 0.15))
-        shadow = _shadow().resize((w, h), Image.Resampling.BILINEAR)
+        shadow = _make_shadow().resize((w, h), Image.Resampling.BILINEAR)
         picture.paste((20, 22, 44), (x + (layer.width - w) // 2, foot - round(h * 0.58)), shadow)
     elif thing.place == "water":
-        mirrored = layer.transpose(Image.Transpose.FLIP_TOP_BOTTOM).resize((layer.width, layer.height // 3))
-        faint = mirrored.getchannel("A").point(FAINT)
-        picture.paste(mirrored.convert("RGB"), (x, foot - 3), faint)
+        reflection = layer.transpose(Image.Transpose.FLIP_TOP_BOTTOM).resize((layer.width, layer.height // 3))
+        opacity = reflection.getchannel("A").point(FAINT)
+        picture.paste(reflection.convert("RGB"), (x, foot - 3), opacity)
     alpha = layer.getchannel("A")
     if air == "night":
         rim = mix(PALETTE[thing.colour], (168, 182, 236), 0.8 if sum(PALETTE[thing.colour]) < 240 else 0.4)
     else:
         rim = mix(mix(PALETTE[thing.colour], INK, 0.62), (255, 255, 255), 0.0 if thing.colour != "black" else 0.35)
-    reach = max(1, round(side / 230))
-    for dx, dy in ((-reach, 0), (reach, 0), (0, -reach), (0, reach)):
+    rim_width = max(1, round(side / 230))
+    for dx, dy in ((-rim_width, 0), (rim_width, 0), (0, -rim_width), (0, rim_width)):
         picture.paste(rim, (x + dx, y + dy), alpha)
     picture.paste(layer, (x, y), alpha)
 
 
-def rain(picture: Image.Image, rng: np.random.Generator) -> None:
+def draw_rain(picture: Image.Image, rng: np.random.Generator) -> None:
     """Draw rain on the whole image."""
     side = picture.width
     pen = ImageDraw.Draw(picture)
@@ -108,13 +108,13 @@ def rain(picture: Image.Image, rng: np.random.Generator) -> None:
 
 
 @cache
-def _light_table(air: str) -> list[int]:
+def _make_light_table(air: str) -> list[int]:
     """Return the lookup table that applies TINT to red, green and blue and keeps the opacity."""
     return [round(v * k) for k in (*TINT[air], 1.0) for v in range(256)]
 
 
 @lru_cache(maxsize=1)
-def _shadow() -> Image.Image:
+def _make_shadow() -> Image.Image:
     """Return the mask of a soft disc."""
     axis = np.linspace(-1, 1, 48)
     r = np.hypot(axis[:, None], axis[None])

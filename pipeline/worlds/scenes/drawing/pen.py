@@ -35,9 +35,9 @@ def points(shape: str) -> tuple[tuple[float, ...], ...]:
 
 
 @lru_cache(maxsize=512)
-def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
-    """Return the points of a Catmull-Rom curve through the points `through`."""
-    p = np.array(through)
+def spline(knots: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
+    """Return the points of a Catmull-Rom curve through the points `knots`."""
+    p = np.array(knots)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     p = np.concatenate([ends[0], p, ends[1]])
     a, b, c, d = (p[i : len(p) - 3 + i, None] for i in range(4))
@@ -61,7 +61,7 @@ class Pen:
         size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
         self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
         self.main = PALETTE[colour]
-        # almost `main`, so that no pattern covers it; of white it is `main` itself, so patterns do cover it
+        # almost `main`, so that no pattern covers it; for white it equals `main`, so that patterns do cover it
         self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)
         self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
         self.deep = mix(self.main, (16, 14, 40), 0.55)
@@ -70,11 +70,11 @@ class Pen:
         self._draw = ImageDraw.Draw(self.layer)
         self._x, self._y, self._unit = 0.0, 0.0, 1.0
 
-    def at(self, x: float, y: float, unit: float = 1.0) -> Pen:
+    def translate(self, x: float, y: float, unit: float = 1.0) -> Pen:
         """Return a pen for the same layer with its origin at (x, y) and units `unit` times as long."""
-        moved = copy(self)
-        moved._x, moved._y, moved._unit = self._x + x * self._unit, self._y + y * self._unit, self._unit * unit
-        return moved
+        pen = copy(self)
+        pen._x, pen._y, pen._unit = self._x + x * self._unit, self._y + y * self._unit, self._unit * unit
+        return pen
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
         """Draw an ellipse with the centre (x, y) and the radii (rx, ry)."""
@@ -82,7 +82,7 @@ class Pen:
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
         """Draw a box from its lower left to its upper right corner."""
-        corners = self._pixels(self._place([(x0, y1), (x1, y0)]))
+        corners = self._to_pixels(self._to_layer_units([(x0, y1), (x1, y0)]))
         if radius:
             self._draw.rounded_rectangle(corners, radius * self._unit * self.scale, fill=fill)
         else:  # rounded_rectangle rounds boxes of few pixels even with radius 0
@@ -90,17 +90,17 @@ class Pen:
 
     def polygon(self, shape: Shape, fill: Colour) -> None:
         """Draw a filled polygon."""
-        self._draw.polygon(self._pixels(self._place(shape)), fill=fill)
+        self._draw.polygon(self._to_pixels(self._to_layer_units(shape)), fill=fill)
 
     def blob(self, shape: Shape, fill: Colour) -> None:
         """Draw a smooth closed shape through the points of `shape`."""
-        self._draw.polygon(self._pixels(spline(tuple(self._place(shape)), True)), fill=fill)
+        self._draw.polygon(self._to_pixels(spline(tuple(self._to_layer_units(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
         """Draw a line with round ends; with `smooth` it is a Catmull-Rom curve."""
-        placed = self._place(shape)
-        path = self._pixels(spline(tuple(placed), False) if smooth else placed)
-        pixels = self._width(width)
+        layer_points = self._to_layer_units(shape)
+        path = self._to_pixels(spline(tuple(layer_points), False) if smooth else layer_points)
+        pixels = self._to_pixel_width(width)
         self._draw.line(path, fill=fill, width=pixels, joint="curve")
         r = pixels / 2 - 0.5
         for x, y in (path[0], path[-1]) if pixels > 2 else ():
@@ -120,45 +120,45 @@ class Pen:
 
     def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
         """Draw a circle's outline."""
-        self._draw.ellipse(self._find_corners(x, y, r, r), outline=fill, width=self._width(width))
+        self._draw.ellipse(self._find_corners(x, y, r, r), outline=fill, width=self._to_pixel_width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
         """Draw part of a circle, clockwise from `start` to `end`, in degrees; 0 is to the right."""
-        self._draw.arc(self._find_corners(x, y, r, r), start, end, fill=fill, width=self._width(width))
+        self._draw.arc(self._find_corners(x, y, r, r), start, end, fill=fill, width=self._to_pixel_width(width))
 
     def finish(self, pattern: str, slant: bool) -> Image.Image:
         """Return the layer with its pattern on all pixels of the main colour, lit from above."""
         if pattern != "plain":
             self._apply_pattern(pattern, slant)
         *colours, alpha = self.layer.split()
-        shade = _shade().resize(self.layer.size, Image.Resampling.BILINEAR)
+        shade = _make_shade().resize(self.layer.size, Image.Resampling.BILINEAR)
         colours = [ImageChops.multiply(band, shade) for band in colours]
         return Image.merge("RGBA", (*colours, alpha))
 
-    def _place(self, shape: Shape) -> Sequence[tuple[float, ...]]:
+    def _to_layer_units(self, shape: Shape) -> Sequence[tuple[float, ...]]:
         """Return the points of a shape in the units of the whole layer."""
         shape = points(shape) if isinstance(shape, str) else shape
         if self._unit == 1.0 and not (self._x or self._y):
             return shape
         return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]
 
-    def _pixels(self, placed: Sequence[tuple[float, ...]]) -> list[Point]:
+    def _to_pixels(self, layer_points: Sequence[tuple[float, ...]]) -> list[Point]:
         (x0, y0), s = self._origin, self.scale
-        return [(x0 + x * s, y0 - y * s) for x, y in placed]
+        return [(x0 + x * s, y0 - y * s) for x, y in layer_points]
 
     def _find_corners(self, x: float, y: float, rx: float, ry: float) -> list[Point]:
         """Return the corners of the box around an ellipse, in pixels."""
         x, y, rx, ry = self._x + x * self._unit, self._y + y * self._unit, rx * self._unit, ry * self._unit
-        return self._pixels([(x - rx, y + ry), (x + rx, y - ry)])
+        return self._to_pixels([(x - rx, y + ry), (x + rx, y - ry)])
 
-    def _width(self, width: float) -> int:
+    def _to_pixel_width(self, width: float) -> int:
         return max(1, round(width * self._unit * self.scale))
 
     def _apply_pattern(self, pattern: str, slant: bool) -> None:
         pixels = np.array(self.layer)
-        covered = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
-        rows = np.flatnonzero(covered.any(1))
-        columns = np.flatnonzero(covered.any(0))
+        main_mask = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
+        rows = np.flatnonzero(main_mask.any(1))
+        columns = np.flatnonzero(main_mask.any(0))
         if not len(rows):
             return
         # the pattern scales with the object, but a step has at least 9 pixels, which small images can show
@@ -167,17 +167,17 @@ class Pen:
         y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
         x, y = x - columns[0] + step / 4, y - rows[0] + step / 4
         if pattern == "striped":
-            marked = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
+            pattern_mask = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
         else:
             shift = np.floor(y / step) % 2 * step / 2
-            marked = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
-        light = sum(self.main) > 470 or self.main == PALETTE["gray"]
-        pixels[covered & marked, :3] = (52, 50, 62) if light else (250, 248, 242)
+            pattern_mask = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
+        is_light = sum(self.main) > 470 or self.main == PALETTE["gray"]
+        pixels[main_mask & pattern_mask, :3] = (52, 50, 62) if is_light else (250, 248, 242)
         self.layer = Image.fromarray(pixels)
 
 
 @lru_cache(maxsize=1)
-def _shade() -> Image.Image:
+def _make_shade() -> Image.Image:
     """Return a mask of an object's brightness, which decreases from top to foot and slightly towards one side."""
     y, x = np.mgrid[0:1:16j, 0:1:16j]
     return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

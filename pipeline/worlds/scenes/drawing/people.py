@@ -32,30 +32,30 @@ ARMS = {
 
 def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
     """Draw one person of height 1; the main colour is the shirt's, for women and girls the dress's."""
-    child, dressed = category in ("boy", "girl"), category in ("woman", "girl")
+    child, has_dress = category in ("boy", "girl"), category in ("woman", "girl")
     skin, hair, trousers = pick(rng, SKIN), pick(rng, HAIR), pick(rng, TROUSERS)
     lift = {"jumping": 0.10, "running": 0.02}.get(pose, 0.0)
     lean = {"running": 0.07, "walking": 0.02}.get(pose, 0.0)
     size, hip, shoulder, half = (0.150, 0.36, 0.66, 0.150) if child else (0.122, 0.43, 0.735, 0.155)
     hip, shoulder, chin = hip + lift, shoulder + lift, (0.69 if child else 0.755) + lift
-    half *= 0.84 if dressed else 1.0  # half of the shoulders' width
+    half *= 0.84 if has_dress else 1.0  # half of the shoulders' width
     reach = 0.30 if child else 0.33
-    head = pen.at(lean, chin + size * 0.92, size)
+    head = pen.translate(lean, chin + size * 0.92, size)
 
     if category == "woman":
         head.blob("0,1.12 0.98,0.6 1.12,-0.5 1.05,-1.65 0,-1.5 -1.2,-1.7 -1.18,-0.5 -1.02,0.6", hair)
     if category == "girl":
         for x in (-1.12, 1.12):
             head.ellipse(x, -0.25, 0.36, 0.5, hair)
-    _arm(pen, (lean - half + 0.03, shoulder - 0.03), ARMS[pose][1], reach, pen.dark, skin)
+    _draw_arm(pen, (lean - half + 0.03, shoulder - 0.03), ARMS[pose][1], reach, pen.dark, skin)
     for side, (kx, ky, fx, fy) in ((-1, LEGS[pose][1]), (1, LEGS[pose][0])):
-        x, length = side * (0.055 if dressed else 0.072), hip - lift * 0.4
+        x, length = side * (0.055 if has_dress else 0.072), hip - lift * 0.4
         knee = (x + kx * length, hip - length * (1 - ky))
         foot = (x + fx * length, hip - length * (1 - fy))
         colour = trousers if side > 0 else mix(trousers, INK, 0.25)
         flesh = skin if side > 0 else mix(skin, INK, 0.15)
         pen.ellipse(foot[0] + 0.025, foot[1] + 0.010, 0.066, 0.034, SHOES)
-        if dressed:
+        if has_dress:
             pen.limb([(x, hip, 0.10), (*knee, 0.080), (foot[0], foot[1] + 0.02, 0.060)], flesh)
         elif child:  # short trousers
             pen.limb([(*knee, 0.088), (foot[0], foot[1] + 0.02, 0.066)], flesh)
@@ -64,7 +64,7 @@ def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None
             pen.limb([(x, hip, 0.135), (*knee, 0.112), (foot[0], foot[1] + 0.025, 0.092)], colour)
     pen.box(lean - 0.035, shoulder - 0.03, lean + 0.035, chin + 0.03, mix(skin, INK, 0.15))
     # the garment from top to bottom: (middle, half its width, y)
-    if dressed:
+    if has_dress:
         hem, bottom = (0.215, hip - 0.19) if child else (0.225, hip - 0.21)
         levels = [(lean, half, shoulder - 0.06), (lean * 0.6, half * 0.72, hip + 0.11)]
         levels += [(0, hem, bottom + 0.02), (0, hem * 0.7, bottom - 0.012), (0, 0, bottom - 0.02)]
@@ -74,21 +74,21 @@ def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None
     levels.insert(0, (lean, half * 0.8, shoulder + 0.005))
     right, left = ([(x + side * width, y) for x, width, y in levels] for side in (1, -1))
     pen.blob([left[0], (lean, shoulder + 0.012), *right, *left[-2:0:-1]], pen.main)
-    if dressed:
+    if has_dress:
         pen.stroke([(lean * 0.6 - half * 0.66, hip + 0.115), (lean * 0.6 + half * 0.66, hip + 0.115)], 0.03, pen.dark)
     sleeve = mix(pen.main, pen.dark, 0.45)
-    _arm(pen, (lean + half - 0.03, shoulder - 0.03), ARMS[pose][0], reach, sleeve, skin)
-    _face(head, category in ("man", "boy"), skin, hair)
+    _draw_arm(pen, (lean + half - 0.03, shoulder - 0.03), ARMS[pose][0], reach, sleeve, skin)
+    _draw_face(head, category in ("man", "boy"), skin, hair)
 
 
-def _arm(pen: Pen, shoulder: Point, arm: tuple[float, ...], reach: float, sleeve: Colour, skin: Colour) -> None:
+def _draw_arm(pen: Pen, shoulder: Point, arm: tuple[float, ...], reach: float, sleeve: Colour, skin: Colour) -> None:
     (x, y), (ex, ey, hx, hy) = shoulder, (v * reach for v in arm)
     pen.ellipse(x + hx, y + hy, 0.044, 0.044, skin)
     wrist = (x + ex + (hx - ex) * 0.86, y + ey + (hy - ey) * 0.86, 0.074)
     pen.limb([(x, y, 0.095), (x + ex, y + ey, 0.088), wrist], sleeve)
 
 
-def _face(head: Pen, short: bool, skin: Colour, hair: Colour) -> None:
+def _draw_face(head: Pen, short: bool, skin: Colour, hair: Colour) -> None:
     """Draw face and hair (`short` or long) in units of half the head's height."""
     head.ellipse(0, 0, 0.94, 1, skin)
     if short:

@@ -10,13 +10,13 @@ WOOD: Colour = (150, 104, 66)
 LAMP: Colour = (255, 238, 160)
 
 
-def _wheel(pen: Pen, x: float, r: float) -> None:
+def _draw_wheel(pen: Pen, x: float, r: float) -> None:
     pen.ellipse(x, r, r, r, TYRE)
     pen.ellipse(x, r, r * 0.55, r * 0.55, METAL)
     pen.ellipse(x, r, r * 0.2, r * 0.2, (120, 124, 132))
 
 
-def _speed(pen: Pen, heights: tuple[float, ...], back: float) -> None:
+def _draw_speed_lines(pen: Pen, heights: tuple[float, ...], back: float) -> None:
     """Draw speed lines and dust behind a moving vehicle."""
     for i, y in enumerate(heights):
         pen.stroke([(-0.53, y), (back + 0.03 * i, y)], 0.022, (236, 240, 246))
@@ -28,7 +28,7 @@ def _speed(pen: Pen, heights: tuple[float, ...], back: float) -> None:
 def car(pen: Pen, pose: str) -> None:
     """Draw a car."""
     if pose == "driving":
-        _speed(pen, (0.36, 0.28, 0.20), -0.70)
+        _draw_speed_lines(pen, (0.36, 0.28, 0.20), -0.70)
     pen.box(-0.46, 0.08, 0.46, 0.16, INK)
     body = "-0.51,0.16 -0.5,0.27 -0.38,0.3 -0.1,0.31 0.24,0.3 0.44,0.255 0.51,0.19 0.5,0.1 0,0.08 -0.49,0.09"
     pen.blob(body, pen.main)
@@ -42,13 +42,13 @@ def car(pen: Pen, pose: str) -> None:
     pen.box(-0.505, 0.20, -0.47, 0.25, (214, 52, 48), 0.01)
     for x in (-0.29, 0.29):
         pen.ellipse(x, 0.120, 0.135, 0.120, pen.deep)
-        _wheel(pen, x, 0.105)
+        _draw_wheel(pen, x, 0.105)
 
 
 def bus(pen: Pen, pose: str) -> None:
     """Draw a bus."""
     if pose == "driving":
-        _speed(pen, (0.46, 0.36, 0.26), -0.66)
+        _draw_speed_lines(pen, (0.46, 0.36, 0.26), -0.66)
     pen.box(-0.51, 0.09, 0.51, 0.56, pen.main, 0.05)
     pen.box(-0.47, 0.33, 0.29, 0.49, pen.glass, 0.015)
     for k in range(4):
@@ -61,13 +61,13 @@ def bus(pen: Pen, pose: str) -> None:
     pen.box(-0.508, 0.13, -0.485, 0.20, (214, 52, 48))
     for x in (-0.31, 0.19):
         pen.ellipse(x, 0.11, 0.115, 0.11, pen.deep)
-        _wheel(pen, x, 0.095)
+        _draw_wheel(pen, x, 0.095)
 
 
 def truck(pen: Pen, pose: str) -> None:
     """Draw a truck."""
     if pose == "driving":
-        _speed(pen, (0.46, 0.34, 0.22), -0.66)
+        _draw_speed_lines(pen, (0.46, 0.34, 0.22), -0.66)
     pen.box(-0.50, 0.10, 0.48, 0.16, (76, 78, 88))
     pen.box(-0.51, 0.16, 0.17, 0.56, pen.main, 0.02)
     pen.box(-0.51, 0.16, 0.17, 0.19, pen.dark)
@@ -77,7 +77,7 @@ def truck(pen: Pen, pose: str) -> None:
     pen.stroke("0.27,0.22 0.32,0.22", 0.018, pen.deep)
     pen.ellipse(0.485, 0.205, 0.026, 0.028, LAMP)
     for x in (-0.36, -0.13, 0.33):
-        _wheel(pen, x, 0.10)
+        _draw_wheel(pen, x, 0.10)
 
 
 def bicycle(pen: Pen, pose: str) -> None:
@@ -157,7 +157,7 @@ def kite(pen: Pen, pose: str) -> None:
     """Draw a kite."""
     pen.stroke("0,0.3 -0.08,0.22 0.06,0.13 -0.02,0.02", 0.02, INK, smooth=True)
     for x, y in ((-0.03, 0.205), (0.03, 0.125), (0.0, 0.05)):
-        pen.at(x, y).polygon("-0.08,0.035 0.08,-0.035 0.08,0.035 -0.08,-0.035", pen.dark)
+        pen.translate(x, y).polygon("-0.08,0.035 0.08,-0.035 0.08,0.035 -0.08,-0.035", pen.dark)
     pen.polygon("0,1 0.38,0.66 0,0.28 -0.38,0.66", pen.main)
     pen.stroke("0,0.99 0,0.29", 0.024, pen.dark)
     pen.stroke("-0.37,0.66 0.37,0.66", 0.024, pen.dark)

@@ -81,8 +81,8 @@ def test_a_question_has_exactly_the_requested_number_of_negatives(options, other
             AnswerTableDiscriminator(torch.zeros(len(given.rounds.answers))),
             given,
             seed,
-            options=options,
-            others=others,
+            sampled_options=options,
+            batch_negatives=others,
         )
         torch.testing.assert_close(found, expected)
 
@@ -91,13 +91,14 @@ def test_all_negatives_are_taken_where_there_are_fewer():
     given = make_batch()
     nothing = torch.zeros(len(given.rounds.answers))
     torch.testing.assert_close(
-        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, options=50),
+        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, sampled_options=50),
         torch.full((len(given),), 1 / 6),
     )
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     others = (truth != truth.T).sum(1)
     torch.testing.assert_close(
-        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, options=0, others=50), 1.0 / (1 + others)
+        compute_human_probability(AnswerTableDiscriminator(nothing), given, 1, sampled_options=0, batch_negatives=50),
+        1.0 / (1 + others),
     )
 
 
@@ -111,7 +112,11 @@ def test_negatives_are_drawn_uniformly_and_none_twice():
     times = torch.zeros(len(given), len(given.rounds.answers))
     rounds = 300
     for seed in range(rounds):
-        total = (10.0 ** truth[:, 0].double() / compute_human_probability(model, given, seed, options=2)).round().long()
+        total = (
+            (10.0 ** truth[:, 0].double() / compute_human_probability(model, given, seed, sampled_options=2))
+            .round()
+            .long()
+        )
         digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.rounds.answers))) % 10
         assert digits.max() == 1
         assert (digits.sum(1) == 3).all()
@@ -127,12 +132,12 @@ def test_which_negatives_are_drawn_depends_on_the_seed_and_the_step_alone():
 
     def draw_probabilities(seed: int, step: int) -> torch.Tensor:
         torch.manual_seed(seed + 7 * step)
-        return compute_human_probability(model, given, seed, step, options=2, others=3)
+        return compute_human_probability(model, given, seed, step, sampled_options=2, batch_negatives=3)
 
     assert torch.equal(draw_probabilities(1, 0), draw_probabilities(1, 0))
     first = draw_probabilities(1, 0)
     torch.manual_seed(99)
-    assert torch.equal(first, compute_human_probability(model, given, 1, 0, options=2, others=3))
+    assert torch.equal(first, compute_human_probability(model, given, 1, 0, sampled_options=2, batch_negatives=3))
     for other in (draw_probabilities(2, 0), draw_probabilities(1, 1)):
         assert (other != first).float().mean() > 0.5
 

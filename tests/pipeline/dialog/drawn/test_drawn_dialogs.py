@@ -16,8 +16,8 @@ from pipeline.dialog.drawn.answerer import (
     HEDGE_RELEVANCE,
     AnswererStyle,
     SceneQuestion,
+    list_wordings,
     relevance,
-    replies,
     true_answers,
 )
 from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
@@ -113,12 +113,12 @@ def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
 
 def test_an_answerer_keeps_to_one_style():
     asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
-    curt, wordy = (dict(replies(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    curt, wordy = (dict(list_wordings(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
     assert max(curt, key=curt.__getitem__) == "yep"
     assert wordy["it is brown"] == pytest.approx(0.60 / 2)
     assert wordy["yes"] == 0.06
     assert sum(curt.values()) == pytest.approx(1)
-    assert {text for text, _ in replies(true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
+    assert {text for text, _ in list_wordings(true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
         "2",
         "there are 2",
     }
@@ -131,10 +131,10 @@ def test_a_dialog_depends_on_seed_and_image_alone():
         != generate_dialog(SCENE, CAPTION, 1, 6)
     )
     assert generate_dialog(SCENE, CAPTION, 1, 5) != generate_dialog(SCENE, CAPTION, 2, 5)
-    first = [write_dialogs._dialog_about(seed, 5, SCENE)[0] for seed in range(8)]
+    first = [write_dialogs._generate_image_dialog(seed, 5, SCENE)[0] for seed in range(8)]
     assert len(set(first)) > 1, "without given captions, the caption depends on the seed"
     assert first == [
-        write_dialogs._dialog_about(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)
+        write_dialogs._generate_image_dialog(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)
     ]
 
 
@@ -320,7 +320,7 @@ def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
 
 def test_the_vector_of_a_question_by_hand():
     pool = make_pool(("is it a big dog", 130), ("is she", 1))
-    vector = pool._vector("is it a big dog").reshape(4, -1)
+    vector = pool._compute_vector("is it a big dog").reshape(4, -1)
     places = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
     rare = np.log(2)  # the rarity of a word in one of the two questions; "is" is in both
     expected = np.zeros_like(vector)
@@ -363,7 +363,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
     pool = {
         answer
         for i in range(0, 2 * 120, 2)
-        for _, answer in write_dialogs._dialog_about(3, write_dialogs.POOL_START + i)[1]
+        for _, answer in write_dialogs._generate_image_dialog(3, write_dialogs.POOL_START + i)[1]
     }
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for printed in held["dialogs"][0]["dialog"]:

@@ -58,7 +58,7 @@ def evaluated_split(prepared_corpus, speaker, judges):
     beside = {"d": judges["other"], "prior": "prior"}
     evaluation = DialogEvaluation(*prepared_corpus, {"own": judges["own"]}, 3, CPU, beside)
     with record_modes() as modes:
-        split = evaluation.split(speaker, "val")
+        split = evaluation.evaluate_split(speaker, "val")
     assert set(modes) == {(False, False)}, "networks must run without dropout and without a graph"
     return evaluation, *split
 

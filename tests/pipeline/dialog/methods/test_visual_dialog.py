@@ -128,7 +128,7 @@ def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents,
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     expected = (torch.log1p(compute_gain(agents.listener, message, given).exp()) * differs).mean()
     assert_same_gradients(losses["listening"], expected, agents.listener)
-    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
@@ -145,7 +145,7 @@ def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(ag
     candidates = (encoding @ model.encode_answers(given.rounds.answers).T).gather(1, given.rounds.options)
     expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), given.rounds.truth)
     assert_same_gradients(losses["listening"], expected, model)
-    assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
+    assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 def test_the_control_is_trained_by_likelihood_alone(agents):

@@ -96,7 +96,7 @@ def test_region_positions_affect_the_encoding(kind):
         assert same is (places == 0)
 
 
-def test_only_hciae_takes_round_positions():
+def test_hciae_depends_on_the_order_of_rounds_only_with_round_positions():
     given, word = make_batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
     swapped = given.rounds.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
@@ -142,7 +142,7 @@ def make_zero_dropout(given):
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
-def test_every_channel_generates_answers_without_padding(channel, decoder):
+def test_every_channel_generates_no_token_after_eos(channel, decoder):
     given, speaker = make_batch(), make_generator(decoder=decoder).eval()
     message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
     assert len(message) == len(given) * channel.samples

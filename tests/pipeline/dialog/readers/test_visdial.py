@@ -198,7 +198,7 @@ def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
     ]
     assert corpus.attached.captions[0] == ("picture", "number", "10")
     (tmp_path / "captions.json").write_text(json.dumps({"images": images[:3]}))
-    with pytest.raises(UserError, match=r"image 30 of .* is not there"):
+    with pytest.raises(UserError, match=r"image 30 of .* is missing"):
         read_corpus("scenes", "visdial", tmp_path, named, None, **given)
 
 
@@ -301,7 +301,7 @@ def test_an_answer_longer_than_the_clip_is_reported(tmp_path):
     held = make_arrays(0, 0)
     held["ans_len_train"][2, 1] = 9
     with pytest.raises(
-        UserError, match=r"dialog 2, round 2: ans_len_train says 9 words, and 2 are there; at most 2 were"
+        UserError, match=r"dialog 2, round 2: ans_len_train states 9 words, and 2 are there; at most 2 were"
     ):
         read_visdial_h5(*write_h5(tmp_path, held), SMALL)
 

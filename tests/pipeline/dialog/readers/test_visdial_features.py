@@ -31,7 +31,7 @@ def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     with pytest.raises(UserError, match="image 12 has no features there"):
         import_store(["9", "12"])
     params.write_text(json.dumps(image_names | {"img_train": [7]}))
-    with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
+    with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images"):
         import_store(["9"])
     params.write_text(json.dumps(image_names | {"unique_img_val": ["photo"]}))
     with pytest.raises(UserError, match="img_val has images without a number"):

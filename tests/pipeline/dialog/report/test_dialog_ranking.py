@@ -12,12 +12,12 @@ from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice, SelectionBasis, choose_best
 from pipeline.dialog.report.dialog_ranking import (
     MRR,
-    adversary,
-    discriminators,
-    generators,
+    collect_discriminators,
+    collect_generators,
+    compute_reciprocal_ranks,
+    get_adversary_name,
     get_known_difference,
     mrr_difference,
-    reciprocal_ranks,
 )
 
 DIALOGS, ROUNDS = 40, 3
@@ -60,14 +60,14 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture
 def rankers(results: Results):
     choices = [Choice(point.method, point, SelectionBasis.MET, 1) for point in results.points]
-    return generators(choices) | discriminators(results, choices)
+    return collect_generators(choices) | collect_discriminators(results, choices)
 
 
 def test_all_rankers_are_listed_and_seeds_are_merged(rankers):
-    assert list(rankers) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
+    assert list(rankers) == ["g_mle", "gan2", "d_mle", "d_np", "chance", get_adversary_name("gan2")]
     assert rankers["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
     assert rankers["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # the mean of .6 and .8
-    assert rankers[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
+    assert rankers[get_adversary_name("gan2")].point.mean("test", "ranking", "MRR") == 0.4
 
 
 def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
@@ -76,7 +76,7 @@ def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
 
     assert compute_means("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
     assert compute_means("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
-    assert compute_means(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # in gan2's rows
+    assert compute_means(get_adversary_name("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # in gan2's rows
 
 
 def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
@@ -100,8 +100,8 @@ def test_no_seed_without_values_is_dropped_silently():
 
 def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
     run = results.points[0].runs[0]
-    assert reciprocal_ranks(run).shape == (DIALOGS,)
-    assert reciprocal_ranks(replace(run, cell="seed=2")) is None
+    assert compute_reciprocal_ranks(run).shape == (DIALOGS,)
+    assert compute_reciprocal_ranks(replace(run, cell="seed=2")) is None
 
 
 def test_shares_of_true_answers_are_those_of_the_beam(rankers):
@@ -123,6 +123,6 @@ def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
         make_point(0.1, None, 0.99),
     )
     (choice,) = choose_best(Results(points), MRR)
-    assert (choice.point, choice.basis, choice.of) == (points[1], SelectionBasis.MET, 4)
+    assert (choice.point, choice.basis, choice.candidates) == (points[1], SelectionBasis.MET, 4)
     (choice,) = choose_best(Results(points[3:]), MRR)
     assert (choice.point, choice.basis) == (points[3], SelectionBasis.UNMEASURED)

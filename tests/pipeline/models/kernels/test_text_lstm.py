@@ -19,14 +19,14 @@ def test_states_cells_and_gradients_are_those_of_torchs_lstm(started):
     theirs, (last, cells) = lstm(packed, (h.unsqueeze(0), c.unsqueeze(0)) if started else None)
     padded, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs, batch_first=True)
     found = text_lstm(lstm, words, lengths, (h, c) if started else None)
-    torch.testing.assert_close(found.states, padded.flatten(0, 1)[found.places])
+    torch.testing.assert_close(found.states, padded.flatten(0, 1)[found.positions])
     torch.testing.assert_close(found.states[found.last], last[0])
     torch.testing.assert_close(found.cells, cells[0])
-    assert len(found.places) == lengths.sum() == len(set(found.places.tolist()))
+    assert len(found.positions) == lengths.sum() == len(set(found.positions.tolist()))
     by_place, by_cell = torch.randn_like(padded), torch.randn_like(found.cells)
     expectation = [words, *lstm.parameters(), *((h, c) if started else ())]
     loss = (padded * by_place).sum() + (cells[0] * by_cell).sum()
-    own = (found.states * by_place.flatten(0, 1)[found.places]).sum() + (found.cells * by_cell).sum()
+    own = (found.states * by_place.flatten(0, 1)[found.positions]).sum() + (found.cells * by_cell).sum()
     expected = torch.autograd.grad(loss, expectation)
     for left, right in zip(torch.autograd.grad(own, expectation), expected, strict=True):
         torch.testing.assert_close(left, right)
@@ -46,7 +46,7 @@ def test_the_form_for_other_devices_has_the_same_states(monkeypatch):
     here = text_states(lstm, words, lengths)
     monkeypatch.setattr(devices, "is_synchronous", lambda device: False)
     there = text_states(lstm, words, lengths)
-    padded = [torch.zeros(54, 7).double().index_copy(0, found.places, found.states) for found in (here, there)]
+    padded = [torch.zeros(54, 7).double().index_copy(0, found.positions, found.states) for found in (here, there)]
     torch.testing.assert_close(*padded)
     torch.testing.assert_close(here.cells, there.cells)
     torch.testing.assert_close(here.states[here.last], there.states[there.last])

@@ -7,6 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from pipeline.runtime.command import run_command
+from pipeline.worlds.films.__main__ import main as draw_films_sheet
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Event, Film, Track
@@ -268,3 +270,17 @@ def test_every_moving_category_has_enough_plans() -> None:
 
 def test_frames_are_spread_over_the_film() -> None:
     assert times(5) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed", "9" * 20], f"--seed {'9' * 20}: give a whole number from 0 to 2^63 − 1"),
+        (["--films", "3", "-1"], "--films -1: give whole numbers from 0 to "),
+    ],
+)
+def test_a_sheet_of_impossible_films_is_refused(monkeypatch, capsys, tmp_path, words, message):
+    monkeypatch.setattr("sys.argv", ["films", "--sheet", str(tmp_path / "sheet.png"), *words])
+    assert run_command("films", draw_films_sheet) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

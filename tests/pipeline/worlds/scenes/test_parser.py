@@ -3,7 +3,13 @@
 import pytest
 
 from pipeline.worlds.scenes import scene_words as w
-from pipeline.worlds.scenes.parser import ParsedCaption, ParsedClaim, _lexicon, _vocabulary, parse_scene_caption
+from pipeline.worlds.scenes.parser import (
+    ParsedCaption,
+    ParsedClaim,
+    _build_lexicon,
+    _build_vocabulary,
+    parse_scene_caption,
+)
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneClaim, describe_scene
 from pipeline.worlds.scenes.scene_world import CATEGORIES
@@ -165,7 +171,7 @@ def test_any_text_is_parsed(text: str) -> None:
 
 
 def test_any_sequence_of_known_words_is_parsed() -> None:
-    words = sorted(_vocabulary())
+    words = sorted(_build_vocabulary())
     for step in range(1, 40):
         heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
         reading = parse_scene_caption(" ".join(heap))
@@ -174,7 +180,7 @@ def test_any_sequence_of_known_words_is_parsed() -> None:
 
 
 def test_a_phrase_has_one_kind_of_meaning() -> None:
-    lexicon = _lexicon()
+    lexicon = _build_lexicon()
     for noun in (noun for nouns in w.NOUNS.values() for noun in nouns):
         for text in (noun.singular, noun.plural):
             assert lexicon[tuple(text.split())].kind == "noun"
