@@ -41,7 +41,7 @@ def main() -> None:
     frequencies = document_frequencies(references)
     began = time.perf_counter()
     scorer = CiderD.build(references, *frequencies, options.images).to(options.device)
-    built = time.perf_counter() - began
+    build_seconds = time.perf_counter() - began
     exact = CiderD.build(references, *frequencies, options.images, dtype=torch.float64)
     strings = [[_join_words(text) for text in texts] for texts in references]
     counter = CiderScorer()
@@ -49,7 +49,7 @@ def main() -> None:
         counter += ("", texts)
     counter.compute_doc_freq()
     print(f"{options.images} images × 5 references, {len(frequencies[0]):,} n-grams, {options.device}")
-    print(f"index built in {built:.2f} s")
+    print(f"index built in {build_seconds:.2f} s")
     print_row = begin_table(
         "CIDEr-D as a reward: captions a second",
         *("captions a call", "ours", "pycocoevalcap", "ratio", "greatest difference in float64", "in float32"),
@@ -72,15 +72,15 @@ def main() -> None:
         differences = [
             np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*on_device))
         ]
-        ours, peers = (
+        rate, peer_rate = (
             _measure_rate(lambda on_device=on_device: scorer(*on_device).cpu(), batch, 500),
             _measure_rate(peer, batch, 10),
         )
         print_row(
             batch,
-            f"{ours:,.0f}",
-            f"{peers:,.0f}",
-            f"{ours / peers:.0f}",
+            f"{rate:,.0f}",
+            f"{peer_rate:,.0f}",
+            f"{rate / peer_rate:.0f}",
             f"{differences[0]:.1e}",
             f"{differences[1]:.1e}",
         )
@@ -91,7 +91,7 @@ def _compute_peer_scores(captions: list[str], human: list[list[str]], frequencie
     for caption, texts in zip(captions, human, strict=True):
         peer += (caption, texts)
     peer.document_frequency = frequencies
-    peer.crefs += [[]] * (images - len(captions))  # CiderScorer uses their number as that of documents
+    peer.crefs += [[]] * (images - len(captions))  # their number is CiderScorer's number of documents
     return np.array(peer.compute_cider())
 
 

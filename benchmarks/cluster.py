@@ -26,38 +26,38 @@ from printing import begin_table, show_progress
 
 ROOT = Path(__file__).parents[1]
 WORKERS = (1, 2, 4)
-COPIED = ("Snakefile", "profiles", "docs/snakemake")
+PROJECT_FILES = ("Snakefile", "profiles", "docs/snakemake")
 STAGE = """
 import json, sys, time
 from pathlib import Path
 import pyarrow, pyarrow.parquet
-word = dict(zip(sys.argv, sys.argv[1:]))
-out = Path(word["--out"])
+options = dict(zip(sys.argv, sys.argv[1:]))
+out = Path(options["--out"])
 out.mkdir(parents=True, exist_ok=True)
 time.sleep({seconds})
 for name in {names}:
-    (out / name).write_text(json.dumps({{"method": word["--method"], "settings": {{}}, "name": name}}))
+    (out / name).write_text(json.dumps({{"method": options["--method"], "settings": {{}}, "name": name}}))
 if "evaluation" in str(out):
     pyarrow.parquet.write_table(pyarrow.table({{"caption": ["a"]}}), out / "captions.parquet")
 """
-TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
+TRAINING_OUTPUTS = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
 def make_grid(folder: Path, cells: int, seconds: float) -> None:
     """Create a repository whose stages only wait."""
-    for name in COPIED:
+    for name in PROJECT_FILES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, folder / name)
     (folder / "pipeline").symlink_to(ROOT / "pipeline")
-    for stage, names in (("train", TRAINED), ("adapt", TRAINED), ("evaluate", ("metrics.json",))):
+    for stage, names in (("train", TRAINING_OUTPUTS), ("adapt", TRAINING_OUTPUTS), ("evaluate", ("metrics.json",))):
         (folder / "stages").mkdir(exist_ok=True)
         (folder / f"stages/{stage}.py").write_text(STAGE.format(seconds=seconds, names=names))
     (folder / "stages/__init__.py").touch()
     (folder / "data").mkdir()
     (folder / "data/captions").write_text("a dog")
-    one = {"cmd": "true", "params": ["seed", "methods.${key}"], "deps": ["data/captions"]}
-    stages = {stage: {"foreach": "${methods}", "do": one} for stage in ("train", "adapt", "evaluate")}
+    stage_entry = {"cmd": "true", "params": ["seed", "methods.${key}"], "deps": ["data/captions"]}
+    stages = {stage: {"foreach": "${methods}", "do": stage_entry} for stage in ("train", "adapt", "evaluate")}
     (folder / "dvc.yaml").write_text(json.dumps({"stages": stages}))
     values = [round(0.0001 * (n + 1), 4) for n in range(cells)]
     sweep = {"seeds": [1], "grid": {"luo": {"lambda": values}}}
@@ -65,16 +65,16 @@ def make_grid(folder: Path, cells: int, seconds: float) -> None:
 
 
 def run_snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
-    """Run Snakemake; return seconds, processor seconds, and the largest memory of any process so far in GB."""
+    """Run Snakemake; return seconds, processor seconds, and the largest memory of any done so far in GB."""
     command = [sys.executable, "-m", "snakemake", *options]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    usage_before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    processor = used.ru_utime + used.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     return time.monotonic() - began, processor, used.ru_maxrss / 2**20
 
 
@@ -105,12 +105,12 @@ def main() -> None:
     sys.path.append(str(ROOT / "tests/cluster"))
     from loopback import Slurm, find_missing
 
-    if lacking := find_missing():
-        raise SystemExit(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md")
+    if missing := find_missing():
+        raise SystemExit(f"not installed: {', '.join(missing)}; see profiles/slurm/README.md")
     jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
-    caption = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
+    title = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
     columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
-    row = begin_table(caption, *columns, first=12)
+    row = begin_table(title, *columns, first=12)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Slurm must also stop on SIGTERM
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
@@ -123,23 +123,23 @@ def main() -> None:
             "mem_mb=100",
             "runtime=60",
         ]
-        no_gpu = ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
+        slurm_options += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
         try:
             slurm.start()
             for where in ("one machine", "Slurm"):
-                alone = 0.0
+                base = 0.0
                 for workers in WORKERS:
                     show_progress(f"{where}, {workers} workers")
                     folder = Path(scratch) / f"{where} {workers}".replace(" ", "_")
                     make_grid(folder, options.cells, options.seconds)
-                    how = ["--cores", str(workers)]
+                    arguments = ["--cores", str(workers)]
                     if where == "Slurm":
-                        how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *slurm_options, *no_gpu]
-                    others = psutil.cpu_percent(interval=3.0)
-                    took, *_ = run_snakemake(folder, *how, environment=slurm.environment)
-                    alone = alone or took
-                    besides = (took * workers - work) / jobs
-                    row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}", f"{others:.0f}")
+                        arguments = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *slurm_options]
+                    load = psutil.cpu_percent(interval=3.0)
+                    seconds, *_ = run_snakemake(folder, *arguments, environment=slurm.environment)
+                    base = base or seconds
+                    overhead = (seconds * workers - work) / jobs
+                    row(where, workers, f"{seconds:.0f}", f"{base / seconds:.2f}", f"{overhead:.1f}", f"{load:.0f}")
         finally:
             slurm.stop()
         measure_plans(Path(scratch), options.sizes)

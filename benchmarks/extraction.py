@@ -71,11 +71,11 @@ def measure_seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, scratch: Path) -> list[str]:
+def measure(name: str, photos: Photos, options: argparse.Namespace, device: str, scratch: Path) -> list[str]:
     """Measure one network, and return its row."""
     draw_weights(name, scratch / "drawn.safetensors")
     boxes = {"fixed": 36} if name == DETECTOR else None
-    settings = NetworkSettings(name, given.size, str(scratch / "drawn.safetensors"), boxes=boxes)
+    settings = NetworkSettings(name, options.size, str(scratch / "drawn.safetensors"), boxes=boxes)
     network, paths = open_network(settings, device), [photos.folder / file for file in photos.files]
     decoding = measure_seconds(lambda: [open_image(path) for path in paths])
     images = [open_image(path) for path in paths]
@@ -83,21 +83,21 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
     tensors = [network.prepare(image) for image in images]
 
     def run_network() -> None:
-        for start in range(0, len(tensors), given.batch):
-            network(tensors[start : start + given.batch])
+        for start in range(0, len(tensors), options.batch):
+            network(tensors[start : start + options.batch])
 
     def run_extraction(run: int) -> None:
         out = scratch / str(run)
         work = out / "work"
-        extract(photos, photos.folder, out, work, settings, batch=given.batch, device=device)
+        extract(photos, photos.folder, out, work, settings, batch=options.batch, device=device)
 
-    network(tensors[: given.batch])  # warm-up
-    bare = min(measure_seconds(run_network) for _ in range(given.repeat))
+    network(tensors[: options.batch])  # warm-up
+    network_seconds = min(measure_seconds(run_network) for _ in range(options.repeat))
     opening = measure_seconds(lambda: open_network(settings, device))
-    full = min(measure_seconds(lambda run=run: run_extraction(run)) for run in range(given.repeat)) - opening
+    total = min(measure_seconds(lambda run=run: run_extraction(run)) for run in range(options.repeat)) - opening
     n = len(paths)
-    rates = f"{n / bare:.1f}", f"{n / full:.1f}", f"{bare / full:.2f}"
-    return [*rates, f"{decoding / n * 1e3:.1f}", f"{preparing / n * 1e3:.1f}", f"{(decoding + preparing) / full:.0%}"]
+    rates = f"{n / network_seconds:.1f}", f"{n / total:.1f}", f"{network_seconds / total:.2f}"
+    return [*rates, f"{decoding / n * 1e3:.1f}", f"{preparing / n * 1e3:.1f}", f"{(decoding + preparing) / total:.0%}"]
 
 
 def main() -> None:
@@ -106,18 +106,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=512)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--repeat", type=int, default=3, help="repetitions of each measurement; the fastest counts")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of network and extraction; the fastest counts")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
-    given = parser.parse_args()
-    photos, device = Photos(given.images, given.count), "cuda" if torch.cuda.is_available() else "cpu"
+    options = parser.parse_args()
+    photos, device = Photos(options.images, options.count), "cuda" if torch.cuda.is_available() else "cpu"
     print(
-        f"{len(photos)} images, {device}, {torch.get_num_threads()} threads, batch {given.batch}, {given.size} pixels"
+        f"{len(photos)} images, {device}, {torch.get_num_threads()} threads, "
+        f"batch {options.batch}, {options.size} pixels"
     )
     columns = ("alone", "whole", "ratio", "decoding, ms", "preparing, ms", "both, of one core")
     row = begin_table("Images a second of a network alone and of the whole extraction", "network", *columns)
-    for name in given.networks:
+    for name in options.networks:
         with tempfile.TemporaryDirectory() as scratch:
-            row(name, *measure(name, photos, given, device, Path(scratch)))
+            row(name, *measure(name, photos, options, device, Path(scratch)))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ NAMES = _map_both_ways(
     ("generator", "discriminator"),
 )  # fmt: skip
 SPLITS = {"train": "test", "val": "test", "test": "val"}
-CHAINED = {name: f"{name} removed" for name in ("detach", "eval", "train")} | dict.fromkeys(
+REMOVABLE = {name: f"{name} removed" for name in ("detach", "eval", "train")} | dict.fromkeys(
     ("abs", "clamp", "clamp_min", "clip", "exp", "log", "neg", "neg_", "requires_grad_"), "call removed"
 )
 LIBRARIES = {"F", "np", "math", "torch"}
@@ -106,25 +106,25 @@ def find_modules(root: Path) -> list[str]:
 
 def find_faults(module: str, source: bytes) -> list[Fault]:
     """Return all faults of a module, in the order of its text."""
-    found, seen = [], Counter[str]()
+    found, counts = [], Counter[str]()
     for fault in _FaultVisitor(module, source).find_faults():
-        found.append(replace(fault, repeated=seen[fault.id]))
-        seen[fault.id] += 1
+        found.append(replace(fault, repeated=counts[fault.id]))
+        counts[fault.id] += 1
     return found
 
 
-def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list[Fault]:
-    """Sample `number` faults of all operators from each package in turn: `least` per package, the rest by share."""
+def sample(faults: list[Fault], number: int, seed: int, minimum: int = 20) -> list[Fault]:
+    """Sample `number` faults of all operators: at least `minimum` per package, and the rest by the packages' sizes."""
     packages: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         packages[fault.package].append(fault)
-    rest = max(0, number - sum(min(least, len(there)) for there in packages.values()))
-    more = {package: max(0, len(there) - least) for package, there in packages.items()}
+    rest = max(0, number - sum(min(minimum, len(group)) for group in packages.values()))
+    more = {package: max(0, len(group) - minimum) for package, group in packages.items()}
     exact = {package: rest * count / (sum(more.values()) or 1) for package, count in more.items()}
     by_remainder = sorted(exact, key=lambda package: (int(exact[package]) - exact[package], package))
     rounded_up = by_remainder[: rest - sum(map(int, exact.values()))]  # so that the shares add up to `number`
     shares = {
-        package: min(least, len(packages[package])) + int(exact[package]) + (package in rounded_up)
+        package: min(minimum, len(packages[package])) + int(exact[package]) + (package in rounded_up)
         for package in packages
     }
     queues = [
@@ -134,12 +134,12 @@ def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list
 
 
 def _shuffle_by_operator(faults: list[Fault], seed: str) -> list[Fault]:
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     operators: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         operators[fault.operator].append(fault)
-    queues = [draw.sample(operators[name], len(operators[name])) for name in sorted(operators)]
-    draw.shuffle(queues)
+    queues = [rng.sample(operators[name], len(operators[name])) for name in sorted(operators)]
+    rng.shuffle(queues)
     return _interleave(queues)
 
 
@@ -268,7 +268,7 @@ _SIGNS = {
 
 
 def _find_head_end(statement: ast.stmt) -> int:
-    """Return the last line of a statement, or of the head of one with a body."""
+    """Return the last line of a simple statement, or of a compound statement's head."""
     body = getattr(statement, "body", None)
     return max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno or statement.lineno
 
@@ -362,8 +362,8 @@ def _find_slice_changes(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
 
 def _find_call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
     name = ast.unparse(node.func).rpartition(".")[2]
-    if isinstance(node.func, ast.Attribute) and name in CHAINED and ast.unparse(node.func.value) not in LIBRARIES:
-        yield node, ast.unparse(node.func.value), CHAINED[name]
+    if isinstance(node.func, ast.Attribute) and name in REMOVABLE and ast.unparse(node.func.value) not in LIBRARIES:
+        yield node, ast.unparse(node.func.value), REMOVABLE[name]
     if name in REDUCTIONS:
         end = node.func
         changed = ast.unparse(node.func)[: -len(name)] + REDUCTIONS[name]

@@ -195,7 +195,7 @@ def drop_from_page_cache(folder: Path) -> None:
 
 
 def measure_memory() -> tuple[float, float]:
-    """Return the MiB of this process in memory: its own, and those of mapped files."""
+    """Return this process's resident memory in MiB: its own, and pages of mapped files."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, mapped = (int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
     return own, mapped

@@ -98,9 +98,9 @@ def main() -> None:
             for _ in range(arguments.batches):
                 rows = rng.permutation(arguments.images)[:128]
                 start = time.perf_counter()
-                got = read(rows)
+                batch = read(rows)
                 times.append(time.perf_counter() - start)
-                assert np.array_equal(got, values[rows].astype(np.float32))
+                assert np.array_equal(batch, values[rows].astype(np.float32))
             results[name] = (float(np.median(times)), path.stat().st_size)
     best = next(iter(results.values()))[0]
     caption = f"Layouts of {' × '.join(map(str, shape))} features: 128 shuffled rows, file in the page cache"

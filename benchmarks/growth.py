@@ -40,7 +40,7 @@ SIZES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=Path, default=Path("data/benchmarks/growth.png"), metavar="PNG")
-    parser.add_argument("--times", type=int, default=3, help="repetitions of each measurement; the fastest counts")
+    parser.add_argument("--times", type=int, default=3, help="repetitions (the CIDEr-D index: one); the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()
@@ -56,8 +56,8 @@ def main() -> None:
     for name, points in series.items():
         sizes, seconds = zip(*points, strict=True)
         exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])
-        shown = " ".join(f"{size:,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
-        row(name, *shown, f"{exponent:.2f}")
+        cells = " ".join(f"{size:,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
+        row(name, *cells, f"{exponent:.2f}")
     options.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(series, options.figure)
 
@@ -74,11 +74,9 @@ def measure_joint_step(times: int, **sizes: int) -> float:
         speaker.logit.bias[0] = -30  # no caption ends early
     captions = torch.tensor(references)[:, 0]
     mask = torch.ones(batch, regions, dtype=torch.bool)
-    given = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
-    step = make_step(
-        "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, TextScorer(str, lambda image: [])), given
-    )
-    return measure_fastest(step, "cpu", times)
+    example = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
+    agents = Agents(speaker, Listener(vocabulary, 2048), cider, TextScorer(str, lambda image: []))
+    return measure_fastest(make_step("psst_multinomial", agents, example), "cpu", times)
 
 
 def measure_recall(gallery: int, times: int) -> float:

@@ -1,9 +1,9 @@
-"""A training step at the papers' size and at that of the scenes: decodes, CIDEr-D, backward, clipping, updates by Adam.
+"""A training step at the papers' size and at the scenes' size: decodes, CIDEr-D, backward, clipping, updates by Adam.
 
     python benchmarks/joint_step.py
 
-The floor of a step is the time of its operations at this machine's rate of matrix products. This rate is that of the
-faster of PyTorch's own and oneDNN's products, measured in the same run. `plain` is the step of benchmarks/plain.py:
+The floor of a step is the time of its operations at this machine's rate of matrix products. The rate is measured in the
+same run, with the faster of PyTorch's own and oneDNN's products. `plain` is the step of benchmarks/plain.py:
 every caption is decoded to the end, words are one-hot rows, and autograd differentiates everything.
 """
 
@@ -51,8 +51,6 @@ METHODS = {
 }
 LAMBDA = {
     "psst_multinomial": 0.01,
-    "psst_gumbel": 0.01,
-    "st_multinomial": 0.01,
     "luo": 0.5,
     "reinforce": 0.5,
     "self_critical": 0.0,
@@ -71,7 +69,9 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words per caption")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--times", type=int, default=4, help="steps, of which the fastest counts")
+    parser.add_argument(
+        "--times", type=int, default=4, help="steps, of which the fastest counts; scenes take five times as many"
+    )
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="leave out the plain form")
     parser.add_argument("--speakers", action="store_true", help="time the steps of other speakers, too")
     options = parser.parse_args()
@@ -95,16 +95,16 @@ def measure(options: argparse.Namespace) -> None:
                 step()
             floor = counter.get_total_flops() / rate
             spent = measure_fastest(step, options.device, options.times)
-            peer = "–", "–"
+            plain_cells = "–", "–"
             if options.peer and name != "listener":
-                theirs = measure_plain_step(name, agents, batch, options.device, max(1, options.times // 2))
-                peer = f"{theirs:.3g}", f"{theirs / spent:.2f}"
-            ours = (
+                plain_seconds = measure_plain_step(name, agents, batch, options.device, max(1, options.times // 2))
+                plain_cells = f"{plain_seconds:.3g}", f"{plain_seconds / spent:.2f}"
+            own_cells = (
                 f"{spent:.3g}",
                 f"{BATCH / spent:.0f}" if spent < 1 else f"{BATCH / spent:.1f}",
                 f"{counter.get_total_flops() / 1e9:.0f}",
             )
-            row(name, length, *ours, f"{floor:.3g}", f"{floor / spent:.0%}", *peer)
+            row(name, length, *own_cells, f"{floor:.3g}", f"{floor / spent:.0%}", *plain_cells)
     measure_scenes_steps(options.methods, options.device, options.times, options.peer)
     if options.speakers:
         measure_other_speakers(options.methods, options.device, options.times)
@@ -118,14 +118,14 @@ def measure_plain_step(
     name: str, agents: Agents, batch: Batch, device: str, times: int, options: Mapping[str, Any] = NO_OPTIONS
 ) -> float:
     """Return the seconds of a step by the plain form."""
-    other = replace(agents, listener=plain.PlainListener.from_listener(agents.listener))
+    plain_agents = replace(agents, listener=plain.PlainListener.from_listener(agents.listener))
     with (
         patch.dict(os.environ, WITHOUT_GRAPHS),
         patch.multiple(
             "pipeline.estimators.rollouts", generate=plain.plain_generate, teacher_force=plain.plain_teacher_force
         ),
     ):
-        return measure_fastest(make_step(name, other, batch, options), device, times)
+        return measure_fastest(make_step(name, plain_agents, batch, options), device, times)
 
 
 def measure_scenes_steps(methods: Sequence[str], device: str, times: int, peer: bool) -> None:
@@ -142,11 +142,11 @@ def measure_scenes_steps(methods: Sequence[str], device: str, times: int, peer: 
         step = make_step(name, agents, batch, options)
         with FlopCounterMode(display=False) as counter:
             step()
-        spent, theirs = measure_fastest(step, device, 5 * times), ("–", "–")
+        spent, cells = measure_fastest(step, device, 5 * times), ("–", "–")
         if peer and name != "listener":
             seconds = measure_plain_step(name, agents, batch, device, times, options)
-            theirs = f"{1e3 * seconds:.3g}", f"{seconds / spent:.2f}"
-        row(name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *theirs)
+            cells = f"{1e3 * seconds:.3g}", f"{seconds / spent:.2f}"
+        row(name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *cells)
 
 
 def measure_cuda_graphs(methods: Sequence[str], device: str, times: int) -> None:
@@ -181,13 +181,13 @@ def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> N
         other = make(WORDS, SIZE, dropout=0.5).to(device)
         with torch.no_grad():
             other.logit.bias.copy_(agents.speaker.logit.bias)
-        sizes = [sum(p.numel() for p in speaker.parameters()) / 1e6 for speaker in (other, agents.speaker)]
+        sizes = [sum(p.numel() for p in decoder.parameters()) / 1e6 for decoder in (other, agents.speaker)]
         for name in methods:
             if name != "listener":
                 seconds = measure_fastest(make_step(name, replace(agents, speaker=other), batch), device, times)
                 att2in = measure_fastest(make_step(name, agents, batch), device, times)
-                sized = (f"{size:.1f}" for size in sizes)
-                row(name, speaker, *sized, f"{seconds:.2f}", f"{att2in:.2f}", f"{att2in / seconds:.2f}")
+                size_cells = (f"{size:.1f}" for size in sizes)
+                row(name, speaker, *size_cells, f"{seconds:.2f}", f"{att2in:.2f}", f"{att2in / seconds:.2f}")
 
 
 def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:

@@ -1,10 +1,10 @@
-"""Judging of many captions, each of one photo: processor time, and memory compared with that of the full score matrix.
+"""Judging of many captions, each of one photo: processor time, and memory beside the size of the full score matrix.
 
     python benchmarks/judging.py
 
 Photos of 8 × 8 random pixels replace real ones, and random vectors replace the judge's embeddings. The times exclude
-networks: they cover hard galleries, ranks in both directions, words and intervals. The second run finds all embeddings
-in the cache. Each run has a process of its own.
+networks: they cover hard galleries, ranks in both directions, words and intervals. The second run reads all embeddings
+from the cache. Each run has a process of its own.
 """
 
 from __future__ import annotations
@@ -100,21 +100,21 @@ def _draw_photos(folder: Path, images: int) -> None:
     folder.mkdir()
     pixels = np.random.Generator(np.random.Philox(key=0))
     for number in range(images):
-        drawn = pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(drawn).save(folder / f"{number}.png", compress_level=1)
+        photo = pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(photo).save(folder / f"{number}.png", compress_level=1)
 
 
 def _measure(folder: Path, images: int, size: int) -> dict[str, float]:
     """Judge a caption of each photo; return processor seconds, and bytes of the process at its peak."""
-    chosen = np.random.Generator(np.random.Philox(key=1)).integers(len(WORDS), size=(images, 6))
+    words = np.random.Generator(np.random.Philox(key=1)).integers(len(WORDS), size=(images, 6))
     captions = {
         f"{number}.png": " ".join([*(WORDS[word] for word in row), str(number)])
-        for number, row in enumerate(chosen.tolist())
+        for number, row in enumerate(words.tolist())
     }
     began = time.process_time()
-    found = saywhich.judge(captions, folder / "photos", judges=[RandomJudge(images, size)], hard=HARD)
-    assert len(found.files) == images
-    assert found.rows[0].value("drawn", "R@1 (hard)") > 50
+    result = saywhich.judge(captions, folder / "photos", judges=[RandomJudge(images, size)], hard=HARD)
+    assert len(result.files) == images
+    assert result.rows[0].value("drawn", "R@1 (hard)") > 50
     return {"seconds": time.process_time() - began, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 

@@ -33,45 +33,45 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         photos = _write_inputs(folder, options.dataset, options.images, options.photos)
-        judged = ["--images", "photos", "--references", "people.json", "--judge", str(options.judge.resolve())]
+        arguments = ["--images", "photos", "--references", "references.json", "--judge", str(options.judge.resolve())]
         row = begin_table(
             f"Commands on {photos:,} photos of {options.dataset.stem}", "command", "s", "processor, s", first=32
         )
-        for shown, command in (
-            ("judge, with an empty cache", ["judge", "first.json", *judged]),
-            ("judge again", ["judge", "first.json", *judged]),
-            ("judge, with a page", ["judge", "first.json", *judged, "--html", "judged.html"]),
-            ("compare", ["compare", "first.json", "second.json", *judged]),
+        for label, command in (
+            ("judge, with an empty cache", ["judge", "first.json", *arguments]),
+            ("judge again", ["judge", "first.json", *arguments]),
+            ("judge, with a page", ["judge", "first.json", *arguments, "--html", "judged.html"]),
+            ("compare", ["compare", "first.json", "second.json", *arguments]),
             ("bags", ["bags", "photos", "--json", "bags.json"]),
         ):
             show_progress(f"saywhich {command[0]}")
-            row(shown, *(f"{seconds:.0f}" for seconds in _measure(folder, command)))
+            row(label, *(f"{seconds:.0f}" for seconds in _measure(folder, command)))
 
 
-def _write_inputs(folder: Path, dataset: Path, images: Path, most: int) -> int:
+def _write_inputs(folder: Path, dataset: Path, images: Path, limit: int) -> int:
     """Link the photos into `folder`, write the caption files, and return the number of photos."""
     (folder / "photos").mkdir()
-    captions_by_file: dict[str, dict[str, list[str]]] = {"first": {}, "second": {}, "people": {}}
-    tested = [each for each in json.loads(dataset.read_text("utf-8"))["images"] if each["split"] == "test"][:most]
-    for image in tested:
+    captions_by_file: dict[str, dict[str, list[str]]] = {"first": {}, "second": {}, "references": {}}
+    test_images = [each for each in json.loads(dataset.read_text("utf-8"))["images"] if each["split"] == "test"][:limit]
+    for image in test_images:
         name = image["filename"]
         (folder / "photos" / name).symlink_to((images / name).resolve())
-        first, second, *others = (sentence["raw"] for sentence in image["sentences"])
-        for key, texts in (("first", [first]), ("second", [second]), ("people", others)):
+        first, second, *references = (sentence["raw"] for sentence in image["sentences"])
+        for key, texts in (("first", [first]), ("second", [second]), ("references", references)):
             captions_by_file[key][name] = texts
     for key, captions in captions_by_file.items():
         (folder / f"{key}.json").write_text(json.dumps(captions), "utf-8")
-    return len(tested)
+    return len(test_images)
 
 
 def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
-    """Run a command of saywhich in `folder`; return its seconds and those of the processor."""
+    """Run a command of saywhich in `folder`; return its wall-clock and processor seconds."""
 
     def read_processor_seconds() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    began, before = time.monotonic(), read_processor_seconds()
+    began, processor_before = time.monotonic(), read_processor_seconds()
     subprocess.run(
         [sys.executable, "-m", "saywhich", *command],
         cwd=folder,
@@ -79,7 +79,7 @@ def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
         stdout=sys.stderr,
         check=True,
     )
-    return time.monotonic() - began, read_processor_seconds() - before
+    return time.monotonic() - began, read_processor_seconds() - processor_before
 
 
 if __name__ == "__main__":

@@ -52,14 +52,14 @@ def main() -> None:
     server = shared_meteor.start_server(os.environ)
     assert server is not None
     for number in range(3):
-        shared, shared_cpu, again = _measure(
+        shared, shared_cpu, shared_scores = _measure(
             row, f"shared METEOR, cell {number + 1}", score_captions, psutil.Process(server.pid)
         )
-        assert again == scores
-    other, other_cpu, expected = _measure(row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, human))
+        assert shared_scores == scores
+    peer, peer_cpu, expected = _measure(row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, human))
     difference = max(abs(expected[name] - scores[name]) for name in COMPUTED)
-    for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
-        row(f"pycocoevalcap / {what}", f"{other / seconds:.2f}", f"{other_cpu / cpu:.2f}")
+    for label, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
+        row(f"pycocoevalcap / {label}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
 
 
@@ -78,12 +78,12 @@ def _read_captions(images: int, file: Path | None) -> tuple[list[str], list[list
 
 
 def _measure(
-    row: Callable[..., None], what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
+    row: Callable[..., None], label: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
 ) -> tuple[float, float, dict[str, float]]:
     began, spent = time.perf_counter(), _sum_cpu_seconds(server)
     scores = score()
     seconds, cpu = time.perf_counter() - began, _sum_cpu_seconds(server) - spent
-    row(what, f"{seconds:.1f}", f"{cpu:.1f}")
+    row(label, f"{seconds:.1f}", f"{cpu:.1f}")
     return seconds, cpu, scores
 
 
@@ -106,14 +106,14 @@ def _score_by_pycocoevalcap(captions: list[str], human: list[list[str]]) -> dict
         return PTBTokenizer().tokenize({i: [{"caption": text} for text in group] for i, group in enumerate(texts)})
 
     with contextlib.redirect_stdout(io.StringIO()):
-        references, own = tokenise(human), tokenise([[text] for text in captions])
-        found = dict(zip(COMPUTED, Bleu(4).compute_score(references, own, verbose=0)[0], strict=False))
+        references, candidates = tokenise(human), tokenise([[text] for text in captions])
+        scores = dict(zip(COMPUTED, Bleu(4).compute_score(references, candidates, verbose=0)[0], strict=False))
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-            found[metric] = float(scorer.compute_score(references, own)[0])
+            scores[metric] = float(scorer.compute_score(references, candidates)[0])
         meteor.meteor_p.stdin.close()
         meteor.meteor_p.wait()
-    return found
+    return scores
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@
 is forked from this one after the import of the packages in PRELOADED. The process takes the changed module from memory,
 so that no file is written. Its tests run in the order of cost and proximity, until one fails or the budget is spent.
 `data/mutants/results.jsonl` keeps each outcome with its commit, so that an interrupted run can continue. The outcome of
-a killed fault is reused while its module and its test are unchanged. That of a survivor is reused while no module and
-no test has changed. If a fault
-was tried again, its first outcome counts in the column "killed at first %". A test that was written for a survivor
-detects that fault, which says nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with
-reasons.
+a killed fault is reused while its module and its test are unchanged. A survivor's outcome is reused while no module and
+no test has changed. If a fault was tried again, its first outcome counts in the column "killed at first %". A test that
+was written for a survivor detects that fault, which says nothing about other faults. `mutants_accepted.toml` lists
+survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed.
@@ -108,26 +107,26 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
     """
     folder.mkdir(parents=True, exist_ok=True)
     first, log = folder / "first", folder / "log"
-    for words in (tests, sorted({test.partition("::")[0] for test in tests})):
+    for arguments in (tests, sorted({test.partition("::")[0] for test in tests})):
         first.unlink(missing_ok=True)
         own_cache = str(folder / "numba") if b"numba" in source or b"@compile_loop" in source else ""
         if own_cache:  # numba keys machine code by the path and time of the source file, which no fault changes
             shutil.rmtree(own_cache, ignore_errors=True)
 
-        def run_tests(words: list[str] = words, own_cache: str = own_cache) -> None:
+        def run_tests(arguments: list[str] = arguments, own_cache: str = own_cache) -> None:
             if own_cache:
                 os.environ["NUMBA_CACHE_DIR"] = own_cache
                 sys.modules["numba"].core.config.reload_config()
             sys.meta_path.insert(0, _ModuleImporter(fault.module, fault.apply(source)))
-            os._exit(run_pytest(["-x", *words], _FailureRecorder(first)))
+            os._exit(run_pytest(["-x", *arguments], _FailureRecorder(first)))
 
         limit = 3 * seconds + (80 if own_cache else 20)
         pid, end = fork_process(run_tests, log, limit), time.monotonic() + 5 * limit
-        while not (done := os.waitpid(pid, os.WNOHANG))[0]:
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
             if time.monotonic() > end:
                 os.killpg(pid, signal.SIGKILL)
             yield None
-        status = os.waitstatus_to_exitcode(done[1])
+        status = os.waitstatus_to_exitcode(ended[1])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # end the programs that its tests started
         if status != 4 or first.exists():  # 4: a test of that name no longer exists
@@ -142,28 +141,28 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
         yield f"signal {-status}" if status < 0 else "import"
 
 
-def run_faults(chosen: list[Fault], reached: ReachingTests, workers: int, commit: str) -> Iterator[Outcome]:
+def run_faults(faults: list[Fault], reached: ReachingTests, workers: int, commit: str) -> Iterator[Outcome]:
     """Yield the outcome of each fault, in the order of completion."""
-    waiting, busy = list(reversed(chosen)), dict[Fault, tuple[Any, ...]]()
+    pending, running = list(reversed(faults)), dict[Fault, tuple[Any, ...]]()
     slots = [OUT / f"worker{n}" for n in range(workers)]
-    while waiting or busy:
-        while waiting and slots:
-            fault = waiting.pop()
+    while pending or running:
+        while pending and slots:
+            fault = pending.pop()
             tests = reached.tests(fault, BUDGET)
             source = Path(fault.module).read_bytes()
             seconds = sum(cost for _, cost in tests)
             folder = slots.pop()
             names = [name for name, _ in tests]
             state = try_fault(fault, source, names, seconds, folder) if tests else iter([""])
-            busy[fault] = (state, folder, len(tests), time.monotonic())
-        for fault, (state, folder, number, began) in list(busy.items()):
+            running[fault] = (state, folder, len(tests), time.monotonic())
+        for fault, (state, folder, number, began) in list(running.items()):
             how = next(state)
             if how is not None:
-                del busy[fault]
+                del running[fault]
                 slots.append(folder)
                 values = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
-                took = round(time.monotonic() - began, 1)
-                values |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
+                elapsed = round(time.monotonic() - began, 1)
+                values |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": elapsed}
                 yield Outcome(**values | {"commit": commit})
         time.sleep(0.02)
 
@@ -201,24 +200,24 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
     """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
     from pipeline.report.tables import markdown_table
 
-    reviewed, found = (
+    accepted, tried_faults = (
         read_accepted(),
         sorted(outcomes, key=lambda each: (each.package, each.module, each.line, each.id)),
     )
     first = read_outcomes(first=True)
-    alive = [each for each in found if not each.killed]
-    reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
+    survivors = [each for each in tried_faults if not each.killed]
+    entries = {each.id: accepted.get((each.module, each.function, each.after)) for each in survivors}
     rows = []
     for package in [*PACKAGES, "all"]:
-        of_package = [each for each in found if package in (each.package, "all")]
-        left = [each for each in of_package if not each.killed]
-        equal = sum(bool((entry := reason[each.id]) and entry["equivalent"]) for each in left)
-        given = sum(bool(reason[each.id]) for each in left) - equal
-        tried, killed = len(of_package), len(of_package) - len(left)
+        of_package = [each for each in tried_faults if package in (each.package, "all")]
+        package_survivors = [each for each in of_package if not each.killed]
+        equivalent = sum(bool((entry := entries[each.id]) and entry["equivalent"]) for each in package_survivors)
+        accepted_count = sum(bool(entries[each.id]) for each in package_survivors) - equivalent
+        tried, killed = len(of_package), len(of_package) - len(package_survivors)
         at_first = sum(first.get(each.id, each).killed for each in of_package)
-        parts = ((at_first, tried), (killed, tried), (killed, tried - equal))
+        parts = ((at_first, tried), (killed, tried), (killed, tried - equivalent))
         shares = [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
-        rows.append([package, *map(str, (tried, killed, len(left), equal, given)), *shares])
+        rows.append([package, *map(str, (tried, killed, len(package_survivors), equivalent, accepted_count)), *shares])
     columns = ["package", "faults", "killed", "survived", "equivalent", "accepted"]
     columns += ["killed at first %", "killed %", "without equivalents %"]
     text = f"**Faults by package**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
@@ -226,9 +225,9 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
         [
             f"{each.module.removeprefix('pipeline/')}:{each.line}",
             f"`{each.before}` → `{each.after}`",
-            ("equivalent: " * entry["equivalent"] + entry["reason"]) if (entry := reason[each.id]) else "not reviewed",
+            ("equivalent: " * entry["equivalent"] + entry["reason"]) if (entry := entries[each.id]) else "not reviewed",
         ]
-        for each in alive
+        for each in survivors
     ]
     if cells:
         text += f"\n**Survivors**\n\n{markdown_table(['where', 'fault', 'reason'], cells, [False] * 3, padded=False)}\n"
@@ -279,34 +278,34 @@ def main() -> None:
         print(json.dumps(try_known(options.known)))
         return
     everything = [fault for module in find_modules(Path()) for fault in find_faults(module, Path(module).read_bytes())]
-    chosen = (
+    sampled = (
         [f for f in everything if f.id in options.fault]
         if options.fault
         else sample(everything, options.number, options.seed)
     )
-    chosen = [fault for fault in chosen if options.only in (None, fault.package)]
-    before = read_outcomes()
+    sampled = [fault for fault in sampled if options.only in (None, fault.package)]
+    known = read_outcomes()
     if options.survivors:
-        chosen = [fault for fault in chosen if fault.id in before and not before[fault.id].killed]
+        sampled = [fault for fault in sampled if fault.id in known and not known[fault.id].killed]
     if options.list:
-        for fault in chosen:
+        for fault in sampled:
             print(f"{fault.id} {fault.module}:{fault.line} [{fault.operator}] {fault.before} → {fault.after}")
         return
     commit = _describe_commit()
     _preload()
     reached = reached_lines.measure_reached_lines(OUT / "map", options.workers)
     again = options.survivors or options.fault or commit.endswith("-dirty")
-    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and is_valid(before[f.id], commit)}
+    outcomes = {} if again else {f.id: known[f.id] for f in sampled if f.id in known and is_valid(known[f.id], commit)}
     with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:
         for outcome in run_faults(
-            [fault for fault in chosen if fault.id not in done], reached, options.workers, commit
+            [fault for fault in sampled if fault.id not in outcomes], reached, options.workers, commit
         ):
-            done[outcome.id] = outcome
+            outcomes[outcome.id] = outcome
             print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)
-            what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
+            result = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
             description = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
-            show_progress(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
-    write_report(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
+            show_progress(f"{len(outcomes)}/{len(sampled)} {description}: {result}, {outcome.seconds} s")
+    write_report(outcomes.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
 
 
 def _preload() -> None:

@@ -39,7 +39,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
     captions = torch.zeros(batch, LENGTH, dtype=torch.int64)
     for row in range(batch):
         captions[row, :length] = torch.tensor(references[row % IMAGES][0])
-    given = Batch(
+    example = Batch(
         torch.arange(batch) % IMAGES,
         torch.randn(batch, SIZE),
         torch.randn(batch, REGIONS, SIZE).relu(),
@@ -49,13 +49,13 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
     with torch.no_grad():
         speaker.logit.bias[0] = float(np.log(max(ENDS[length], 1e-12) * WORDS))
     texts = TextScorer(str, lambda image: [])
-    return Agents(speaker.to(device), listener.to(device), cider, texts), given.to(device)
+    return Agents(speaker.to(device), listener.to(device), cider, texts), example.to(device)
 
 
 def measure_matmul_rate(device: str) -> float:
     """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
 
-    Both libraries are tried; afterwards the one that training uses is set.
+    Both libraries are tried. Afterwards, the library that training uses is set.
     """
     rates = []
     for library in (matmul_precision.OWN, matmul_precision.ONEDNN):

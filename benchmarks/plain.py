@@ -1,4 +1,4 @@
-"""Plain unroll and listener: the reference for the fast ones in benchmarks and tests.
+"""Plain unroll and listener: the reference for the optimised forms in benchmarks and tests.
 
 Every caption is decoded to the end. A word is a one-hot row that is multiplied with an embedding. Autograd
 differentiates every step, and decoders run in their plain form.
@@ -114,9 +114,9 @@ class PlainListener(Listener):
     def from_listener(cls, listener: Listener) -> PlainListener:
         """Return a plain listener with the weights of `listener`."""
         weight = next(listener.parameters())
-        made = cls(**listener.arguments).to(weight.device, weight.dtype)
-        made.load_state_dict(listener.state_dict())
-        return made.train(listener.training)
+        plain = cls(**listener.arguments).to(weight.device, weight.dtype)
+        plain.load_state_dict(listener.state_dict())
+        return plain.train(listener.training)
 
     def encode_text(self, message: Message) -> Tensor:
         return self.encode_distributions(message.tokens, message.distributions(self.vocabulary))

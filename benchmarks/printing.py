@@ -21,6 +21,6 @@ def begin_table(caption: str, *columns: str, first: int = 24) -> Callable[..., N
     return print_row
 
 
-def show_progress(what: str) -> None:
+def show_progress(activity: str) -> None:
     """Print the current work on stderr, because `make record` reads tables from stdout."""
-    print(f"  {what} …", file=sys.stderr, flush=True)
+    print(f"  {activity} …", file=sys.stderr, flush=True)

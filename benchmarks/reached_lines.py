@@ -27,18 +27,18 @@ FOLDERS = (
     "training", "data", "dialog", "worlds", "gradients", "report", "readers",
 )  # fmt: skip
 # tests at the root of tests/ that run in this process; the others start stages in processes without the fault
-WHOLE = (
+IN_PROCESS_TESTS = (
     "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "gradients", "oracle",
     "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
     "rewarded_training",
 )  # fmt: skip
 MEMORY = 8 * 2**30  # bytes that a process with a fault may allocate
-SLOWEST = 600  # CPU seconds that a test file may take
+MAX_SECONDS = 600  # CPU seconds that a test file may take
 
 
 def find_test_files() -> list[Path]:
     """Return the test files that run the modules of mathematics in their own process."""
-    found = [path for name in WHOLE if (path := Path(f"tests/test_{name}.py")).exists()]
+    found = [path for name in IN_PROCESS_TESTS if (path := Path(f"tests/test_{name}.py")).exists()]
     found += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
     return found + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
@@ -63,7 +63,7 @@ def fork_process(work: Callable[[], None], log: Path, seconds: float) -> int:
         os._exit(99)
 
 
-def run_pytest(words: Sequence[str], *plugins: object) -> int:
+def run_pytest(arguments: Sequence[str], *plugins: object) -> int:
     """Run pytest in this process with fixed random examples, and return its exit status."""
     import hypothesis
 
@@ -72,7 +72,7 @@ def run_pytest(words: Sequence[str], *plugins: object) -> int:
     folder = tempfile.mkdtemp()
     try:
         options = ["-q", "-p", "no:cacheprovider", "--basetemp", f"{folder}/tests"]
-        return int(pytest.main([*options, *words], plugins=list(plugins)))
+        return int(pytest.main([*options, *arguments], plugins=list(plugins)))
     finally:
         sys.stdout.flush()
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,12 +110,12 @@ class _CoverageRecorder:
 def _measure_file(path: Path, out: Path) -> None:
     import coverage
 
-    measured = coverage.Coverage(data_file=None, source=["pipeline"], config_file=False)
-    measured.start()
-    plugin = _CoverageRecorder(measured)
+    measurement = coverage.Coverage(data_file=None, source=["pipeline"], config_file=False)
+    measurement.start()
+    plugin = _CoverageRecorder(measurement)
     run_pytest([str(path)], plugin)
-    measured.stop()
-    data = measured.get_data()
+    measurement.stop()
+    data = measurement.get_data()
     passed = [test for test, outcomes in plugin.outcomes.items() if outcomes == {"passed"}]
     number = {test: n for n, test in enumerate(passed)}
     lines = {
@@ -134,17 +134,17 @@ def measure_reached_lines(folder: Path, workers: int = 1) -> ReachingTests:
     """Return the tests by line; a test file runs again if it or a module that it reaches has changed."""
     folder.mkdir(parents=True, exist_ok=True)
     outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in find_test_files()}
-    waiting = [path for path, out in outs.items() if not _is_valid(out)]
-    busy = set[int]()
-    while waiting or busy:
-        while waiting and len(busy) < workers:
-            path = waiting.pop(0)
+    pending = [path for path, out in outs.items() if not _is_valid(out)]
+    running = set[int]()
+    while pending or running:
+        while pending and len(running) < workers:
+            path = pending.pop(0)
             show_progress(f"lines that {path} reaches")
             out = outs[path]
             out.unlink(missing_ok=True)
             log = out.with_suffix(".log")
-            busy.add(fork_process(lambda path=path, out=out: _measure_file(path, out), log, SLOWEST))
-        busy.discard(os.wait()[0])
+            running.add(fork_process(lambda path=path, out=out: _measure_file(path, out), log, MAX_SECONDS))
+        running.discard(os.wait()[0])
     for out in outs.values():
         if not out.exists():
             show_progress(f"the tests of {out.name} did not end; see {out.with_suffix('.log')}")
@@ -186,22 +186,22 @@ class ReachingTests:
 
         def rank_test(test: str) -> tuple[bool, float, str]:
             file = Path(test.partition("::")[0])
-            away = 1 if file.parent.as_posix() == f"tests/pipeline/{package}" else 2
-            return file.stem != f"test_{stem}", away * (self.seconds[test] + 0.02), test
+            distance = 1 if file.parent.as_posix() == f"tests/pipeline/{package}" else 2
+            return file.stem != f"test_{stem}", distance * (self.seconds[test] + 0.02), test
 
         reaching, kinds, ranked = sorted(self._find_reaching(fault), key=rank_test), Counter[str](), []
-        for place, test in enumerate(reaching):
+        for position, test in enumerate(reaching):
             kind = test.partition("[")[0]
-            ranked.append((kinds[kind], place, test))
+            ranked.append((kinds[kind], position, test))
             kinds[kind] += 1
-        chosen, files, spent = [], list[str](), 0.0
+        selected, files, spent = [], list[str](), 0.0
         for _, _, test in sorted(ranked):
-            if spent + self.seconds[test] <= budget or not chosen:
-                chosen.append(test)
+            if spent + self.seconds[test] <= budget or not selected:
+                selected.append(test)
                 files.append(test.partition("::")[0])
                 spent += self.seconds[test]
-        chosen.sort(key=lambda test: files.index(test.partition("::")[0]))
-        return [(test, self.seconds[test]) for test in chosen]
+        selected.sort(key=lambda test: files.index(test.partition("::")[0]))
+        return [(test, self.seconds[test]) for test in selected]
 
     def _find_reaching(self, fault: Fault) -> set[str]:
         """Return the tests that reach the fault's statement.
@@ -221,12 +221,12 @@ class ReachingTests:
         )
         if everywhere and not _is_compiled(fault.module):
             return everywhere
-        using = [self._collect_tests(module, _list_functions(module)) for module in _find_importers(fault.module)]
-        return everywhere.union(*using)
+        importing = [self._collect_tests(module, _list_functions(module)) for module in _find_importers(fault.module)]
+        return everywhere.union(*importing)
 
-    def _collect_tests(self, module: str, places: Iterable[tuple[str, int, int]]) -> set[str]:
+    def _collect_tests(self, module: str, bodies: Iterable[tuple[str, int, int]]) -> set[str]:
         lines = self.lines.get(module, {})
-        return {test for _, first, last in places for n in range(first, last + 1) for test in lines.get(n, ())}
+        return {test for _, first, last in bodies for n in range(first, last + 1) for test in lines.get(n, ())}
 
 
 @cache

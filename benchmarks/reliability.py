@@ -3,10 +3,10 @@
     python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
         [--images 200] [--world FOLDER]
 
-Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and the rows of
-results/reliability.json for the others; `make record PROFILE=reliability` writes the latter file again. Stages are
-forked from this process after its imports, so that random instants fall into their work and not into the start of an
-interpreter. Snakemake and its jobs are not forked.
+Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and other rows from
+results/reliability.json; `make record PROFILE=reliability` writes the latter file again. Stages are forked from this
+process after its imports, so that random instants fall into their work and not into the start of an interpreter.
+Snakemake and its jobs are not forked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from printing import show_progress
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
 RECORDED = ROOT / "results/reliability.json"
-LONGEST = 160  # characters of the failures
+MAX_LENGTH = 160  # characters of the failures
 GRID_SHARE = 50  # one in this many kills hits the grid, which takes as long as many stages
 TestSelection = tuple[Sequence[str], Sequence[str]]  # files, and parts of the tests' names; () for all tests
 # rows of the table that run tests of the suite
@@ -81,10 +81,10 @@ class TrialOptions:
 
 def count_outcomes(tried: str, outcomes: Iterable[str]) -> TrialResult:
     """Count `outcomes`: each is a failure, or "" where the guarantee held."""
-    found = list(outcomes)
-    failures = Counter(outcome for outcome in found if outcome)
+    results = list(outcomes)
+    failures = Counter(outcome for outcome in results if outcome)
     text = "; ".join(f"{number} × {outcome}" for outcome, number in failures.most_common())
-    return TrialResult(tried, len(found), len(found) - failures.total(), _clip(text))
+    return TrialResult(tried, len(results), len(results) - failures.total(), _clip(text))
 
 
 def kill_stages(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -98,22 +98,22 @@ def interrupt_stages(trial: TrialOptions) -> Iterator[TrialResult]:
 
 
 def _interrupt(
-    trial: TrialOptions, number: int, requests: tuple[signal.Signals, ...], what: str
+    trial: TrialOptions, number: int, signals: tuple[signal.Signals, ...], label: str
 ) -> Iterator[TrialResult]:
     from interrupted import STAGES, ForkedStage, import_everything, interrupt, make_grid_work, make_work, start_stage
 
     import_everything()
-    of_grid = number // GRID_SHARE
-    share, more = divmod(number - of_grid, len(STAGES))
+    kills = number // GRID_SHARE
+    share, more = divmod(number - kills, len(STAGES))
     for n, name in enumerate(STAGES):
         times = share + (n < more)
-        show_progress(f"{times} times {what}, {name}")
+        show_progress(f"{times} times {label}, {name}")
         work = make_work(trial.world, trial.scratch, name)
-        yield count_outcomes(f"{what}: {name}", interrupt(work, list(islice(cycle(requests), times)), ForkedStage))
-    if of_grid:
-        show_progress(f"{of_grid} times {what}, the grid")
+        yield count_outcomes(f"{label}: {name}", interrupt(work, list(islice(cycle(signals), times)), ForkedStage))
+    if kills:
+        show_progress(f"{kills} times {label}, the grid")
         work = make_grid_work(trial.world)
-        yield count_outcomes(f"{what}: the grid", interrupt(work, list(islice(cycle(requests), of_grid)), start_stage))
+        yield count_outcomes(f"{label}: the grid", interrupt(work, list(islice(cycle(signals), kills)), start_stage))
 
 
 def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -130,10 +130,10 @@ def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
     from damaged import list_records, list_stage_files, make_caches, try_damages
 
     scratch = trial.scratch / "damage"
-    found = [*list_stage_files(trial.world, scratch), *make_caches(scratch), *list_records(trial.world, scratch)]
-    for kind in found:
+    kinds = [*list_stage_files(trial.world, scratch), *make_caches(scratch), *list_records(trial.world, scratch)]
+    for kind in kinds:
         show_progress(f"damaged {kind.name}")
-        outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // len(found)))
+        outcomes = (outcome for _, outcome in try_damages(kind, trial.damages // len(kinds)))
         yield count_outcomes(f"flipped bit, truncated, emptied or swapped: {kind.name}", outcomes)
 
 
@@ -222,14 +222,14 @@ def try_hostile_requests(trial: TrialOptions) -> Iterator[TrialResult]:
     from saywhich_world import make_repository
 
     data = make_repository(trial.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
-    with run_server(data / "models/psst_multinomial") as served:
+    with run_server(data / "models/psst_multinomial") as server:
         show_progress("requests that take memory")
-        outcomes = [outcome for _, outcome in send_large_requests(served)]
-        most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
+        outcomes = [outcome for _, outcome in send_large_requests(server)]
+        peak = f"at most {server.memory('VmHWM'):.0f} MB above the model"
         line = count_outcomes("decompression bombs, held uploads and long lists to saywhich serve", outcomes)
-        yield line if line.failures else TrialResult(line.tried, line.times, line.held, most)
+        yield line if line.failures else TrialResult(line.tried, line.times, line.held, peak)
         show_progress("hostile JSON")
-        answers = ((address, body, *served.post(address, body)) for address, body in make_hostile_bodies())
+        answers = ((address, body, *server.post(address, body)) for address, body in make_hostile_bodies())
         yield count_outcomes("hostile JSON to saywhich serve", (check_hostile_answer(*answer) for answer in answers))
     show_progress("photos of 176 megapixels")
     outcomes = [
@@ -239,9 +239,9 @@ def try_hostile_requests(trial: TrialOptions) -> Iterator[TrialResult]:
     output = _run_pytest(
         ["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5)
     )
-    for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", output):
+    for times, faults in re.findall(r"(\d+) damages were tried, (\d+) fell short", output):
         yield TrialResult(
-            "damaged answers and keys of studies", int(times), int(times) - int(short), _list_failures(output)
+            "damaged answers and keys of studies", int(times), int(times) - int(faults), _list_failures(output)
         )
     outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
     yield _count_tests(_run_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
@@ -297,7 +297,7 @@ def main() -> None:
         default=200,
         help="images of the smaller data set of the row memory; the larger one has ten times as many",
     )
-    parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
+    parser.add_argument("--world", type=Path, help="an existing toy world; default: a new one")
     options = parser.parse_args()
     sys.path += [str(ROOT), str(ROOT / "tests")]  # this order matters, because tests/ also has a folder pipeline
     from toy_world import make_world
@@ -311,9 +311,9 @@ def main() -> None:
             show_progress("a toy world")
             world.mkdir(parents=True, exist_ok=True)
             make_world(world)
-        given = {key: value for key, value in vars(options).items() if key not in ("rows", "world")}
+        numbers = {key: value for key, value in vars(options).items() if key not in ("rows", "world")}
         for row in rows:
-            trial, began = TrialOptions(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
+            trial, began = TrialOptions(**numbers, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
             trial.scratch.mkdir()
             lines = []
             for line in ROWS[row](trial):  # each line is kept at once, so that it stays if a later one fails
@@ -324,17 +324,17 @@ def main() -> None:
 
 def write_row(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: float) -> None:
     """Write the row with its command and the commit of the code."""
-    head = subprocess.run(
+    commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     command = f"make fault-injection ROWS={row}"
     command += f" KILLS={trial.kills}" if row in ("kills", "notices", "signals") else ""
     command += f" DAMAGES={trial.damages}" if row in ("damage", "server", "exports") else ""
-    found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
-    found["lines"] = [asdict(line) for line in lines]
+    record = {"command": command, "commit": commit.stdout.strip(), "seconds": round(seconds)}
+    record["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
     # the path of the temporary folder differs between machines
-    content = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
+    content = json.dumps(record, indent=1).replace(str(trial.world), "WORLD")
     (OUT / f"{row}.json").write_text(content + "\n", encoding="utf-8")
 
 
@@ -344,27 +344,27 @@ def show() -> None:
 
     columns = ["what was tried", "times", "held", "failures, and what was skipped", "command", "commit"]
     cells = [line for row in ROWS for line in _read_row(row)]
-    shown = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
-    (OUT / "reliability.md").write_text(shown, encoding="utf-8")
-    print(shown)
+    text = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    (OUT / "reliability.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 def _read_row(row: str) -> list[list[str]]:
-    """Return the cells of each line of a row: those of this machine, else those of results/reliability.json."""
+    """Return the cells of a row's lines, from this machine's file or else from results/reliability.json."""
     if not (path := OUT / f"{row}.json").exists():
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["Trials"]["rows"]
         return [cells for cells in recorded if re.search(rf"ROWS={row}\b", cells[4])]
-    found = json.loads(path.read_text(encoding="utf-8"))
+    record = json.loads(path.read_text(encoding="utf-8"))
     return [
         [
             line["tried"],
             f"{line['times']:,}",
             f"{line['held']:,}",
             line["failures"] or "–",
-            f"`{found['command']}`",
-            found["commit"],
+            f"`{record['command']}`",
+            record["commit"],
         ]
-        for line in found["lines"]
+        for line in record["lines"]
     ]
 
 
@@ -373,10 +373,10 @@ def _run_tests(lines: Mapping[str, TestSelection]) -> Iterator[TrialResult]:
         yield _count_tests(_run_pytest([*files, *(["-k", " or ".join(names)] if names else [])]), tried)
 
 
-def _run_pytest(words: list[str], **environment: str) -> str:
+def _run_pytest(arguments: list[str], **environment: str) -> str:
     """Run pytest with these arguments and return its output. Raises RuntimeError where no test ran."""
-    command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *words]
-    show_progress(" ".join(words))
+    command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *arguments]
+    show_progress(" ".join(arguments))
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):  # pytest's status is 4 for a missing file, 5 where no name matches
         raise RuntimeError(f"{' '.join(command)}: {(done.stdout + done.stderr)[-1000:]}")
@@ -384,9 +384,9 @@ def _run_pytest(words: list[str], **environment: str) -> str:
 
 
 def _count_tests(output: str, tried: str) -> TrialResult:
-    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", output)}
-    failed = found.get("failed", 0) + found.get("error", 0)
-    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _list_failures(output))
+    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|error|skipped)", output)}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    return TrialResult(tried, counts.get("passed", 0) + failed, counts.get("passed", 0), _list_failures(output))
 
 
 def _list_failures(output: str) -> str:
@@ -394,8 +394,8 @@ def _list_failures(output: str) -> str:
 
 
 def _clip(text: str) -> str:
-    one = " ".join(text.replace("|", "/").split())
-    return one if len(one) <= LONGEST else f"{one[:LONGEST]} …"
+    line = " ".join(text.replace("|", "/").split())
+    return line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} …"
 
 
 if __name__ == "__main__":

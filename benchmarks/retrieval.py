@@ -38,29 +38,29 @@ def main() -> None:
 
     # measured first, because a process reports only its peak memory so far
     captions, images = _draw_vectors(options.large, options.large, options.large_size)
-    before = _read_peak_memory()
+    peak_before = _read_peak_memory()
     show_progress(f"ranks of {options.large:,} captions and images")
     seconds, _ = _measure_fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
     row = begin_table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
     )
-    memory = f"{(_read_peak_memory() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
+    memory = f"{(_read_peak_memory() - peak_before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
     row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
     show_progress("ranks of 5,000 captions and images, by this project and by argsort")
     captions, images = _draw_vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
-    ours, found = _measure_fastest(lambda: rank_gallery(captions, images, owners), 5)
-    one, _ = _measure_fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
-    peer, (by_caption, by_image) = _measure_fastest(lambda: _rank_by_argsort(captions.numpy(), images.numpy()), 3)
-    other = int((found.by_caption.numpy() != by_caption).sum() + (found.by_image.numpy() != by_image).sum())
+    own, ranks = _measure_fastest(lambda: rank_gallery(captions, images, owners), 5)
+    top_five, _ = _measure_fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
+    argsort, (by_caption, by_image) = _measure_fastest(lambda: _rank_by_argsort(captions.numpy(), images.numpy()), 3)
+    count = int((ranks.by_caption.numpy() != by_caption).sum() + (ranks.by_image.numpy() != by_image).sum())
     row = begin_table(
         f"Ranks both ways, 5,000 captions and images of size {options.size}", "by", "s of one core", "ratio", first=44
     )
-    row("ours", f"{ours:.2f}", "1.0")
-    row("ours, with the five images that come first", f"{one:.2f}", f"{one / ours:.1f}")
-    row("numpy argsort", f"{peer:.2f}", f"{peer / ours:.1f}")
-    print(f"\ndifferent ranks: {other} of 10,000 (rank_gallery alone counts scores equal in single precision as ties)")
+    row("ours", f"{own:.2f}", "1.0")
+    row("ours, with the five images that come first", f"{top_five:.2f}", f"{top_five / own:.1f}")
+    row("numpy argsort", f"{argsort:.2f}", f"{argsort / own:.1f}")
+    print(f"\ndifferent ranks: {count} of 10,000 (rank_gallery alone counts scores equal in single precision as ties)")
 
 
 def _draw_vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,19 +70,19 @@ def _draw_vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, 
 
 
 def _rank_by_argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranks as published code computes them: sort each row, and find the right index."""
+    """Return ranks as published code computes them: sort each row, and find the index of the target."""
     scores = captions.astype(np.float64) @ images.T.astype(np.float64)
-    right = np.arange(len(scores))[:, None]
-    return tuple((np.argsort(-each, axis=1) == right).argmax(1) + 1 for each in (scores, scores.T))
+    targets = np.arange(len(scores))[:, None]
+    return tuple((np.argsort(-matrix, axis=1) == targets).argmax(1) + 1 for matrix in (scores, scores.T))
 
 
 def _measure_fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
     spent = []
     for _ in range(times):
         began = time.process_time()
-        found = call()
+        result = call()
         spent.append(time.process_time() - began)
-    return min(spent), found
+    return min(spent), result
 
 
 def _read_peak_memory() -> float:

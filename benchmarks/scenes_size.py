@@ -24,9 +24,9 @@ PRETRAINING = 75  # steps, after which captions are about as long as the referen
 
 def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
     """Return a pretrained speaker, an untrained listener, and a batch of drawn scenes' captions on random features."""
-    described = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
-    vocabulary = Vocabulary.count((caption.tokens for image in described for caption in image), more_than=0)
-    references = [[vocabulary.encode(caption.tokens) for caption in image] for image in described]
+    captions_by_image = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
+    vocabulary = Vocabulary.count((caption.tokens for image in captions_by_image for caption in image), more_than=0)
+    references = [[vocabulary.encode(caption.tokens) for caption in image] for image in captions_by_image]
     cider = CiderD.build(references, *document_frequencies(references), IMAGES)
     torch.manual_seed(0)
     speaker = Att2in(len(vocabulary), SIZE, words=128, hidden=192, attention=128, dropout=0.1)
@@ -38,9 +38,9 @@ def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
     agents = Agents(speaker, listener, cider, TextScorer(str, lambda image: []))
     pooled, regions = torch.randn(batch, 2 * SIZE), torch.randn(batch, REGIONS, SIZE).relu()
     mask, rows = torch.ones(batch, REGIONS, dtype=torch.bool), torch.arange(batch)
-    given = Batch(rows, pooled, regions, mask, captions[:batch])
-    pretrain(agents, given, captions)
-    return agents, given
+    example = Batch(rows, pooled, regions, mask, captions[:batch])
+    pretrain(agents, example, captions)
+    return agents, example
 
 
 def pretrain(agents: Agents, batch: Batch, captions: torch.Tensor) -> None:

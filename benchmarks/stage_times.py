@@ -21,12 +21,12 @@ def main() -> None:
     query = "SELECT name, start_time, end_time FROM runs WHERE end_time IS NOT NULL ORDER BY start_time"
     with closing(sqlite3.connect(f"file:{parser.parse_args().database}?mode=ro", uri=True)) as database:
         runs = database.execute(query).fetchall()
-    first = max(start for name, start, _ in runs if name.startswith("draw"))
+    begin = max(start for name, start, _ in runs if name.startswith("draw"))
     row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
     for name, start, end in runs:
-        if start >= first and " " not in name:
-            row(name, f"{(start - first) / 1000:.0f}", f"{(end - start) / 1000:.1f}")
-    row("all", "", f"{(max(end for _, _, end in runs) - first) / 1000:.0f}")
+        if start >= begin and " " not in name:
+            row(name, f"{(start - begin) / 1000:.0f}", f"{(end - start) / 1000:.1f}")
+    row("all", "", f"{(max(end for _, _, end in runs) - begin) / 1000:.0f}")
 
 
 if __name__ == "__main__":

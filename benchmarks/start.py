@@ -39,8 +39,8 @@ PROGRAM = """
 import importlib.util, os, runpy, sys
 name, _, function = sys.argv[1].rpartition(".")
 class Finder:
-    def find_spec(self, wanted, path, target=None):
-        if wanted != name:
+    def find_spec(self, fullname, path, target=None):
+        if fullname != name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -48,9 +48,9 @@ class Finder:
         def load_and_wrap(module):
             load(module)
             original = getattr(module, function)
-            def end_at_first_batch(*given, **options):
+            def end_at_first_batch(*arguments, **options):
                 if name != "pipeline.tracking.recorder":
-                    original(*given, **options)
+                    original(*arguments, **options)
                 print("first batch", flush=True)
                 os._exit(0)
             setattr(module, function, end_at_first_batch)
@@ -82,9 +82,9 @@ def main() -> None:
             row(command, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
 
         print_row("import torch", (floor, cpu))
-        for stage, watched in STAGES.items():
+        for stage, function in STAGES.items():
             show_progress(stage)
-            command = (sys.executable, "-c", PROGRAM, watched, *stage.split(), "--out", "elsewhere")
+            command = (sys.executable, "-c", PROGRAM, function, *stage.split(), "--out", "elsewhere")
             print_row(stage, _measure_fastest(options.times, folder, *command, expected_output="first batch"))
         show_progress("dvc repro")
         print_row(

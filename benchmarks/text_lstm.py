@@ -2,7 +2,7 @@
 
     python benchmarks/text_lstm.py
 
-The sizes are those of the drawn dialogs (1,100 short answers, and 80 questions) and of the papers (512 captions). Both
+The sizes come from the drawn dialogs (1,100 short answers, and 80 questions) and from the papers (512 captions). Both
 compute the gradients of weights and inputs, on one thread. The ratio compares medians of alternating runs.
 """
 
@@ -39,8 +39,8 @@ def main() -> None:
         lengths = torch.poisson(torch.full((texts,), mean), generator=generator).long().clamp(1, longest)
         words = torch.randn(texts, longest, inputs, generator=generator, requires_grad=True)
         lstm = nn.LSTM(inputs, hidden, batch_first=True)
-        ours, peer = _measure_medians(lstm, words, lengths)
-        row(name, f"{1000 * ours:.1f}", f"{1000 * peer:.1f}", f"{peer / ours:.1f}")
+        own_seconds, torch_seconds = _measure_medians(lstm, words, lengths)
+        row(name, f"{1000 * own_seconds:.1f}", f"{1000 * torch_seconds:.1f}", f"{torch_seconds / own_seconds:.1f}")
 
 
 def _measure_medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
@@ -48,8 +48,8 @@ def _measure_medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[flo
     targets = [words, *lstm.parameters()]
 
     def run_text_lstm() -> None:
-        found = text_lstm(lstm, words, lengths)
-        torch.autograd.grad(found.states.sum() + found.cells.sum(), targets)
+        output = text_lstm(lstm, words, lengths)
+        torch.autograd.grad(output.states.sum() + output.cells.sum(), targets)
 
     def run_torch_lstm() -> None:
         packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)

@@ -12,8 +12,8 @@ def compute_likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
     total = torch.zeros(())
     for n, row in enumerate(message.mask):
         for t in row.nonzero().flatten().tolist():
-            each = advantage[n] if advantage.dim() == 1 else advantage[n, t]
-            total = total - each.detach() * message.log_probs[n, t]
+            weight = advantage[n] if advantage.dim() == 1 else advantage[n, t]
+            total = total - weight.detach() * message.log_probs[n, t]
     return total / int(message.mask.sum())
 
 
@@ -35,7 +35,7 @@ def assert_same_gradients(loss: Tensor, expected: Tensor, agent: torch.nn.Module
 
 def compute_losses(method: Method, batch: Batch, seed: int = 1) -> dict[str, Tensor]:
     """Return the losses of one step, with the agents in the modes that training gives them."""
-    learners = method.freeze(batch.step)
+    roles = method.freeze(batch.step)
     for role, agent in method.agents.items():
-        agent.train(role in learners)
+        agent.train(role in roles)
     return method.step(batch, seed)[0]

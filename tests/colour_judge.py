@@ -1,4 +1,4 @@
-"""A judge whose numbers can be computed by hand: a photo is its mean colour, a caption its colour words.
+"""A judge whose numbers can be computed by hand, from mean colours of photos and colour words of captions.
 
 `python tests/colour_judge.py` prints the example of docs/judge.md.
 """
@@ -56,12 +56,12 @@ def paint_colours(folder: Path) -> None:
     pixels = np.zeros((3, 8, 8, 3), np.uint8)
     pixels[0, ..., 0] = pixels[1, ..., 1] = 255
     pixels[2, :4, :, 0] = pixels[2, 4:, :, 1] = 255
-    for name, each in zip("abc", pixels, strict=True):
-        Image.fromarray(each).save(folder / f"{name}.png")
+    for name, photo in zip("abc", pixels, strict=True):
+        Image.fromarray(photo).save(folder / f"{name}.png")
 
 
 def write_example(folder: Path) -> None:
-    """Write forty photos, and two caption files: before.json names the strongest colour, after.json two."""
+    """Write forty photos, and two caption files: before.json names the strongest colour, after.json also the second."""
     shares = np.random.Generator(np.random.Philox(key=7)).dirichlet((0.8, 0.8, 0.8), 40)
     (folder / "photos").mkdir()
     before, after = {}, {}

@@ -37,7 +37,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch
 
-SLOW_LEFT, BEGAN, RECORD = pytest.StashKey[int](), pytest.StashKey[float](), pytest.StashKey[str]()
+SLOW_DESELECTED, START, RECORD = pytest.StashKey[int](), pytest.StashKey[float](), pytest.StashKey[str]()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
 SMALL = {"word_dim": 6, "hidden_dim": 8, "attention_dim": 6}  # the other sizes are 2
@@ -58,7 +58,7 @@ LONGEST_FIRST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run one thread in this process and in those that it starts, which find this environment's programs on PATH."""
+    """Run one thread in this process and its child processes, which find this environment's programs on PATH."""
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ |= {"LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     programs = str(Path(sys.executable).parent)
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
-    config.stash[SLOW_LEFT], config.stash[BEGAN] = 0, time.monotonic()
+    config.stash[SLOW_DESELECTED], config.stash[START] = 0, time.monotonic()
     # the file to which `make test` writes its time if all tests pass; pytest processes that tests start have none
     config.stash[RECORD] = os.environ.pop("SAYWHICH_TESTS_RECORD", "")
     if preloaded_python.FOLDER not in os.environ:  # the test processes that this one starts share it
@@ -84,28 +84,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Count the slow tests that `-m "not slow"` leaves out."""
     for item in items:
-        item.config.stash[SLOW_LEFT] += item.get_closest_marker("slow") is not None
+        item.config.stash[SLOW_DESELECTED] += item.get_closest_marker("slow") is not None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the count of slow tests from a test process to the one that prints the summary."""
+    """Send the count of slow tests from a test process to the process that prints the summary."""
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output["slow left"] = session.config.stash[SLOW_LEFT]
+        output["slow deselected"] = session.config.stash[SLOW_DESELECTED]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Receive the count of slow tests; every test process counts the same ones."""
-    node.config.stash[SLOW_LEFT] = getattr(node, "workeroutput", {}).get("slow left", 0)
+    node.config.stash[SLOW_DESELECTED] = getattr(node, "workeroutput", {}).get("slow deselected", 0)
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Print how many slow tests were left out; record the time of `make test`."""
     if (record := config.stash[RECORD]) and exitstatus == 0:
-        passed, seconds = len(terminalreporter.stats.get("passed", ())), time.monotonic() - config.stash[BEGAN]
+        passed, seconds = len(terminalreporter.stats.get("passed", ())), time.monotonic() - config.stash[START]
         write_run_record(Path(record), "make test", passed, seconds, len(config.getoption("tx", [])) or 1)
-    if left := config.stash[SLOW_LEFT]:
-        terminalreporter.write_line(f"{left} slow tests were left out: make test-all runs them")
+    if count := config.stash[SLOW_DESELECTED]:
+        terminalreporter.write_line(f"{count} slow tests were left out: make test-all runs them")
 
 
 # `make fault-injection ROWS=fuzz` tries other inputs; drawing them may be slow on a busy machine
@@ -146,7 +146,7 @@ class Toy:
 
 
 def make_reward_models(seed: int = 5) -> RewardModels:
-    """Return a retriever of the toy images, of which each has the next two as neighbours, and random heads."""
+    """Return random heads and a retriever; the neighbours of each toy image are the next two images."""
     torch.manual_seed(seed)
     vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
@@ -166,10 +166,10 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
 
     Tests copy the repository and do not change it. The first test process that needs it makes it for all processes.
     """
-    shared = tmp_path_factory.getbasetemp()
+    base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder, output = shared / "toy repository", shared / "toy repository.txt"
+        base = base.parent
+    folder, output = base / "toy repository", base / "toy repository.txt"
     with FileLock(f"{folder}.lock"):
         if not output.exists():
             shutil.rmtree(folder, ignore_errors=True)  # a failed attempt may have left it
@@ -204,9 +204,9 @@ def browser():
 @pytest.fixture
 def signals():
     """Set the default handlers of SIGINT and SIGTERM, because background processes of a shell ignore SIGINT."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    for number, handler in before.items():
+    for number, handler in handlers.items():
         signal.signal(number, handler)
 
 

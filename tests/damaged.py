@@ -50,7 +50,7 @@ def list_stage_files(world: Path, scratch: Path) -> list[FileKind]:
     drawn = sorted(data.glob("raw/scenes/images/*"))[:9]
     captions = sorted(data.glob("evaluation/*/captions.parquet"))
     numbers = sorted(data.glob("evaluation/*/metrics.json"))
-    draws = partial(_prepare_drawn, world, scratch / "prepared")
+    prepare_drawn = partial(_prepare_drawn, world, scratch / "prepared")
     checkpoints, rewards = _write_checkpoints(scratch), _make_retrievers(world, scratch)
     return [
         FileKind("checkpoints", [(checkpoints[-1], checkpoints[:-1])], _read_checkpoint),
@@ -58,7 +58,7 @@ def list_stage_files(world: Path, scratch: Path) -> list[FileKind]:
         FileKind(
             "features", [(path, [other for other in features if other != path]) for path in features], _read_features
         ),
-        FileKind("drawn data", [(path, [other for other in drawn if other != path]) for path in drawn], draws),
+        FileKind("drawn data", [(path, [other for other in drawn if other != path]) for path in drawn], prepare_drawn),
         FileKind(
             "prepared data",
             [(path, [other for other in prepared if other != path]) for path in prepared],
@@ -80,10 +80,10 @@ def make_caches(scratch: Path) -> list[FileKind]:
         _search(scratch, photos / model)
     _run_loop(loops / "one", loops)
     _run_loop(loops / "two", loops, factor=2)
-    kept = [photos / "saywhich/photos" / (32 * model) / "vectors.sqlite" for model in "ab"]
+    vectors = [photos / "saywhich/photos" / (32 * model) / "vectors.sqlite" for model in "ab"]
     (one,), (two,) = (list((loops / name).iterdir()) for name in ("one", "two"))
     return [
-        FileKind("photos' vectors", [(kept[0], kept[1:])], search, kept[0].parent, True),
+        FileKind("photos' vectors", [(vectors[0], vectors[1:])], search, vectors[0].parent, True),
         FileKind("compiled loops", [(one, [two])], loop, one.parent, True),
     ]
 
@@ -108,47 +108,49 @@ def try_damages(kind: FileKind, times: int, seed: int = 0) -> Iterator[tuple[str
     backup = Path(f"{kind.folder}.whole")
     if kind.folder and kind.folder.exists():
         shutil.copytree(kind.folder, backup)
-    before = {path: kind.read(path) for path, _ in kind.files}
+    digests = {path: kind.read(path) for path, _ in kind.files}
     for number in range(times):
         if backup.exists() and kind.folder:
             shutil.rmtree(kind.folder)
             shutil.copytree(backup, kind.folder)
-        path, others = rng.choice(kind.files)
-        whole, status = path.read_bytes(), path.stat()
-        unlike = [content for other in others if (content := other.read_bytes()) != whole]
-        how = DAMAGE_KINDS[number % (len(DAMAGE_KINDS) if unlike else len(DAMAGE_KINDS) - 1)]
-        path.write_bytes(damage_content(how, whole, unlike, rng))
+        path, other_files = rng.choice(kind.files)
+        content_before, status = path.read_bytes(), path.stat()
+        replacements = [content for other in other_files if (content := other.read_bytes()) != content_before]
+        damage = DAMAGE_KINDS[number % (len(DAMAGE_KINDS) if replacements else len(DAMAGE_KINDS) - 1)]
+        path.write_bytes(damage_content(damage, content_before, replacements, rng))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         try:
-            yield how, _check_reader(kind, path, before[path])
+            yield damage, _check_reader(kind, path, digests[path])
         finally:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(whole)
+            path.write_bytes(content_before)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def damage_content(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return the damaged content of a file; a content of `others` may replace it."""
-    if how == "bit":
-        content, place = bytearray(whole), rng.randrange(len(whole))
-        content[place] ^= 1 << rng.randrange(8)
+def damage_content(damage: str, original: bytes, replacements: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return the damaged content of a file; a content of `replacements` may replace it."""
+    if damage == "bit":
+        content, position = bytearray(original), rng.randrange(len(original))
+        content[position] ^= 1 << rng.randrange(8)
         return bytes(content)
-    return rng.choice(others) if how == "swapped" else whole[: rng.randrange(1, len(whole))] if how == "cut" else b""
+    if damage == "swapped":
+        return rng.choice(replacements)
+    return original[: rng.randrange(1, len(original))] if damage == "cut" else b""
 
 
-def _check_reader(kind: FileKind, path: Path, before: str) -> str:
-    printed = io.StringIO()
+def _check_reader(kind: FileKind, path: Path, digest_before: str) -> str:
+    errors = io.StringIO()
     try:
-        with redirect_stderr(printed):
-            after = kind.read(path)
+        with redirect_stderr(errors):
+            digest = kind.read(path)
     except UserError as error:
-        named = str(error)
-        return "" if path.name in named or path.parent.name in named else f"{path.name}: not named: {named}"
+        message = str(error)
+        return "" if path.name in message or path.parent.name in message else f"{path.name}: not named: {message}"
     except Exception as error:  # a user would get a traceback
         return f"{path.name}: {type(error).__name__}: {error}"
-    if path.name in printed.getvalue() or (kind.equal and after == before):
+    if path.name in errors.getvalue() or (kind.equal and digest == digest_before):
         return ""
-    return f"{path.name}: used silently, {'the same' if after == before else 'another'} result"
+    return f"{path.name}: used silently, {'the same' if digest == digest_before else 'another'} result"
 
 
 def _write_checkpoints(folder: Path) -> list[Path]:
@@ -163,8 +165,8 @@ def _write_checkpoints(folder: Path) -> list[Path]:
 
 
 def _read_checkpoint(path: Path) -> str:
-    found = Checkpoints(path.parent).latest()
-    return "nothing" if found is None else f"{found.step} {_compute_digest(found.tensors['w'].numpy())}"
+    checkpoint = Checkpoints(path.parent).latest()
+    return "nothing" if checkpoint is None else f"{checkpoint.step} {_compute_digest(checkpoint.tensors['w'].numpy())}"
 
 
 def _read_weights(path: Path) -> str:
@@ -185,9 +187,9 @@ def _prepare_drawn(world: Path, out: Path, path: Path) -> str:
 
 
 def _read_prepared(path: Path) -> str:
-    found = PreparedData.load(path.parent)
-    texts = repr([found.texts(image) for image in range(len(found))]).encode()
-    return _compute_digest(found.tokens, found.splits, np.frombuffer(texts, np.uint8))
+    prepared = PreparedData.load(path.parent)
+    texts = repr([prepared.texts(image) for image in range(len(prepared))]).encode()
+    return _compute_digest(prepared.tokens, prepared.splits, np.frombuffer(texts, np.uint8))
 
 
 def _read_captions(path: Path) -> str:
@@ -203,7 +205,7 @@ def _read_numbers(path: Path) -> str:
 
 
 def _make_retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]:
-    """Return the files of a retriever made from `world`, each with that of another one."""
+    """Return the files of a retriever made from `world`, each with the same file of another retriever."""
     for number, name in enumerate(("retriever", "other")):
         folder = scratch / name
         (folder / "data").mkdir(parents=True)
@@ -229,10 +231,10 @@ def _make_retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Pa
 
 def _read_rewards(path: Path) -> str:
     root = path.parents[1]
-    made = load_rewards(root, load_data(root)[0], torch.device("cpu"))
-    heads = [value for head in (made.discriminator, made.grammar) for value in head.state_dict().values()]
-    images = [made.retriever.vectors, made.retriever.neighbours, made.judge.vectors]
-    return f"{made.retriever.temperature} {_compute_digest(*(each.numpy() for each in (*heads, *images)))}"
+    models = load_rewards(root, load_data(root)[0], torch.device("cpu"))
+    heads = [value for head in (models.discriminator, models.grammar) for value in head.state_dict().values()]
+    images = [models.retriever.vectors, models.retriever.neighbours, models.judge.vectors]
+    return f"{models.retriever.temperature} {_compute_digest(*(tensor.numpy() for tensor in (*heads, *images)))}"
 
 
 def _search(scratch: Path, path: Path) -> str:
@@ -262,9 +264,9 @@ def _run_loop(folder: Path, path: Path, factor: int = 1) -> str:
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
-            found = np.linspace(0, 1, 50, dtype=np.float32)
-            compile_loop_in(folder, _double if factor == 2 else _halve)(found)
-            os.write(write, _compute_digest(found).encode())
+            values = np.linspace(0, 1, 50, dtype=np.float32)
+            compile_loop_in(folder, _double if factor == 2 else _halve)(values)
+            os.write(write, _compute_digest(values).encode())
         finally:
             os._exit(0)
     os.close(write)
@@ -288,12 +290,12 @@ def _double(values: np.ndarray) -> None:
 def _verify(world: Path, path: Path) -> str:
     from pipeline.workflow import verify
 
-    printed = io.StringIO()
-    with chdir(world), redirect_stdout(printed), redirect_stderr(printed):
+    output = io.StringIO()
+    with chdir(world), redirect_stdout(output), redirect_stderr(output):
         status = verify.main()
     if status:
-        raise UserError(printed.getvalue() if path.suffix == ".json" else f"{path.name}: {printed.getvalue()}")
-    return printed.getvalue()
+        raise UserError(output.getvalue() if path.suffix == ".json" else f"{path.name}: {output.getvalue()}")
+    return output.getvalue()
 
 
 def _write_spool(folder: Path) -> list[Path]:
@@ -305,11 +307,11 @@ def _write_spool(folder: Path) -> list[Path]:
     with chdir(folder), patch_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
         connect()
         for name in ("one", "two"):
-            started = recorder._start(name, {"a": name}, {}, {})
+            run = recorder._start(name, {"a": name}, {}, {})
             for step in range(9):
-                started.metrics({"loss": step / 7}, step)
-            started._record({"status": "FINISHED", "time": 0})
-            started._close()
+                run.metrics({"loss": step / 7}, step)
+            run._record({"status": "FINISHED", "time": 0})
+            run._close()
         return sorted(path.parent.absolute() for path in Path("mlflow-spool").glob("*/records.jsonl"))
 
 
@@ -324,28 +326,28 @@ def _send(path: Path) -> str:
         status = sender.sync(folder / "mlflow-spool")
         tracker = connect()
         runs = tracker.client.search_runs([tracker.experiment])
-        about = sorted(
+        summaries = sorted(
             (run.info.run_name, run.info.status, str(run.data.metrics), str(run.data.params)) for run in runs
         )
     if status or "no end" in out.getvalue():
         raise UserError(err.getvalue() + out.getvalue())
-    return repr(about)
+    return repr(summaries)
 
 
 @contextmanager
 def patch_environment(**settings: str) -> Iterator[None]:
     """Set environment variables in the block."""
-    before = {name: os.environ.get(name) for name in settings}
+    values_before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in values_before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _compute_digest(*arrays: np.ndarray) -> str:
-    found = sha256()
+    digest = sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

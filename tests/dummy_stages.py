@@ -1,4 +1,4 @@
-"""A workspace whose grid has three cells, and whose dummy stages only record that they ran."""
+"""A workspace whose grid has three cells, and whose dummy stages record that they ran and write small outputs."""
 
 import json
 import shutil
@@ -46,8 +46,8 @@ PARAMS = {
 TRAIN = """
 import sys, time
 from pathlib import Path
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out = Path(word["--out"])
+options = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out = Path(options["--out"])
 with open("ran.txt", "a") as ran:
     ran.write(f"train {out.parent.name}/{out.name}\\n")
 deadline = time.monotonic() + 600
@@ -62,8 +62,8 @@ for name in ("weights.safetensors", "metrics.json"):
 ADAPT = """
 import sys
 from pathlib import Path
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out, model = Path(word["--out"]), Path(word["--model"])
+options = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out, model = Path(options["--out"]), Path(options["--model"])
 with open("ran.txt", "a") as ran:
     ran.write(f"adapt {model.parent.name}/{model.name}\\n")
 (model / "weights.safetensors").read_text()
@@ -74,8 +74,8 @@ EVALUATE = """
 import json, os, sys
 from pathlib import Path
 import pyarrow, pyarrow.parquet
-word = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
-out, model = Path(word["--out"]), Path(word["--model"])
+options = {key: value for key, value in zip(sys.argv, sys.argv[1:])}
+out, model = Path(options["--out"]), Path(options["--model"])
 with open("ran.txt", "a") as ran:
     ran.write(f"evaluate {model.parent.name}/{model.name}\\n")
 if address := os.environ.get("SAYWHICH_METEOR"):
@@ -84,10 +84,10 @@ if address := os.environ.get("SAYWHICH_METEOR"):
         addresses.write(address + "\\n")
 trained = (model / "weights.safetensors").read_text()
 assert (model / "adapted/weights.safetensors").exists()
-settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(word["--seed"])}
+settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(options["--seed"])}
 out.mkdir(exist_ok=True)
 from pipeline.runtime.checksums import checksummed_json
-metrics = {"method": word["--method"], "settings": settings, "val": {"images": 2}}
+metrics = {"method": options["--method"], "settings": settings, "val": {"images": 2}}
 (out / "metrics.json").write_text(checksummed_json(metrics))
 captions = {"split": ["val", "val"], "image": [3, 4], "caption": ["a", trained]}
 pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")

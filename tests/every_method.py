@@ -16,4 +16,3 @@ ALL = {
 }
 IN_DIALOGS = {name: f for name, f in ALL.items() if get_type_hints(f)["agents"] is DialogAgents}
 METHODS = {name: f for name, f in ALL.items() if name not in IN_DIALOGS}  # methods for captions
-FROM = {name: function.__module__.rpartition(".")[2] for name, function in METHODS.items()}

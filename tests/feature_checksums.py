@@ -1,4 +1,4 @@
-"""Comparison of a feature store with the features that were written."""
+"""Comparison of all rows of a feature store with their checksums."""
 
 import numpy as np
 

@@ -46,37 +46,37 @@ def try_full_disk(
 
     A stage without fault prints one line, exits with 2, damages no older file, and succeeds once the disk has room.
     """
-    work, log = make_work(world, disk, name), world / "data" / f"{name}.said"
-    if status := start(world, work.words, log).wait():
+    work, log = make_work(world, disk, name), world / "data" / f"{name}.log"
+    if status := start(world, work.arguments, log).wait():
         raise RuntimeError(f"{name}: exit status {status} with room: {log.read_text()[-1000:]}")
     files = [path for path in (disk / name).rglob("*") if path.is_file()]
-    whole, pages = work.outputs(), sum(-(-path.stat().st_size // PAGE) for path in files)
+    expected, pages = work.outputs(), sum(-(-path.stat().st_size // PAGE) for path in files)
     for share in shares if pages > 1 else ():  # the smallest disk has one page
         work.clear()
         _remount(disk, f"size={max(1, int(pages * share)) * PAGE}")
-        yield _find_fault(work, disk, whole, "the disk is full", start)
-    for share in ("empty", "older"):
-        if share == "empty":
+        yield _find_fault(work, disk, expected, "the disk is full", start)
+    for outputs in ("none", "older"):
+        if outputs == "none":
             work.clear()
         _remount(disk, "ro")
-        yield _find_fault(work, disk, whole, "the file system is read-only", start)
+        yield _find_fault(work, disk, expected, "the file system is read-only", start)
     work.clear()
 
 
-def _find_fault(work: StageWork, disk: Path, whole: dict[str, str], line: str, start: Start) -> str:
-    log, before = work.world / "data" / f"{work.name}.said", work.outputs()
-    status = start(work.world, work.words, log).wait()
-    reports = [each for each in log.read_text().splitlines() if line in each]
-    wrong = [name for name, digest in work.outputs().items() if digest not in (whole.get(name), before.get(name))]
+def _find_fault(work: StageWork, disk: Path, expected: dict[str, str], message: str, start: Start) -> str:
+    log, older = work.world / "data" / f"{work.name}.log", work.outputs()
+    status = start(work.world, work.arguments, log).wait()
+    reports = [line for line in log.read_text().splitlines() if message in line]
+    partial = [name for name, digest in work.outputs().items() if digest not in (expected.get(name), older.get(name))]
     _remount(disk, f"rw,{ROOM}")
     if status != 2 or len(reports) != 1 or "Traceback" in log.read_text():
-        return f"{work.name}: {line}, exit status {status}: {log.read_text()[-300:]}"
-    if wrong:
-        return f"{work.name}: {line}, and partial files remain: {', '.join(wrong)}"
-    if status := start(work.world, work.words, log).wait():
+        return f"{work.name}: {message}, exit status {status}: {log.read_text()[-300:]}"
+    if partial:
+        return f"{work.name}: {message}, and partial files remain: {', '.join(partial)}"
+    if status := start(work.world, work.arguments, log).wait():
         return f"{work.name}: exit status {status} once the disk has room: {log.read_text()[-300:]}"
-    return "" if work.outputs() == whole else f"{work.name}: other files than with room"
+    return "" if work.outputs() == expected else f"{work.name}: other files than with room"
 
 
-def _remount(disk: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
+def _remount(disk: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)

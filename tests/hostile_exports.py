@@ -25,10 +25,10 @@ from saywhich.exporting import export_model
 from saywhich.model_files import EXPORTED, locate_model
 from saywhich.text_encoder import TextEncoder
 
-WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")  # names of audit events
-KILLED = 9
+WRITE_EVENTS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")  # audit events
+EXIT_STATUS = 9  # of a process that ends before a write
 # JSON that replaces a value
-HOSTILE = {
+HOSTILE_VALUES = {
     "null": "null", "true": "true", "a word": '"x"', "an empty word": '""', "a million letters": f'"{"x" * 10**6}"',
     "half a character": r'"\ud800"', "two lines": r'"a\nb\u001b[2J"', "0": "0", "-1": "-1", "1e9": "1000000000",
     "1e18": str(10**18), "4,000 digits": "9" * 4000, "1e999": "1e999", "1e300": "1e300", "NaN": "NaN", "[]": "[]",
@@ -42,7 +42,7 @@ def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) ->
 
     `out` holds an older export. `points` are the numbers of the writes; None: all that an export makes.
     """
-    older = (out / EXPORTED).read_bytes()
+    record_before = (out / EXPORTED).read_bytes()
     for point in count() if points is None else points:
         if not _run_and_kill(lambda: export_model(model, out), point):
             if points is None:
@@ -50,17 +50,17 @@ def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) ->
             continue
         try:
             locate_model(out)
-            found = (out / EXPORTED).read_bytes()
+            record = (out / EXPORTED).read_bytes()
             export_model(model, out)
         except (UserError, OSError) as error:
             yield f"before write {point}: {error}"
             continue
-        left = [path.name for path in out.parent.iterdir() if path.name.startswith(".")]
+        temporary = [path.name for path in out.parent.iterdir() if path.name.startswith(".")]
         yield (
-            f"before write {point}: temporary files remain: {left}"
-            if left
+            f"before write {point}: temporary files remain: {temporary}"
+            if temporary
             else ""
-            if found == older
+            if record == record_before
             else "the older export has changed"
         )
 
@@ -69,42 +69,42 @@ def _run_and_kill(work: Callable[[], object], point: int) -> bool:
     """Run `work` in another process that ends before write number `point`; return whether it ended there."""
     child = os.fork()
     if child == 0:
-        counted = count()
+        writes = count()
 
         def end_at_point(event: str, arguments: tuple) -> None:
-            writes = event in WRITES or (
+            is_write = event in WRITE_EVENTS or (
                 event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE
             )
-            if writes and next(counted) == point:
-                os._exit(KILLED)
+            if is_write and next(writes) == point:
+                os._exit(EXIT_STATUS)
 
         try:
             sys.addaudithook(end_at_point)
             work()
         finally:
             os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == EXIT_STATUS
 
 
 def find_read_files(work: Callable[[], object], root: Path) -> list[Path]:
-    """Return the files below `root` that `work` opens to read."""
+    """Return the files below `root` that `work` opens."""
     found: set[Path] = set()
-    listening = [True]
+    recording = [True]
 
     def record_file(event: str, arguments: tuple) -> None:
-        if event == "open" and listening and isinstance(arguments[0], str | Path):
+        if event == "open" and recording and isinstance(arguments[0], str | Path):
             path = Path(arguments[0]).resolve()
             if path.is_relative_to(root.resolve()) and path.is_file():
                 found.add(path)
 
     sys.addaudithook(record_file)
     work()
-    listening.clear()
+    recording.clear()
     return sorted(found)
 
 
 def make_model_kind(name: str, model: Path, root: Path, photo: Path) -> FileKind:
-    """Return the files that `saywhich` reads of a model below `root`, and a digest of its captions of a photo."""
+    """Return the files that `saywhich` reads of a model below `root`; the digest covers its captions of a photo."""
     files = find_read_files(lambda: saywhich.load(model), root)
     files += [model / "weights.safetensors"] if model / "weights.safetensors" not in files else []
 
@@ -124,22 +124,22 @@ def make_model_kind(name: str, model: Path, root: Path, photo: Path) -> FileKind
 
 
 def try_hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
-    """Replace each value of an exported folder's JSON, and each tensor, by a hostile one, and yield its fault or "".
+    """Replace each JSON value and each tensor of an exported folder by a hostile one, and yield its fault or "".
 
-    All digests are those of the new bytes. `times` is the number of values drawn; None: all.
+    All digests match the new bytes. `times` is the number of values drawn; None: all.
     """
     trials = [*_make_value_trials(folder), *_make_tensor_trials(folder)]
-    for what, path, content in trials if times is None else random.Random(seed).sample(trials, times):
-        whole = {each: each.read_bytes() for each in (path, folder / EXPORTED)}
+    for change, path, content in trials if times is None else random.Random(seed).sample(trials, times):
+        contents = {file: file.read_bytes() for file in (path, folder / EXPORTED)}
         path.write_bytes(content())
         if path.name != EXPORTED:
             refresh_digests(folder, path)
         try:
-            found = _try_in_process(folder, photo)
-            yield found and f"{what}: {found}"
+            fault = _try_in_process(folder, photo)
+            yield fault and f"{change}: {fault}"
         finally:
-            for each, before in whole.items():
-                each.write_bytes(before)
+            for file, content_before in contents.items():
+                file.write_bytes(content_before)
 
 
 def refresh_digests(folder: Path, path: Path) -> None:
@@ -166,29 +166,29 @@ def _make_value_trials(folder: Path) -> Iterator[Trial]:
     """Yield trials that replace each value of the JSON files and of the weights' header by each hostile value."""
     for path in (path for path in sorted(folder.rglob("*.json"))):
         whole = json.loads(path.read_text())
-        for place in _find_places(whole):
-            if place != ("sha256",):
-                for name, text in HOSTILE.items():
+        for key_path in _find_key_paths(whole):
+            if key_path != ("sha256",):
+                for name, text in HOSTILE_VALUES.items():
                     yield (
-                        f"{path.name} {'.'.join(map(str, place))}: {name}",
+                        f"{path.name} {'.'.join(map(str, key_path))}: {name}",
                         path,
-                        lambda w=whole, p=place, t=text: _replace_and_seal(w, p, t),
+                        lambda w=whole, p=key_path, t=text: _replace_with_digest(w, p, t),
                     )
     path = folder / "weights.safetensors"
-    built, tensors = _read_agents(path), load_file(path)
-    for place in _find_places(built):
-        if place != ("sha256",):
-            for name, text in HOSTILE.items():
+    agents, tensors = _read_agents(path), load_file(path)
+    for key_path in _find_key_paths(agents):
+        if key_path != ("sha256",):
+            for name, text in HOSTILE_VALUES.items():
                 yield (
-                    f"{path.name} {'.'.join(map(str, place))}: {name}",
+                    f"{path.name} {'.'.join(map(str, key_path))}: {name}",
                     path,
-                    lambda b=built, p=place, t=text, own=tensors: _make_weights(own, _replace_value(b, p, t)),
+                    lambda b=agents, p=key_path, t=text, own=tensors: _make_weights(own, _replace_value(b, p, t)),
                 )
 
 
 def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
-    """Yield trials that replace each tensor by odd numbers, another shape or another type, or leave it out."""
-    odd: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
+    """Yield trials that replace each tensor by extreme numbers, another shape or another type, or leave it out."""
+    changes: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
         "missing": lambda x: None,
         "NaN": lambda x: torch.full_like(x, torch.nan),
         "infinite": lambda x: torch.full_like(x, torch.inf),
@@ -205,7 +205,7 @@ def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
     for path in sorted(folder.rglob("*.safetensors")):
         whole = load_file(path)
         for key in [name for name, tensor in whole.items() if tensor.is_floating_point() and tensor.dim()]:
-            for name, change in odd.items():
+            for name, change in changes.items():
 
                 def make_content(whole=whole, key=key, change=change, path=path) -> bytes:
                     tensors = {**whole, key: change(whole[key])}
@@ -219,34 +219,34 @@ def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
                 yield f"{path.name} {key}: {name}", path, make_content
 
 
-def _find_places(value: Any, before: tuple = ()) -> Iterator[tuple]:
-    """Yield the places of the values in a JSON value; a list has only its first two and its last value."""
-    yield before
+def _find_key_paths(value: Any, prefix: tuple = ()) -> Iterator[tuple]:
+    """Yield the paths of keys to the values in a JSON value; a list has only its first two and its last value."""
+    yield prefix
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _find_places(inner, (*before, key))
+            yield from _find_key_paths(inner, (*prefix, key))
     elif isinstance(value, list):
-        for at in sorted({0, 1, len(value) - 1} & set(range(len(value)))):
-            yield from _find_places(value[at], (*before, at))
+        for index in sorted({0, 1, len(value) - 1} & set(range(len(value)))):
+            yield from _find_key_paths(value[index], (*prefix, index))
 
 
-def _replace_value(whole: Any, place: tuple, text: str) -> str:
+def _replace_value(whole: Any, key_path: tuple, text: str) -> str:
     """Return JSON with `text` in place of one value."""
-    if not place:
+    if not key_path:
         return text
     copy = json.loads(json.dumps(whole))
     inner = copy
-    for key in place[:-1]:
+    for key in key_path[:-1]:
         inner = inner[key]
-    inner[place[-1]] = "@@"
+    inner[key_path[-1]] = "@@"
     return json.dumps(copy).replace('"@@"', text)
 
 
-def _replace_and_seal(whole: Any, place: tuple, text: str) -> bytes:
+def _replace_with_digest(whole: Any, key_path: tuple, text: str) -> bytes:
     """Return JSON with `text` in place of one value, and with the new digest of a file that has one."""
     if not isinstance(whole, dict) or "sha256" not in whole:
-        return _replace_value(whole, place, text).encode()
-    content = _replace_value(whole | {"sha256": NONE}, place, text)
+        return _replace_value(whole, key_path, text).encode()
+    content = _replace_value(whole | {"sha256": NONE}, key_path, text)
     return content.replace(NONE, sha256(content.encode()).hexdigest()).encode()
 
 
@@ -266,26 +266,26 @@ def _make_weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
 
 def _try_in_process(folder: Path, photo: Path) -> str:
     """Use the folder in another process with limited memory and time; return the fault, or ""."""
-    reads, writes = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         report = "ended"
         try:
-            os.close(reads)
+            os.close(reader)
             signal.alarm(SECONDS)
-            now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
             report = _use_model(folder, photo)
         except BaseException as error:
             report = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         finally:
-            os.write(writes, report.encode(errors="replace")[:4000])
+            os.write(writer, report.encode(errors="replace")[:4000])
             os._exit(0)
-    os.close(writes)
-    with os.fdopen(reads, "rb") as file:
-        found = file.read().decode()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        fault = file.read().decode()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return found if status == 0 else f"ended with {status}"
+    return fault if status == 0 else f"ended with {status}"
 
 
 def _use_model(folder: Path, photo: Path) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-BOUND = 1500  # MB above the server with its models loaded
+MAX_MEMORY = 1500  # MB above the server with its models loaded
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ class ServerProcess:
         finally:
             connection.close()
 
-    def memory(self, what: str = "VmRSS") -> float:
-        """Return the memory in MB above that before the first request; `VmHWM`: the peak."""
+    def memory(self, field: str = "VmRSS") -> float:
+        """Return the memory in MB above `base`; the field `VmHWM` gives the peak."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(rf"{what}:\s+(\d+) kB", status)
+        found = re.search(rf"{field}:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024 / 1e6 - self.base
 
 
 @contextmanager
-def run_server(*models: Path, pretrained: Sequence[str] = (), files: int | None = None) -> Iterator[ServerProcess]:
-    """Run the server on a free port of the loopback within the block; `pretrained` are further options.
+def run_server(*models: Path, options: Sequence[str] = (), files: int | None = None) -> Iterator[ServerProcess]:
+    """Run the server on a free port of the loopback within the block; `options` are further command-line options.
 
     `files` is the number of files that the server may open.
     """
-    words = [*pretrained, *(word for model in models for word in ("--model", str(model)))]
-    command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *words]
+    arguments = [*options, *(argument for model in models for argument in ("--model", str(model)))]
+    command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=(*models, ROOT)[0])
     if files is not None:
@@ -76,8 +76,8 @@ def run_server(*models: Path, pretrained: Sequence[str] = (), files: int | None 
         assert found is not None, line
         while socket.socket().connect_ex(("127.0.0.1", int(found[1]))):
             time.sleep(0.05)
-        served = ServerProcess(process.pid, int(found[1]), 0)
-        yield ServerProcess(process.pid, int(found[1]), served.memory())
+        server = ServerProcess(process.pid, int(found[1]), 0)
+        yield ServerProcess(process.pid, int(found[1]), server.memory())
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -93,7 +93,7 @@ def make_caption_body(photos: list[bytes], **options: Any) -> bytes:
 
 
 def make_flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
-    """Return a PNG of one colour, with a few kilobytes for any size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
+    """Return a PNG of one colour, a thousandth of its decoded size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
     row = bytes(1 + (width * bits * {0: 1, 2: 3, 6: 4}[kind] + 7) // 8)
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -132,23 +132,23 @@ def make_normal_body() -> bytes:
     return make_caption_body([encode_image((60, 40), "PNG")])
 
 
-def make_bombs(many: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests of small files with large decoded images, `many` photos each."""
+def make_bombs(count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield requests of `count` small files with large decoded images, and other requests that take much memory."""
     side = 7000
     yield "one-bit PNGs of 49 megapixels, too many", make_caption_body([make_flat_png(side, side)] * 24)
-    yield "one-bit PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side)] * many)
-    yield "RGBA PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side, 8, 6)] * many)
+    yield "one-bit PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side)] * count)
+    yield "RGBA PNGs of 49 megapixels", make_caption_body([make_flat_png(side, side, 8, 6)] * count)
     yield (
         "progressive JPEGs",
-        make_caption_body([encode_image((side, side), "JPEG", progressive=True, quality=20)] * many),
+        make_caption_body([encode_image((side, side), "JPEG", progressive=True, quality=20)] * count),
     )
     yield (
         "CMYK JPEGs",
-        make_caption_body([encode_image((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * many),
+        make_caption_body([encode_image((side, side), "JPEG", "CMYK", progressive=True, quality=20)] * count),
     )
-    yield "WebP files", make_caption_body([encode_image((side, 6000), "WEBP", quality=1, method=0)] * many)
-    yield "TIFFs of one strip", make_caption_body([make_flat_tiff(side, side)] * many)
-    yield "GIFs", make_caption_body([make_flat_gif(side, side)] * many)
+    yield "WebP files", make_caption_body([encode_image((side, 6000), "WEBP", quality=1, method=0)] * count)
+    yield "TIFFs of one strip", make_caption_body([make_flat_tiff(side, side)] * count)
+    yield "GIFs", make_caption_body([make_flat_gif(side, side)] * count)
     yield "small values", b'{"photos":[' + b"0," * 19_000_000 + b"0]}"
     yield "unknown keys", b"{" + b",".join(b'"%d":0' % n for n in range(3_000_000)) + b"}"
     yield "nested lists", b'{"photos":' + b"[" * 39_000_000
@@ -164,13 +164,13 @@ def make_bombs(many: int) -> Iterator[tuple[str, bytes]]:
 
 
 @contextmanager
-def hold_uploads(served: ServerProcess, many: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
+def hold_uploads(server: ServerProcess, count: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
     """Open uploads and send all but their last bytes, as far as the server reads them."""
     head = f"POST /caption HTTP/1.1\r\nHost: localhost\r\nContent-Length: {megabytes * 1_000_000}\r\n\r\n".encode()
     with ExitStack() as stack:
         clients = []
-        for _ in range(many):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=300))
+        for _ in range(count):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=300))
             with suppress(OSError):  # the server may answer and close the connection earlier
                 client.sendall(head + b"x" * (megabytes * 1_000_000 - 1000))
             clients.append(client)
@@ -178,12 +178,12 @@ def hold_uploads(served: ServerProcess, many: int, megabytes: int = 38) -> Itera
 
 
 @contextmanager
-def send_half_requests(served: ServerProcess, many: int) -> Iterator[None]:
+def send_half_requests(server: ServerProcess, count: int) -> Iterator[None]:
     """Open connections that send half of a request's headers each; the server may close them."""
     with ExitStack() as stack:
-        for _ in range(many):
+        for _ in range(count):
             with suppress(OSError):
-                client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
                 client.sendall(b"POST /caption HTTP/1.1\r\nHost: localhost\r\nX-a: ")
         yield
 
@@ -196,21 +196,21 @@ def read_status(client: socket.socket) -> int:
         return 0
 
 
-def send_large_requests(served: ServerProcess, many: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
-    """Send large requests; yield each with its fault: memory, or an honest request without an answer."""
-    for name, body in make_bombs(many):
-        status, content = served.post("/caption", body)
-        yield name, _check_server(served, name, status, content)
-    with hold_uploads(served, uploads) as clients:
-        yield "held uploads", _check_server(served, "held uploads", 503, b"")
+def send_large_requests(server: ServerProcess, count: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
+    """Send large requests; yield each with the server's fault, or ""."""
+    for name, body in make_bombs(count):
+        status, content = server.post("/caption", body)
+        yield name, _check_server(server, name, status, content)
+    with hold_uploads(server, uploads) as clients:
+        yield "held uploads", _check_server(server, "held uploads", 503, b"")
         for number, client in enumerate(clients):
             status = read_status(client)
             yield "held upload", "" if status in (0, 408, 503) else f"held upload {number}: {status}"
-    with send_half_requests(served, 600):
-        yield "600 connections with half of their headers", _check_server(served, "half of the headers", 0, b"")
+    with send_half_requests(server, 600):
+        yield "600 connections with half of their headers", _check_server(server, "half of the headers", 0, b"")
 
 
-PEAK = (
+PEAK_PROGRAM = (
     "import sys; from saywhich.cli import main; status = main(sys.argv[1:]); "
     "print(status, next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
 )
@@ -224,32 +224,32 @@ def caption_large_photos(model: Path, folder: Path) -> Iterator[tuple[str, str]]
         folder.mkdir(exist_ok=True)
         for number in range(2):
             (folder / f"{number}.png").write_bytes(photos[number % len(photos)])
-        command = [sys.executable, "-c", PEAK, "caption", str(folder), "--model", str(model)]
+        command = [sys.executable, "-c", PEAK_PROGRAM, "caption", str(folder), "--model", str(model)]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        status, most = done.stdout.splitlines()[-1].split()
+        status, peak = done.stdout.splitlines()[-1].split()
         assert status in "01", done.stderr
-        return int(most) * 1024 / 1e6
+        return int(peak) * 1024 / 1e6
 
-    small = measure_peak(encode_image((60, 40), "PNG"))
+    baseline = measure_peak(encode_image((60, 40), "PNG"))
     for name, photo in (
         ("one-bit", make_flat_png(side, side)),
         ("RGB", make_flat_png(side, side, 8, 2)),
         ("RGBA", make_flat_png(side, side, 8, 6)),
     ):
-        above = measure_peak(photo) - small
-        yield name, "" if above <= BOUND else f"two {name} PNGs: {above:.0f} MB above the model"
+        above = measure_peak(photo) - baseline
+        yield name, "" if above <= MAX_MEMORY else f"two {name} PNGs: {above:.0f} MB above the model"
 
 
-def _check_server(served: ServerProcess, name: str, status: int, content: bytes) -> str:
-    peak, honest_status = served.memory("VmHWM"), served.post("/caption", make_normal_body())[0]
-    if peak > BOUND:
+def _check_server(server: ServerProcess, name: str, status: int, content: bytes) -> str:
+    peak, valid_status = server.memory("VmHWM"), server.post("/caption", make_normal_body())[0]
+    if peak > MAX_MEMORY:
         return f"{name}: {peak:.0f} MB above the model"
     if status not in (0, 200, 408, 413, 422, 503, 504):
         return f"{name}: {status}"
     if status != 200 and len(content) > 250:
         return f"{name}: an answer of {len(content)} bytes"
-    return "" if honest_status == 200 else f"{name}: the status of an honest request is {honest_status}"
+    return "" if valid_status == 200 else f"{name}: the status of a valid request is {valid_status}"
 
 
 NUMBERS = (

@@ -38,22 +38,22 @@ def run_program(folder: Path, program: str, *arguments: str) -> subprocess.Compl
 
 def apply_page(page: str, folder: Path) -> list[str]:
     """Apply the titled blocks of a page to `folder`, a copy of the project; return the paths of the written files."""
-    found = BLOCK.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
-    for kind, path, text in found:
+    blocks = BLOCK.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
+    for kind, path, text in blocks:
         file = folder / path
         assert file.exists() == (kind == "diff")
         file.write_text(
             apply_patch(file.read_text(encoding="utf-8"), text) if kind == "diff" else text, encoding="utf-8"
         )
-    return sorted({path for _, path, _ in found})
+    return sorted({path for _, path, _ in blocks})
 
 
-def apply_patch(before: str, patch: str) -> str:
-    """Return `before` with the changes of a patch of one hunk without line numbers."""
+def apply_patch(content: str, patch: str) -> str:
+    """Return `content` with the changes of a patch of one hunk without line numbers."""
     lines = patch.splitlines(keepends=True)
     old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
-    assert before.count(old) == 1, f"the page changes lines that do not occur exactly once:\n{old}"
-    return before.replace(old, new)
+    assert content.count(old) == 1, f"the page changes lines that do not occur exactly once:\n{old}"
+    return content.replace(old, new)
 
 
 def read_settings(page: str, folder: Path) -> dict[str, Any]:
@@ -63,11 +63,11 @@ def read_settings(page: str, folder: Path) -> dict[str, Any]:
     return read_mapping(folder / f"{page}.yaml")
 
 
-def merge_settings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Return `below` with the values of `above`, merged key by key at all levels."""
-    both = {
-        key: merge_settings(below[key], above[key])
-        for key in below.keys() & above.keys()
-        if isinstance(above[key], dict)
+def merge_settings(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `changes`, merged key by key at all levels."""
+    merged = {
+        key: merge_settings(base[key], changes[key])
+        for key in base.keys() & changes.keys()
+        if isinstance(changes[key], dict)
     }
-    return below | above | both
+    return base | changes | merged

@@ -48,12 +48,12 @@ class StageProcess(Protocol):
 Start = Callable[[Path, Sequence[str], Path], StageProcess]
 
 
-def start_stage(world: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def start_stage(world: Path, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start `python -m stages.…` in `world`, with its output in the file `log`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open(log, "wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", *words], cwd=world, env={**os.environ, **SETTINGS, "PATH": path},
+            [sys.executable, "-m", *arguments], cwd=world, env={**os.environ, **SETTINGS, "PATH": path},
             stdout=file, stderr=file, start_new_session=True,
         )  # fmt: skip
 
@@ -61,7 +61,7 @@ def start_stage(world: Path, words: Sequence[str], log: Path) -> subprocess.Pope
 class ForkedStage:
     """A stage in a fork of this process, which has the imports: all of its time is the stage's own work."""
 
-    def __init__(self, world: Path, words: Sequence[str], log: Path) -> None:
+    def __init__(self, world: Path, arguments: Sequence[str], log: Path) -> None:
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
@@ -72,11 +72,11 @@ class ForkedStage:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 os.chdir(world)
                 os.environ.update(SETTINGS)
-                sys.argv = list(words)
-                runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+                sys.argv = list(arguments)
+                runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
                 status = 0
-            except SystemExit as ended:
-                status = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+            except SystemExit as error:
+                status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -112,7 +112,7 @@ class StageWork:
 
     world: Path
     name: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     outputs: Callable[[], dict[str, str]]
     clear: Callable[[], None]
 
@@ -120,9 +120,10 @@ class StageWork:
 def make_work(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> StageWork:
     """Return a stage that writes to a folder of its own in `scratch`."""
     out = scratch / name
-    given = STAGES[name] if options is None else options
-    words = (f"stages.{name}", *given, "--out", str(out))
-    return StageWork(world, name, words, partial(compute_digests, out), partial(shutil.rmtree, out, ignore_errors=True))
+    stage_options = STAGES[name] if options is None else options
+    arguments = (f"stages.{name}", *stage_options, "--out", str(out))
+    clear = partial(shutil.rmtree, out, ignore_errors=True)
+    return StageWork(world, name, arguments, partial(compute_digests, out), clear)
 
 
 def make_grid_work(world: Path) -> StageWork:
@@ -130,9 +131,9 @@ def make_grid_work(world: Path) -> StageWork:
     data = world / "data"
 
     def digest_outputs() -> dict[str, str]:
-        cells = compute_digests(data / "cells")
-        made = {name: each for name, each in cells.items() if not name.endswith((".log", ".tsv", ".lock"))}
-        return made | compute_digests(data / OUTPUT_FOLDERS["sweep"])
+        digests = compute_digests(data / "cells")
+        outputs = {name: digest for name, digest in digests.items() if not name.endswith((".log", ".tsv", ".lock"))}
+        return outputs | compute_digests(data / OUTPUT_FOLDERS["sweep"])
 
     def remove_outputs() -> None:
         for folder in (data / "cells", data / OUTPUT_FOLDERS["sweep"], data / "checkpoints"):
@@ -142,47 +143,47 @@ def make_grid_work(world: Path) -> StageWork:
 
 
 def interrupt(
-    work: StageWork, requests: Sequence[signal.Signals], start: Start = start_stage, seed: int = 0
+    work: StageWork, signals: Sequence[signal.Signals], start: Start = start_stage, seed: int = 0
 ) -> Iterator[str]:
-    """Send each request at a random instant of a stage, run the same command again, and yield its fault or "".
+    """Send each signal at a random instant of a stage, run the same command again, and yield its fault or "".
 
     A stage without fault has the outputs of an undisturbed run.
     """
-    log = work.world / "data" / f"{work.name}.said"
+    log = work.world / "data" / f"{work.name}.log"
     instants = random.Random(f"{work.name} {seed}")
     work.clear()
     began = time.monotonic()
-    status = start(work.world, work.words, log).wait()
-    seconds, whole = time.monotonic() - began, work.outputs()
-    if status or not whole:
+    status = start(work.world, work.arguments, log).wait()
+    seconds, expected = time.monotonic() - began, work.outputs()
+    if status or not expected:
         raise RuntimeError(f"{work.name}: exit status {status} without a signal: {log.read_text()[-1000:]}")
-    for request in requests:
+    for number in signals:
         status = 0
         while status == 0:  # the stage ended before the signal
             work.clear()
-            process = start(work.world, work.words, log)
+            process = start(work.world, work.arguments, log)
             time.sleep(instants.uniform(0, seconds))
-            os.kill(process.pid, request)
+            os.kill(process.pid, number)
             status = process.wait()
             seconds *= 1 if status else 0.9
-        yield _find_fault(work, request, status, log.read_text(), whole, start)
+        yield _find_fault(work, number, status, log.read_text(), expected, start)
     work.clear()
 
 
 def _find_fault(
-    work: StageWork, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start
+    work: StageWork, number: signal.Signals, status: int, output: str, expected: dict[str, str], start: Start
 ) -> str:
-    asked = request != signal.SIGKILL
-    if status not in (-request, *([128 + request] if asked else [])):
-        return f"{work.name}: exit status {status} after {request.name}: {line[-300:]}"
-    if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
-        return f"{work.name}: {request.name}, but no message that the same command continues"
-    if status == -request and asked and work.outputs() not in ({}, whole):  # the work had begun and had not ended
-        return f"{work.name}: {request.name} ended the stage during its work without a message"
-    log = work.world / "data" / f"{work.name}.again"
-    if status := start(work.world, work.words, log).wait():
-        return f"{work.name}: exit status {status} of the same command after {request.name}: {log.read_text()[-300:]}"
-    found = work.outputs()
-    if differ := sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name)):
-        return f"{work.name}: after {request.name} other files: {', '.join(differ)}"
+    has_handler = number != signal.SIGKILL
+    if status not in (-number, *([128 + number] if has_handler else [])):
+        return f"{work.name}: exit status {status} after {number.name}: {output[-300:]}"
+    if status == 128 + number and f"ended by {number.name}; the same command goes on from here" not in output:
+        return f"{work.name}: {number.name}, but no message that the same command continues"
+    if status == -number and has_handler and work.outputs() not in ({}, expected):  # the work had begun and not ended
+        return f"{work.name}: {number.name} ended the stage during its work without a message"
+    log = work.world / "data" / f"{work.name}.second.log"
+    if status := start(work.world, work.arguments, log).wait():
+        return f"{work.name}: exit status {status} of the same command after {number.name}: {log.read_text()[-300:]}"
+    outputs = work.outputs()
+    if names := sorted(name for name in outputs.keys() | expected.keys() if outputs.get(name) != expected.get(name)):
+        return f"{work.name}: after {number.name} other files: {', '.join(names)}"
     return ""

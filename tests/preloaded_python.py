@@ -1,10 +1,10 @@
 """A Python with the large packages imported: one server imports them, and forks each new process.
 
-`program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests that do not test the start of
-Python. The new process imports MODULE and this project itself, from its own working folder. The ordinary Python of this
-environment runs other commands, and every command if variables change how Python starts.
+`find_program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests that do not test the
+start of Python. The new process imports MODULE and this project itself, from its own working folder. The ordinary
+Python of this environment runs other commands, and every command if variables change how Python starts.
 
-`program` starts the server, which ends with the last test process.
+`find_program` starts the server, which ends with the last test process.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from filelock import FileLock
 FOLDER = "SAYWHICH_TEST_PYTHON"  # the variable with the folder that the test processes of a run share
 REQUESTS = [int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 PROGRAMS = {"python": "", "dvc": "dvc", "snakemake": "snakemake"}  # programs, with the module that each runs
-KEPT = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # settings that the new process follows
+VARIABLES = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # settings that the new process follows
 LEASE = b"\0\0\0\0"
 MODULES = (
     "torch._dynamo", "torch.onnx", "numba.typed", "numba.experimental", "numba.np.arrayobj", "scipy.linalg",
@@ -43,22 +43,23 @@ MODULES = (
 # the new process and ends with its status or signal. It imports few modules.
 CLIENT = """#!{python} -IS
 import _signal, _socket, array, marshal, os, sys
-words = sys.argv[1:]
+arguments = sys.argv[1:]
 if module := {programs}[os.path.basename(sys.argv[0])]:
-    words = ["-m", module, *words]
-plain = {{key for key in os.environ if key.startswith("PYTHON")}} <= {kept}
-ours = words[:1] == ["-m"] or (words[:1] == ["-c"] and "multiprocessing" not in words[1])  # its code passes open files
-one_thread = os.environ.get("OMP_NUM_THREADS") == "1" or not words[1:2] or not words[1].startswith("stages.")
+    arguments = ["-m", module, *arguments]
+plain = {{key for key in os.environ if key.startswith("PYTHON")}} <= {variables}
+# code of multiprocessing passes open files
+supported = arguments[:1] == ["-m"] or (arguments[:1] == ["-c"] and "multiprocessing" not in arguments[1])
+one_thread = os.environ.get("OMP_NUM_THREADS") == "1" or not arguments[1:2] or not arguments[1].startswith("stages.")
 try:
-    if not ours or not plain or not one_thread:
+    if not supported or not plain or not one_thread:
         raise OSError
     server = _socket.socket(_socket.AF_UNIX)
     server.connect({address!r})
 except OSError:
-    os.execv({python!r}, [{python!r}, *words])
+    os.execv({python!r}, [{python!r}, *arguments])
 ignored = [number for number in {requests} if _signal.getsignal(number) == _signal.SIG_IGN]
 group = os.getpgid(0) if os.getsid(0) != os.getpid() else 0
-request = marshal.dumps((words, os.getcwd(), dict(os.environ), ignored, group))
+request = marshal.dumps((arguments, os.getcwd(), dict(os.environ), ignored, group))
 files = array.array("i", [0, 1, 2])
 server.sendmsg([len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
 server.sendall(request)
@@ -78,7 +79,7 @@ _leases: list[socket.socket] = []
 
 
 def find_program(name: str) -> str:
-    """Return the path of a preloaded `python`, `dvc` or `snakemake`, or `name` where tests have no folder for them."""
+    """Return the path of the preloaded program `name`, or of the ordinary program where the tests have no folder."""
     if FOLDER not in os.environ or sys.platform != "linux":
         return sys.executable if name == "python" else name
     folder = Path(os.environ[FOLDER])
@@ -99,7 +100,9 @@ def find_program(name: str) -> str:
 
 def _start_server(folder: Path, address: str) -> None:
     """Write the client programs, and start the server in a new process."""
-    text = CLIENT.format(python=sys.executable, programs=PROGRAMS, kept=KEPT, address=address, requests=REQUESTS)
+    text = CLIENT.format(
+        python=sys.executable, programs=PROGRAMS, variables=VARIABLES, address=address, requests=REQUESTS
+    )
     for name in PROGRAMS:
         (folder / name).write_text(text)
         (folder / name).chmod(0o700)
@@ -199,8 +202,8 @@ class Server:
         self.waiting.close()
 
 
-def run_python(words: list[str], folder: str, environment: dict[str, str], ignored: list[int], group: int) -> int:
-    """Run `python WORDS`, a module or code, in this forked process; return its exit status."""
+def run_python(arguments: list[str], folder: str, environment: dict[str, str], ignored: list[int], group: int) -> int:
+    """Run `python ARGUMENTS`, a module or code, in this forked process; return its exit status."""
     if group:
         os.setpgid(0, group)
     else:
@@ -214,7 +217,7 @@ def run_python(words: list[str], folder: str, environment: dict[str, str], ignor
         signal.signal(number, signal.SIG_IGN if number in ignored else default)
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:0] = [folder, *map(os.path.abspath, paths)]
-    option, target, *rest = words
+    option, target, *rest = arguments
     sys.argv = [target if option == "-m" else option, *rest]
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     if environment.get("PYTHONUNBUFFERED"):
@@ -258,13 +261,13 @@ def main() -> None:
     if request is None:
         return
     server.close()
-    *given, files = request
+    *arguments, files = request
     for target, file in enumerate(files):
         os.dup2(file, target)
         os.close(file)
     status = 1
     try:
-        status = run_python(*given)
+        status = run_python(*arguments)
         threading._shutdown()
         atexit._run_exitfuncs()
     except BaseException:

@@ -48,11 +48,11 @@ def make_model(
     encoder: str = "gru",
     words: tuple[str, ...] = WORDS,
     attention: bool = True,
-    known: bool = False,
+    with_digests: bool = False,
 ) -> Path:
     """Write an untrained speaker and listener for the features in `data`; return their folder.
 
-    With `known`, the weights have digests of the data, as the train stage writes them.
+    With `with_digests`, the weights have digests of the data, as the train stage writes them.
     """
     shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
     torch.manual_seed(seed)
@@ -61,7 +61,7 @@ def make_model(
         speaker = PooledLstm(len(words), shape["D"], words=6, hidden=8, max_words=6)
     listener = Listener(len(words), shape["P"], words=6, hidden=10, encoder=encoder)
     torch.nn.init.normal_(listener.word.weight)
-    agents, digests = {"speaker": speaker, "listener": listener}, data_digests(data) if known else None
+    agents, digests = {"speaker": speaker, "listener": listener}, data_digests(data) if with_digests else None
     save_agents(data / "models" / name / "weights.safetensors", agents, data=digests)
     return data / "models" / name
 

@@ -76,10 +76,10 @@ class FaultyServer:
     def send_file(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
         """Send the file with ranges, If-Range and ETag by the standard; with `cut`, end after that many bytes."""
         etag = f'"{hashlib.md5(body).hexdigest()}"'
-        asked = request.headers.get("Range")
+        requested_range = request.headers.get("Range")
         start = 0
-        if asked and request.headers.get("If-Range", etag) == etag:
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if requested_range and request.headers.get("If-Range", etag) == etag:
+            start = int(requested_range.removeprefix("bytes=").removesuffix("-"))
             if start >= len(body):
                 request.send_error(416)
                 return

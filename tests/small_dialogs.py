@@ -30,17 +30,17 @@ def make_batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 
         lengths = torch.randint(least, shape[-1] + 1, shape[:-1], generator=rng)
         return tokens * (torch.arange(shape[-1]) < lengths.unsqueeze(-1))
 
-    many = dialogs * rounds
+    count = dialogs * rounds
     answers = torch.cat([torch.zeros(1, LONGEST, dtype=torch.int64), draw_texts(9, LONGEST - 1).new_zeros(9, LONGEST)])
     answers[1:, : LONGEST - 1] = draw_texts(9, LONGEST - 1)
-    candidates = torch.stack([torch.randperm(len(answers), generator=rng)[:options] for _ in range(many)])
-    truth = torch.randint(options, (many,), generator=rng)
+    candidates = torch.stack([torch.randperm(len(answers), generator=rng)[:options] for _ in range(count)])
+    truth = torch.randint(options, (count,), generator=rng)
     regions = torch.randn(dialogs, REGIONS, REGION, generator=rng).repeat_interleave(rounds, 0)
-    asked = DialogQuestions(draw_texts(many, 5), draw_texts(dialogs, rounds, 8), candidates, truth, answers)
+    questions = DialogQuestions(draw_texts(count, 5), draw_texts(dialogs, rounds, 8), candidates, truth, answers)
     captions = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
-    mask = torch.ones(many, REGIONS, dtype=torch.bool)
-    return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, rounds=asked)
+    mask = torch.ones(count, REGIONS, dtype=torch.bool)
+    return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, rounds=questions)
 
 
 def make_encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **options: bool):
@@ -67,24 +67,24 @@ def make_discriminator(
 
 
 # the words of prepared dialogs; the word "zz" of raw dialogs becomes UNK
-PREPARED = ["a", "b", "c", "d", "e", "f", "g", "h"]
+DIALOG_WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
 def make_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
-    """Return dialogs of random words: questions and answers of up to four words, some equal after clipping."""
+    """Return dialogs of random words: answers of up to four words, some equal after clipping, and longer questions."""
     rng = np.random.default_rng(seed)
 
     def draw_text(least: int, most: int) -> tuple[str, ...]:
-        return tuple(rng.choice([*PREPARED, "zz"], rng.integers(least, most + 1)).tolist())
+        return tuple(rng.choice([*DIALOG_WORDS, "zz"], rng.integers(least, most + 1)).tolist())
 
     answers = [("a", "b", "c", "d"), ("a", "b", "c", "e"), *dict.fromkeys(draw_text(1, 3) for _ in range(12))]
     questions = list(dict.fromkeys(draw_text(1, 5) for _ in range(12)))
-    offered = np.stack([rng.permutation(len(answers))[:options] for _ in range(images * rounds)])
+    candidates = np.stack([rng.permutation(len(answers))[:options] for _ in range(images * rounds)])
     relevance = rng.integers(0, 3, (images, rounds, options)).astype(np.float32) / 2
     relevance[0, 0] = np.nan
     kinds = rng.choice(["colour", "count"], (images, rounds))
     answer_relevance = {
-        (i, r): {" ".join(answers[k]): float(rng.integers(0, 3)) / 2 for k in offered[i * rounds + r]}
+        (i, r): {" ".join(answers[k]): float(rng.integers(0, 3)) / 2 for k in candidates[i * rounds + r]}
         for i in range(images)
         for r in range(rounds)
     }
@@ -93,7 +93,7 @@ def make_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int =
         questions=tuple(questions),
         answers=tuple(answers),
         question=rng.integers(len(questions), size=(images, rounds)).astype(np.int32),
-        options=offered.reshape(images, rounds, options).astype(np.int32),
+        options=candidates.reshape(images, rounds, options).astype(np.int32),
         truth=rng.integers(options, size=(images, rounds)).astype(np.int32),
         relevance=relevance,
         kinds=kinds,
@@ -110,7 +110,7 @@ def write_dialog_corpus(folder: Path, dialogs: Dialogs, lengths: DialogLengths) 
         )
         for n, words in enumerate(dialogs.captions)
     )
-    vocabulary = Vocabulary((*PREPARED, "UNK"))
+    vocabulary = Vocabulary((*DIALOG_WORDS, "UNK"))
     write_prepared(Corpus("dialogs", images, (), vocabulary=vocabulary), folder, None, lengths.caption)
     write_prepared_dialogs(dialogs, vocabulary, lengths, folder)
     rng, features = np.random.default_rng(1), folder / "features"

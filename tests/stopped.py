@@ -26,13 +26,15 @@ ROOT = Path(__file__).parents[1]
 BOUND = 10.0  # seconds until the whole tree must have ended
 GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # signals to make's process group; Ctrl-C; a closed terminal
 KINDS: dict[str, Callable[[list[str]], bool]] = {
-    "make": lambda words: words[0] == "make",
-    "repro": lambda words: "pipeline.workflow.repro" in words,
-    "first": lambda words: words[0].endswith("python") and "pipeline.workflow.repro" in words,  # in a container
-    "dvc": lambda words: "pipeline.workflow.run_dvc" in words,
-    "sweep": lambda words: "stages.sweep" in words,
-    "snakemake": lambda words: "snakemake" in words,
-    "stage": lambda words: words[0].endswith("python") and any(f"stages.{name}" in words for name in ("train", "draw")),
+    "make": lambda arguments: arguments[0] == "make",
+    "repro": lambda arguments: "pipeline.workflow.repro" in arguments,
+    "first": lambda arguments: arguments[0].endswith("python") and "pipeline.workflow.repro" in arguments,  # container
+    "dvc": lambda arguments: "pipeline.workflow.run_dvc" in arguments,
+    "sweep": lambda arguments: "stages.sweep" in arguments,
+    "snakemake": lambda arguments: "snakemake" in arguments,
+    "stage": lambda arguments: (
+        arguments[0].endswith("python") and any(f"stages.{name}" in arguments for name in ("train", "draw"))
+    ),
 }
 TRAIN = """
 import os, sys, time
@@ -186,26 +188,26 @@ def start_tree(
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         "SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
-    typed, keyboard = os.openpty() if terminal else (None, subprocess.DEVNULL)
-    first = _take_terminal if terminal else _ignore_sigint if nohup else None
+    master, stdin = os.openpty() if terminal else (None, subprocess.DEVNULL)
+    prepare = _take_terminal if terminal else _ignore_sigint if nohup else None
     with open(folder / "printed.txt", "wb") as printed:
         command = [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="]
         command = [*CONTAINER, sys.executable, "-m", "pipeline.workflow.repro"] if container else command
         make = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=printed,
-            stderr=printed, stdin=keyboard, start_new_session=True, preexec_fn=first,
+            stderr=printed, stdin=stdin, start_new_session=True, preexec_fn=prepare,
         )  # fmt: skip
     if terminal:
-        os.close(keyboard)
-    found = ProcessTree(folder, make, typed)
+        os.close(stdin)
+    tree = ProcessTree(folder, make, master)
     try:
-        yield found
+        yield tree
     finally:
-        for process in found.processes():
+        for process in tree.processes():
             with suppress(psutil.Error):
                 process.kill()
         make.wait()
-        found.close()
+        tree.close()
 
 
 def stop_repeatedly(world: Path, times: int, seed: int = 0) -> Iterator[str]:
@@ -217,15 +219,15 @@ def stop_repeatedly(world: Path, times: int, seed: int = 0) -> Iterator[str]:
     mark_installed(world)
     random_ = random.Random(seed)
     began_at = time.monotonic()
-    whole = _repeat(world)
+    whole = _run_repro(world)
     seconds = time.monotonic() - began_at
     for request in islice(cycle((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)), times):
         problem = None
         while problem is None:  # None: the run ended before the stop
             _clear(world)
             problem = _stop(world, request, random_.uniform(0, seconds), random_)
-        if not problem and (others := whole.items() ^ _repeat(world, clear=False).items()):
-            names = ", ".join(sorted({name for name, _ in others}))
+        if not problem and (differences := whole.items() ^ _run_repro(world, clear=False).items()):
+            names = ", ".join(sorted({name for name, _ in differences}))
             problem = f"{request.name}: other outputs than those of an undisturbed run: {names}"
         yield problem
 
@@ -244,20 +246,21 @@ def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.
         except IndexError:  # the process has just ended
             return None
         printed, status = running.read_output(), running.make.poll()
-    left = [process for process in psutil.process_iter() if _is_alive(process) and _read_folder(process) == str(world)]
-    what = f"{request.name} to {kind}"
+    in_folder = [each for each in psutil.process_iter() if _is_alive(each) and _read_folder(each) == str(world)]
+    names = ", ".join(sorted({_read_name(each) for each in [*alive, *in_folder]}))
+    description = f"{request.name} to {kind}"
     if status == 0:
         return None
-    if alive or left:
-        return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_read_name(each) for each in [*alive, *left]}))}"
+    if names:
+        return f"{description}: alive after {BOUND:.0f} s: {names}"
     if status not in (2, -request) or "Traceback" in printed:
-        return f"{what}: status {status}: {printed[-200:]}"
+        return f"{description}: status {status}: {printed[-200:]}"
     if printed.count("repro: ended by") != 1 and list_run_stages(printed):
-        return f"{what}: expected one line about the ended run: {printed[-200:]}"
+        return f"{description}: expected one line about the ended run: {printed[-200:]}"
     return ""
 
 
-def _repeat(world: Path, clear: bool = True) -> dict[str, str]:
+def _run_repro(world: Path, clear: bool = True) -> dict[str, str]:
     """Run `make repro`, and return the digests of the outputs of DVC's stages.
 
     The report is left out, since one of its tables has processor seconds.

@@ -1,6 +1,6 @@
 """Branches for a GPU, which never wait for the device, equal the branches for a CPU, which take fewer steps and rows.
 
-Both run on the CPU here: captions, their text embeddings, and every gradient of whole methods.
+Both run on the CPU here. The tests compare captions, their text embeddings, and every gradient of whole methods.
 """
 
 from collections.abc import Iterator
@@ -73,9 +73,9 @@ def test_text_embeddings_of_captions_are_the_same(world, name):
         other = generate(speaker, batch, make_pathwise_channels()[name], make_generator())
         check_captions(other, message)
         assert other.tokens.shape[1] == speaker.max_words
-        silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
+        padding = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
         other_rows = other.distributions(speaker.vocabulary)
-        assert compare_values(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= MIN_WEIGHTS
+        assert compare_values(other_rows, torch.cat([rows, padding], 1), (speaker,), (speaker,)) >= MIN_WEIGHTS
         assert (
             compare_values(listener.encode_text(other), text_vectors, (speaker, listener), (speaker, listener))
             >= MIN_WEIGHTS + 5
@@ -99,14 +99,13 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
                 >= MIN_WEIGHTS
             )
         torch.testing.assert_close(other.states()[other.mask], message.states()[message.mask])
-        every = other.logits()
-    own = message.logits()
-    place = own.positions // message.tokens.shape[1] * steps + own.positions % message.tokens.shape[1]
-    assert sorted(every.positions[every.valid].tolist()) == sorted(place.tolist())
-    left, right = (
-        x[at.argsort()]
-        for x, at in ((every.probabilities[every.valid], every.positions[every.valid]), (own.probabilities, place))
-    )
+        found = other.logits()
+    expected = message.logits()
+    rows, columns = expected.positions // message.tokens.shape[1], expected.positions % message.tokens.shape[1]
+    positions, other_positions = rows * steps + columns, found.positions[found.valid]
+    assert sorted(other_positions.tolist()) == sorted(positions.tolist())
+    left = found.probabilities[found.valid][other_positions.argsort()]
+    right = expected.probabilities[positions.argsort()]
     assert compare_values(left, right, (speaker,), (speaker,)) >= MIN_WEIGHTS
 
 
@@ -223,7 +222,7 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """A CUDA graph fixes the operations of a step before its values are computed."""
     method, batch = build_method(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with simulate_asynchrony():
-        method.step(batch, seed=2)  # creates what later steps reuse
+        method.step(batch, seed=2)  # creates objects that later steps reuse
         for read_by in ("tolist", "numpy"):
             monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
         with SynchronisationGuard():

@@ -50,7 +50,7 @@ def test_the_table_of_fault_injection_has_a_new_row_and_recorded_rows(tmp_path, 
 
 
 def test_the_peak_memory_of_a_process_does_not_include_its_parents(tmp_path):
-    parents = np.ones(2**26)  # 512 MiB
+    array = np.ones(2**26)  # 512 MiB
     peak = measure_process(tmp_path, ["this"])
-    assert parents[-1] == 1
+    assert array[-1] == 1
     assert 5 < peak < 100  # MiB

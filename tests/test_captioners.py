@@ -38,7 +38,7 @@ def set_captioner(params: dict) -> dict:
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["prepare"] |= {"tokenizer": "captioner", "min_count": None, "max_words": 8}
     params["features"]["main"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
-    once = {"epochs": 1, "validate_every": 1}
+    one_epoch = {"epochs": 1, "validate_every": 1}
     speaker = params["pretrain"]["speaker"]
     params["pretrain"]["speaker"] = {
         "features": "main",
@@ -46,13 +46,13 @@ def set_captioner(params: dict) -> dict:
         "model": "captioner",
         "lora": {"rank": 2, "alpha": 4},
         "dropout": 0.1,
-        "optimisation": speaker["optimisation"] | once,
+        "optimisation": speaker["optimisation"] | one_epoch,
     }
     for role in ("listener", "judge"):
         params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
-        params["pretrain"][role]["optimisation"] |= once
+        params["pretrain"][role]["optimisation"] |= one_epoch
     for section in ("train", "adapt"):
-        params[section]["optimisation"] |= once
+        params[section]["optimisation"] |= one_epoch
     params["evaluate"]["metrics"] = ["CIDEr"]
     return params
 
@@ -72,7 +72,7 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     assert prepared.vocabulary.words == (*WORDS, "[UNK]")
     assert prepared.manifest["tokenizer"]["name"] == "captioner"
     row = [prepared.file(image) for image in range(10)].index("0.jpg")
-    # "A red ball, on white.", its comma and its full stop unknown; "the ball is red"
+    # "A red ball, on white.", whose comma and full stop are unknown, and "the ball is red"
     assert prepared.captions(row) == [[1, 3, 8, 16, 10, 11, 16], [2, 8, 12, 3]]
     assert prepared.vocabulary.decode([2, 13, 14, 15, 8, 0, 5]) == "the whites ball"
     assert run_stage("features") == 0
@@ -83,33 +83,34 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     shutil.rmtree("captioner")  # later stages need neither the captioner nor its tokenizer
     for stage in ("train", "adapt", "evaluate"):
         assert run_stage(stage, "--method", "psst_multinomial") == 0
-    learned, before = (
+    trained, pretrained = (
         load_file(Path("data") / name / "weights.safetensors")
         for name in ("models/psst_multinomial", "pretrained/speaker")
     )
-    moved = {name for name in before if name.startswith("speaker.") and not torch.equal(before[name], learned[name])}
-    assert moved
-    assert all("lora_" in name for name in moved)
+    names = [name for name in pretrained if name.startswith("speaker.")]
+    changed = {name for name in names if not torch.equal(pretrained[name], trained[name])}
+    assert changed
+    assert all("lora_" in name for name in changed)
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["test"]["images"] == 2
     captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet")["caption"].to_pylist()
     assert len(captions) == 4
     assert any(captions)
     assert not any("##" in text for text in captions)
-    read = FeatureStore(Path("data/features/main")).manifest
-    assert read["network"] == "hub/captioner"
+    manifest = FeatureStore(Path("data/features/main")).manifest
+    assert manifest["network"] == "hub/captioner"
 
 
 def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     assert run_stage("prepare") == 0
-    texts, asked = text_scorer(PreparedData.load(Path("data/prepared"))), []
+    texts, scored = text_scorer(PreparedData.load(Path("data/prepared"))), []
     monkeypatch.setattr(
-        texts, "_compute", lambda metric, captions, human: asked.extend((*captions, *human[0])) or [0.5]
+        texts, "_compute", lambda metric, captions, human: scored.extend((*captions, *human[0])) or [0.5]
     )
     (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
     texts.score(meteor, torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
-    assert asked[0] == "a red whites on unk"
-    assert set(asked[1].split()) <= {*WORDS}
+    assert scored[0] == "a red whites on unk"
+    assert set(scored[1].split()) <= {*WORDS}
 
 
 def test_the_tower_takes_squashed_images_with_its_processors_settings(photos):
@@ -120,16 +121,16 @@ def test_the_tower_takes_squashed_images_with_its_processors_settings(photos):
     image = Image.fromarray(np.arange(IMAGE * IMAGE * 3, dtype=np.uint8).reshape(IMAGE, IMAGE, 3))
     pixels = network.prepare(image)
     for channel, (mean, std) in enumerate(((0.4, 0.2), (0.5, 0.25), (0.6, 0.3))):
-        wanted = torch.tensor((np.asarray(image)[2, 5, channel] / 255 - mean) / std).float()
-        torch.testing.assert_close(pixels[channel, 2, 5], wanted)
+        expected = torch.tensor((np.asarray(image)[2, 5, channel] / 255 - mean) / std).float()
+        torch.testing.assert_close(pixels[channel, 2, 5], expected)
     other = open_network(NetworkSettings("hub/captioner", mean=(0.0, 0.0, 0.0))).prepare(image)
     torch.testing.assert_close(other[0], pixels[0] + 0.4 / 0.2)  # a mean of params.yaml replaces the processor's
     assert network.prepare(Image.new("RGB", (100, 30))).shape == (3, IMAGE, IMAGE)
     with torch.no_grad():
-        wanted = network.model(pixel_values=pixels[None])
-    seen = network([pixels])
-    torch.testing.assert_close(seen.regions, wanted.last_hidden_state)
-    torch.testing.assert_close(seen.pooled, wanted.pooler_output)
+        expected = network.model(pixel_values=pixels[None])
+    features = network([pixels])
+    torch.testing.assert_close(features.regions, expected.last_hidden_state)
+    torch.testing.assert_close(features.pooled, expected.pooler_output)
     assert network.description["preprocessing"]["mean"] == (0.4, 0.5, 0.6)
     with pytest.raises(UserError, match=r"features.image_size: captioner does not take 40 pixels"):
         open_network(NetworkSettings("hub/captioner", 40))
@@ -140,9 +141,9 @@ def test_the_tower_takes_squashed_images_with_its_processors_settings(photos):
 def test_a_large_vocabulary_is_reduced_to_tokens_of_the_captions(photos):
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 
-    cut = TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
-    assert cut.words == ("a", "the", "red", "ball", "box", "[UNK]")
-    assert cut.encode(["the", "green", "box"]) == [2, 6, 5]
+    vocabulary = TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
+    assert vocabulary.words == ("a", "the", "red", "ball", "box", "[UNK]")
+    assert vocabulary.encode(["the", "green", "box"]) == [2, 6, 5]
     with pytest.raises(UserError, match="5 different tokens, and 2 are possible"):
         TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 3)
 

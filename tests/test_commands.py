@@ -32,22 +32,22 @@ def read_commands(path: Path) -> list[list[str]]:
     return [words for part in parts if (words := shlex.split(part))]
 
 
-def find_unknown_names(words: list[str], written: set[str]) -> str | None:
-    """Return the names in a command that do not exist; `written` holds profiles that the document itself writes."""
-    while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
-        words = words[1:]
-    if not words:
+def find_unknown_names(command: list[str], document_profiles: set[str]) -> str | None:
+    """Return the names in a command that do not exist; `document_profiles` are those that the document writes."""
+    while command and re.fullmatch(r"[A-Z_]+=\S+", command[0]):
+        command = command[1:]
+    if not command:
         return None
-    program, *rest = words
+    program, *rest = command
     if program == "make":
         settings = dict(word.split("=", 1) for word in rest if "=" in word)
         unknown = {word for word in rest if "=" not in word} - TARGETS
         profile = settings.get("PROFILE", "scenes").partition("@")[0]
-        if profile not in {*RECORDS, *written, *PROFILES.names()}:
+        if profile not in {*RECORDS, *document_profiles, *PROFILES.names()}:
             unknown.add(f"PROFILE={profile}")
-        if composed := {word.lower(): name for word, name in settings.items() if word in ("DATA", "METHODS", "GRID")}:
+        if overlays := {word.lower(): name for word, name in settings.items() if word in ("DATA", "METHODS", "GRID")}:
             try:
-                PROFILES.compose(Composition(**{"data": "scenes"} | composed))
+                PROFILES.compose(Composition(**{"data": "scenes"} | overlays))
             except UserError as error:
                 unknown.add(str(error))
         return ", ".join(unknown) or None
@@ -58,7 +58,7 @@ def find_unknown_names(words: list[str], written: set[str]) -> str | None:
     if program == "snakemake":
         files = [rest[n + 1] for n, word in enumerate(rest) if word in ("-s", "--workflow-profile", "--profile")]
         return next((file for file in files if not (ROOT / file).exists()), None)
-    if words[:2] == ["dvc", "repro"]:
+    if command[:2] == ["dvc", "repro"]:
         stages = [word.partition("@")[0] for word in rest[1:] if not word.startswith("-")]
         return next((stage for stage in stages if stage not in STAGES), None)
     if program == "saywhich" and find_spec("saywhich.cli"):
@@ -66,23 +66,24 @@ def find_unknown_names(words: list[str], written: set[str]) -> str | None:
             return rest[0]
         parser = ArgumentParser()
         import_module(f"saywhich.commands.{rest[0]}").add(parser)
-        given = {word for part in rest for word in re.findall(r"--[a-z][a-z-]*", part)}
-        return ", ".join(sorted(given - list_options(parser))) or None
+        options = {word for part in rest for word in re.findall(r"--[a-z][a-z-]*", part)}
+        return ", ".join(sorted(options - list_options(parser))) or None
     return None
 
 
 def list_options(parser: ArgumentParser) -> set[str]:
     """Return the options of a parser and of its subcommands."""
-    chosen = [action.choices.values() for action in parser._actions if isinstance(action, _SubParsersAction)]
-    return {"--help", *parser._option_string_actions, *chain.from_iterable(map(list_options, chain(*chosen)))}
+    subparsers = [action.choices.values() for action in parser._actions if isinstance(action, _SubParsersAction)]
+    return {"--help", *parser._option_string_actions, *chain.from_iterable(map(list_options, chain(*subparsers)))}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_command_of_the_documents_exists(path):
-    found, written = [], set(re.findall(r"^# profiles/(\w+)\.yaml$", path.read_text(encoding="utf-8"), re.MULTILINE))
-    for words in read_commands(path):
-        if missing := find_unknown_names(words, written):
-            found.append(f"{shlex.join(words)}: {missing}")
+    text, found = path.read_text(encoding="utf-8"), []
+    document_profiles = set(re.findall(r"^# profiles/(\w+)\.yaml$", text, re.MULTILINE))
+    for command in read_commands(path):
+        if missing := find_unknown_names(command, document_profiles):
+            found.append(f"{shlex.join(command)}: {missing}")
     assert found == []
 
 

@@ -1,6 +1,6 @@
 """On a GPU every method's step equals the CPU's, never waits for the device, and gives the same bits when repeated.
 
-Skipped without a GPU. Devices have different random numbers, so comparisons draw on the CPU for both.
+The tests are skipped without a GPU. Devices have different random numbers, so comparisons draw on the CPU for both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import Toy, make_reward_models
 from every_method import IN_DIALOGS, METHODS
-from small_dialogs import make_batch as dialog_batch
+from small_dialogs import make_batch as make_dialog_batch
 from small_dialogs import make_discriminator, make_generator
 from test_methods import build_method
 from toy_batches import ToyBatches
@@ -94,9 +94,9 @@ def make_method(device: torch.device, name: str, toy: Toy, decoder: str = "att2i
 
 def compute_step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
     """Return the losses, the report, and the gradients of all agents of one step, on the CPU."""
-    learners = method.freeze(batch.step)
+    roles = method.freeze(batch.step)
     for role, agent in method.agents.items():
-        agent.train(role in learners)
+        agent.train(role in roles)
     with gpu_training(batch.device):
         losses, report = method.step(batch, seed=2)
         sum(losses.values()).backward()
@@ -106,9 +106,9 @@ def compute_step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
     return {name: value.cpu() for name, value in found.items() if value is not None}
 
 
-def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], least: int) -> None:
+def check_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], min_count: int) -> None:
     assert found.keys() == expected.keys()
-    assert len(expected) > least
+    assert len(expected) > min_count
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, atol=2e-6, rtol=2e-4, msg=lambda text, k=key: f"{k}: {text}")
 
@@ -119,7 +119,7 @@ def test_losses_and_gradients_equal_the_cpus(toy, name, decoder, same_numbers):
     dropout = 0.0 if decoder == "transformer" else 0.3  # its dropout depends on the number of steps
     expected = compute_step(make_method(CPU, name, toy, decoder, dropout), toy.batch())
     found = compute_step(make_method(GPU, name, toy, decoder, dropout), toy.batch().to(GPU))
-    check_same(found, expected, least=10)
+    check_same(found, expected, min_count=10)
 
 
 @pytest.mark.parametrize("name", IN_DIALOGS)
@@ -131,8 +131,8 @@ def test_losses_and_gradients_of_dialogs_equal_the_cpus(name, same_numbers):
             module.to(device)
         return method
 
-    expected = compute_step(make_dialog_method(CPU), dialog_batch())
-    check_same(compute_step(make_dialog_method(GPU), dialog_batch().to(GPU)), expected, least=10)
+    expected = compute_step(make_dialog_method(CPU), make_dialog_batch())
+    check_same(compute_step(make_dialog_method(GPU), make_dialog_batch().to(GPU)), expected, min_count=10)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -142,7 +142,7 @@ def test_a_training_step_never_waits_for_the_gpu(toy, name, monkeypatch):
     method = make_method(GPU, name, toy)
     training = Training(method, ToyBatches(toy), SETTINGS, seed=4, device=GPU)
     batches = [pin_batch(toy.batch(number)) for number in range(6)]
-    for batch in batches[:3]:  # the first step builds what later steps reuse
+    for batch in batches[:3]:  # the first step builds objects that later steps reuse
         training.train_step(batch.to(GPU))
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -173,9 +173,9 @@ def test_captured_steps_give_the_bits_of_direct_ones(toy, name, monkeypatch):
     captured, weights = train(make_method(GPU, name, toy), toy)
     assert captured.runner._captured, "no step was captured"
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
-    direct, others = train(make_method(GPU, name, toy), toy)
+    direct, direct_weights = train(make_method(GPU, name, toy), toy)
     assert not direct.runner._captured
-    assert not list_differences(weights, others)
+    assert not list_differences(weights, direct_weights)
     assert captured.history == direct.history
 
 

@@ -45,9 +45,9 @@ def test_every_listed_digest_is_written_and_only_if_its_content_changes(tmp_path
         os.utime(path, (0, 0))
     Path("data/code/report.sha256").write_text("another\n")
     write_code_digests({**PARAMS, "methods": {name: METHODS[name] for name in ("mle", "st")}})
-    after = set(Path("data/code").rglob("*.sha256"))
-    assert set(files) - after == {Path("data/code/train/luo.sha256")}
-    assert {path for path in after if path.stat().st_mtime} == {Path("data/code/report.sha256")}
+    remaining = set(Path("data/code").rglob("*.sha256"))
+    assert set(files) - remaining == {Path("data/code/train/luo.sha256")}
+    assert {path for path in remaining if path.stat().st_mtime} == {Path("data/code/report.sha256")}
 
 
 def test_a_damaged_digest_is_written_again(tmp_path, monkeypatch):
@@ -123,12 +123,12 @@ def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     stages = ("draw", "evaluate", "report")
-    before = {stage: code_digest(stage) for stage in stages}
+    digests = {stage: code_digest(stage) for stage in stages}
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
-    assert {stage: code_digest(stage) for stage in stages} == before
+    assert {stage: code_digest(stage) for stage in stages} == digests
     with open(tmp_path / "pipeline/worlds/scenes/drawing/animals.py", "a") as file:
         file.write("# another line\n")
-    assert {stage for stage in stages if code_digest(stage) != before[stage]} == {"draw", "report"}
+    assert {stage for stage in stages if code_digest(stage) != digests[stage]} == {"draw", "report"}
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def test_the_report_has_the_papers_tables_and_sample_dialogs(world):
     page = (world / "data/report/report.html").read_text()
     captions = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
     assert page.count("data:image") == 8
-    shown = [row for row in captions if row["split"] == "test"]
-    assert all(row["question"] in page for row in shown)
-    assert all(text in page for row in shown for text in row["best"])
+    test_rows = [row for row in captions if row["split"] == "test"]
+    assert all(row["question"] in page for row in test_rows)
+    assert all(text in page for row in test_rows for text in row["best"])
     assert "<script" not in page
     curve = (world / "data/report/curve.csv").read_text()
     assert "seed" in curve.splitlines()[0]
@@ -154,8 +154,8 @@ def test_zero_epochs_give_the_pretrained_generator(world):
     first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
     from pipeline.slices.slice_agents import load_any_agent
 
-    before, after = (load_any_agent(path, "speaker").state_dict() for path in (first, second))
-    assert all((after[name] == value).all() for name, value in before.items())
+    pretrained, trained = (load_any_agent(path, "speaker").state_dict() for path in (first, second))
+    assert all((trained[name] == value).all() for name, value in pretrained.items())
 
 
 def test_training_does_not_read_the_test_split(world, monkeypatch):
@@ -163,17 +163,17 @@ def test_training_does_not_read_the_test_split(world, monkeypatch):
     from pipeline.data.prepared import PreparedData
 
     monkeypatch.chdir(world)
-    test, read = set(PreparedData.load(Path("data/prepared")).rows("test").tolist()), set()
-    whole = FeatureStore.read_into
+    test, rows_read = set(PreparedData.load(Path("data/prepared")).rows("test").tolist()), set()
+    read_into = FeatureStore.read_into
     monkeypatch.setattr(
         FeatureStore,
         "read_into",
-        lambda self, rows, *out: (read.update(np.asarray(rows).tolist()), whole(self, rows, *out)),
+        lambda self, rows, *out: (rows_read.update(np.asarray(rows).tolist()), read_into(self, rows, *out)),
     )
     assert run_stage("pretrain", "--role", "listener", "--out", str(world / "again")) == 0
     assert run_stage("train", "--method", "g_dis", "--out", str(world / "again")) == 0
-    assert read
-    assert not read & test
+    assert rows_read
+    assert not rows_read & test
 
 
 def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys):

@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[1]
 
 def list_workers(stage: psutil.Process) -> list[psutil.Process]:
     """Return the living worker processes of the stage."""
-    found = []
+    workers = []
     for process in stage.children():
         with suppress(psutil.Error):
             if any("spawn_main" in word for word in process.cmdline()):
-                found.append(process)
-    return found
+                workers.append(process)
+    return workers
 
 
 def start_draw(folder: Path) -> subprocess.Popen[str]:
@@ -51,7 +51,7 @@ def wait_for(ready: Callable[[], object], process: subprocess.Popen[str]) -> Non
 @pytest.mark.parametrize(
     "images", [120, pytest.param(0, marks=pytest.mark.slow)], ids=["workers draw", "workers start"]
 )
-def test_a_request_to_the_process_group_is_one_line(tmp_path, images):
+def test_a_request_to_the_process_group_is_reported_in_one_line(tmp_path, images):
     process = start_draw(tmp_path)
     stage = psutil.Process(process.pid)
     wait_for(lambda: list_workers(stage) and len(list(tmp_path.rglob("*.jpg"))) >= images, process)
@@ -67,7 +67,7 @@ def test_workers_end_with_a_killed_stage(tmp_path):
     process = start_draw(tmp_path)
     stage = psutil.Process(process.pid)
     wait_for(lambda: list_workers(stage) and list(tmp_path.rglob("*.jpg")), process)
-    found = list_workers(stage)
+    workers = list_workers(stage)
     process.kill()
-    _, alive = psutil.wait_procs(found, timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive

@@ -149,7 +149,7 @@ def test_psst_without_full_distributions_is_straight_through(toy, plain, inner):
         message = generate(speaker, batch, channel, make_rng())
         loss = hinge(message, batch).sum()
         found.append((message.tokens, *torch.autograd.grad(loss, weights)))
-    assert (found[0][0] > 0).sum() > 10, "expected captions with more than ten tokens"
+    assert (found[0][0] > 0).sum() > 10, "expected more than ten tokens in total"
     assert any(g.abs().max() > 1e-4 for g in found[0][1:5])
     for left, right in zip(*found, strict=True):
         torch.testing.assert_close(left, right)
@@ -162,18 +162,23 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     message = generate(speaker, batch, PartialSampling(rho=1.0, mix=mix), make_rng())
     distributions = message.distributions(speaker.vocabulary)
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1)
-    fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
+    inputs = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
+    expected_sum = torch.zeros(())
     for t in range(message.tokens.shape[1]):
-        hidden, state = speaker.step(fed @ speaker.word.weight, state)
-        mapped = speaker.logit(hidden).softmax(-1)
-        fed = F.pad(mapped, (0, 1))
-        going = message.tokens[:, t] > 0
-        torch.testing.assert_close(distributions[going, t], mapped[going])
-        silent = distributions[~going, t]
-        assert torch.equal(silent, F.one_hot(torch.zeros(len(silent), dtype=torch.int64), 13).float())
+        hidden, state = speaker.step(inputs @ speaker.word.weight, state)
+        expected = speaker.logit(hidden).softmax(-1)
+        inputs = F.pad(expected, (0, 1))
+        is_word = message.tokens[:, t] > 0
+        torch.testing.assert_close(distributions[is_word, t], expected[is_word])
+        expected_sum = expected_sum + expected[is_word, 3].sum()
+        padding = distributions[~is_word, t]
+        assert torch.equal(padding, F.one_hot(torch.zeros(len(padding), dtype=torch.int64), 13).float())
     assert (message.tokens > 0).any()
-    gradient = torch.autograd.grad(distributions[..., 3].sum(), list(speaker.parameters()))[0]
-    assert gradient.abs().sum() > 0, "no gradient through the recurrence"
+    parameters = list(speaker.parameters())
+    gradients = torch.autograd.grad(distributions[..., 3].sum(), parameters)
+    for gradient, expected in zip(gradients, torch.autograd.grad(expected_sum, parameters), strict=True):
+        torch.testing.assert_close(gradient, expected)
+    assert gradients[0].abs().sum() > 0
 
 
 def test_distributions_with_feed_sample_follow_the_sampled_tokens(toy):
@@ -213,18 +218,18 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
 
 def test_the_speaker_step_of_reinforce_is_luo(toy):
     """With the greedy baseline they differ in the update of the listener alone."""
-    turn = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
+    method = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
     check_equal(
-        compute_gradients(turn, toy.batch(0)), compute_gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0))
+        compute_gradients(method, toy.batch(0)), compute_gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0))
     )
 
 
 def test_the_listener_step_of_reinforce_is_adaptation(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
-    frozen = compute_gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
-    turn = compute_gradients(reinforce(toy.agents(), Objective(), lam), batch)
-    check_equal(turn, {name: lam * gradient for name, gradient in frozen.items()})
+    expected = compute_gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
+    found = compute_gradients(reinforce(toy.agents(), Objective(), lam), batch)
+    check_equal(found, {name: lam * gradient for name, gradient in expected.items()})
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -239,10 +244,8 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
     ):
         method.freeze(1)
         losses, _ = method.step(batch, seed=3)
-        each = hinge(
-            StepRollouts(agents.speaker, batch, 3).get_message(channel), batch
-        )  # (8,), a caption of each image
-        expected = sum(each.tolist()) / (len(each) if reduction == "mean" else 1)
+        values = hinge(StepRollouts(agents.speaker, batch, 3).get_message(channel), batch)  # (8,), one per image
+        expected = sum(values.tolist()) / (len(values) if reduction == "mean" else 1)
         assert float(sum(losses.values()).detach()) == pytest.approx(-lam * expected)
         assert abs(expected) > 0.1
 
@@ -285,13 +288,13 @@ def test_psst_draws_its_own_captions_for_cider(toy):
 
 
 def test_without_a_baseline_advantages_are_the_scores(toy):
-    losses = {}
+    reports = {}
     for baseline in ("none", "ground_truth"):
         method = reinforce(toy.agents(), Objective(), 0.5, baseline)
         method.freeze(0)
         _, report = method.step(toy.batch(0), seed=3)
-        losses[baseline] = report
-    none, truth = losses["none"], losses["ground_truth"]
+        reports[baseline] = report
+    none, truth = reports["none"], reports["ground_truth"]
     torch.testing.assert_close(none["discriminability/advantage"], none["discriminability/score"])
     agents, batch = toy.agents(), toy.batch(0)
     human = Hinge(agents.listener)(
@@ -374,7 +377,6 @@ def test_batch_scaling_gives_scores_of_any_scale_the_same_weight(toy):
 
 
 def test_grpo_with_two_samples_depends_on_their_order_alone(toy):
-    """With two samples GRPO depends on their order alone."""
     advantage = torch.tensor([3.0, 1.0, -0.5, 0.5, 2.0, 2.0])
     rollouts = StepRollouts(None, Batch(torch.arange(3), *[torch.zeros(3, 1)] * 4), 1)
     expected = torch.tensor([1.0, -1.0, -1.0, 1.0, 0.0, 0.0]) / 2**0.5
@@ -405,21 +407,21 @@ def test_reinmax_and_straight_through_of_a_certain_token_have_no_gradient():
 def test_detached_is_pathwise_for_the_listener_alone(toy):
     agents, batch = toy.agents(), toy.batch()
     channel = Multinomial()
-    both = []
+    gradients = []
     for estimator in (Detached(channel), Pathwise(channel), ScoreFunction(channel)):
         rollouts = StepRollouts(agents.speaker, batch, seed=1)
         loss, _ = estimator.surrogate(Hinge(agents.listener), rollouts)
-        both.append(torch.autograd.grad(loss, list(agents.listener.parameters())))
-    for other in both[1:]:
-        for left, right in zip(both[0], other, strict=True):
+        gradients.append(torch.autograd.grad(loss, list(agents.listener.parameters())))
+    for other in gradients[1:]:
+        for left, right in zip(gradients[0], other, strict=True):
             torch.testing.assert_close(left, right)
 
 
 def test_a_term_of_weight_0_has_no_effect(toy):
     batch = toy.batch()
-    joint = compute_gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
-    assert not any(name.startswith("listener") for name in joint)
-    check_equal(joint, compute_gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
+    gradients = compute_gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
+    assert not any(name.startswith("listener") for name in gradients)
+    check_equal(gradients, compute_gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
 
 
 def test_a_beam_of_width_1_is_greedy(toy):
@@ -440,18 +442,18 @@ def test_mixer_with_all_words_forced_is_mle(toy):
 
 
 def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monkeypatch):
-    monkeypatch.setattr(StepRollouts, "_make_rng", lambda self, what: make_rng())  # both methods draw the same captions
-    begun = mixer(toy.agents(), Objective(), forced_tokens=0, critic_hidden=8)
-    agents, critic, score = begun.agents, begun.agents["critic"], CiderScore(toy.cider)
-    reinforced = Method(
+    monkeypatch.setattr(StepRollouts, "_make_rng", lambda self, name: make_rng())  # both methods draw the same captions
+    method = mixer(toy.agents(), Objective(), forced_tokens=0, critic_hidden=8)
+    agents, critic, score = method.agents, method.agents["critic"], CiderScore(toy.cider)
+    reference = Method(
         agents,
         (
             Term("naturalness", 1.0, score, ScoreFunction(Multinomial(), CriticBaseline(critic, Multinomial()))),
             Term("critic", 1.0, score, CriticLoss(Multinomial(), critic)),
         ),
-        begun.schedule,
+        method.schedule,
     )
-    left, right = compute_gradients(begun, toy.batch()), compute_gradients(reinforced, toy.batch())
+    left, right = compute_gradients(method, toy.batch()), compute_gradients(reference, toy.batch())
     assert any(g.any() for n, g in left.items() if n.startswith("speaker"))
     check_equal(left, right)
 

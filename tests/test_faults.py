@@ -96,15 +96,15 @@ def test_a_fault_keeps_its_name_when_lines_move_and_equal_ones_have_two():
 
 
 def test_a_sample_has_every_package_and_operator_compiles_and_is_the_same_each_time():
-    everything = [fault for module in find_modules(ROOT) for fault in find_faults(module, (ROOT / module).read_bytes())]
-    chosen = sample(everything, 480, seed=3)
-    assert chosen == sample(everything, 480, seed=3) != sample(everything, 480, seed=4)
-    assert len(chosen) == len(set(chosen)) == 480
-    packages = Counter(fault.package for fault in chosen)
+    faults = [fault for module in find_modules(ROOT) for fault in find_faults(module, (ROOT / module).read_bytes())]
+    sampled = sample(faults, 480, seed=3)
+    assert sampled == sample(faults, 480, seed=3) != sample(faults, 480, seed=4)
+    assert len(sampled) == len(set(sampled)) == 480
+    packages = Counter(fault.package for fault in sampled)
     assert set(packages) == set(PACKAGES)
     assert min(packages.values()) >= 20
-    assert {fault.operator for fault in chosen} == {fault.operator for fault in everything}
-    for fault in chosen[::10]:
+    assert {fault.operator for fault in sampled} == {fault.operator for fault in faults}
+    for fault in sampled[::10]:
         compile(fault.apply((ROOT / fault.module).read_bytes()), fault.module, "exec")
 
 
@@ -114,17 +114,17 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     source = (ROOT / module).read_bytes()
     line = 1 + source[: source.index(b"return 0.0 if epoch")].count(b"\n")
     files = ("channels/test_scheduled_sampling", "channels/test_words", "models/test_unroll", "models/test_hub")
-    near, same_room, far, other = (f"tests/pipeline/{name}.py::test" for name in files)
-    tests = [[near, 2.0], [same_room, 1.5], [far, 0.1], [other, 0.1]]
+    own, sibling, far, other = (f"tests/pipeline/{name}.py::test" for name in files)
+    tests = [[own, 2.0], [sibling, 1.5], [far, 0.1], [other, 0.1]]
     reached = ReachingTests([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
     found = {fault.after: fault for fault in find_faults(module, source)}
     inside = next(fault for fault in found.values() if fault.line == line)
     default = next(fault for fault in found.values() if "max_share: Share = 0.5" in fault.after)
-    assert reached.tests(inside, 10) == [(near, 2.0), (far, 0.1), (same_room, 1.5)]
-    assert reached.tests(inside, 2.1) == [(near, 2.0), (far, 0.1)]
-    again = [[f"{near}[{n}]", 0.1] for n in range(3)]
-    several = ReachingTests([{"tests": [*again, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
-    assert several.tests(inside, 0.5) == [(f"{near}[0]", 0.1), (f"{near}[1]", 0.1), (far, 0.3)]
+    assert reached.tests(inside, 10) == [(own, 2.0), (far, 0.1), (sibling, 1.5)]
+    assert reached.tests(inside, 2.1) == [(own, 2.0), (far, 0.1)]
+    variants = [[f"{own}[{n}]", 0.1] for n in range(3)]
+    several = ReachingTests([{"tests": [*variants, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
+    assert several.tests(inside, 0.5) == [(f"{own}[0]", 0.1), (f"{own}[1]", 0.1), (far, 0.3)]
     # a field's default is reached by the tests of the methods
     assert reached.tests(default, 10) == reached.tests(inside, 10)
 
@@ -133,15 +133,15 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(mutants, "OUT", tmp_path)
-    told = {"id": "1", "package": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
-    told |= {"function": "f", "before": "x = a + b", "how": "", "tests": 4, "seconds": 1.0, "commit": "abc"}
+    fields = {"id": "1", "package": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
+    fields |= {"function": "f", "before": "x = a + b", "how": "", "tests": 4, "seconds": 1.0, "commit": "abc"}
     outcomes = [
-        mutants.Outcome(**told, after="x = (a - b)", killed=False),
-        mutants.Outcome(**told | {"id": "2"}, after="x = b", killed=False),
-        mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=True),
+        mutants.Outcome(**fields, after="x = (a - b)", killed=False),
+        mutants.Outcome(**fields | {"id": "2"}, after="x = b", killed=False),
+        mutants.Outcome(**fields | {"id": "3"}, after="x = a", killed=True),
     ]
-    alive = mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=False)
-    lines = [json.dumps(asdict(outcome)) for outcome in (alive, *outcomes)]
+    first_outcome = mutants.Outcome(**fields | {"id": "3"}, after="x = a", killed=False)
+    lines = [json.dumps(asdict(outcome)) for outcome in (first_outcome, *outcomes)]
     (tmp_path / "results.jsonl").write_text("\n".join(lines) + "\n")
     assert [each["3"].killed for each in (mutants.read_outcomes(first=True), mutants.read_outcomes())] == [False, True]
     entry = {"equivalent": True, "reason": "a is 0"}
@@ -154,13 +154,13 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
 
 
 def test_accepted_faults_are_in_the_source_and_have_a_reason():
-    now = {
+    present = {
         (fault.module, fault.function, fault.after)
         for module in find_modules(ROOT)
         for fault in find_faults(module, (ROOT / module).read_bytes())
     }
     for key, entry in mutants.read_accepted(ROOT / mutants.ACCEPTED).items():
-        assert key in now, f"expected a fault of the present source: {key}"
+        assert key in present, f"expected a fault of the present source: {key}"
         assert entry["reason"]
 
 

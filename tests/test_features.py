@@ -18,13 +18,13 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.workflow import stage as stage_module
 
 ROOT = Path(__file__).parents[1]
-KEPT = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
+SOURCES = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
 FEATURES = {
     "network": "test_resnet", "weights": "weights.safetensors", "options": {}, "image_size": 32, "batch": 4,
     "mean": None, "std": None, "pca_dim": 8, "grid_size": None, "detector": None,
 }  # fmt: skip
 
-KILLED_RUN = """
+KILL_IN_FIFTH_BATCH = """
 import os, signal, sys
 import numpy as np
 from pipeline.workflow.stage import main
@@ -56,7 +56,7 @@ def run_python(folder, *arguments):
     )
 
 
-def run_here(name, *arguments):
+def run_in_process(name, *arguments):
     """Run a stage in this process, without another start of Python."""
     assert run_stage(name, *arguments) == 0
 
@@ -68,7 +68,7 @@ def read_contents(folder):
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """Yield a repository with thirty prepared scenes; `unbroken` holds their features from an uninterrupted run."""
-    for name in KEPT:
+    for name in SOURCES:
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}))
@@ -86,31 +86,31 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the processes that are started here
-    run_here("draw", "--dataset", "scenes")
-    run_here("prepare")
-    run_here("features", "--out", "unbroken")
+    run_in_process("draw", "--dataset", "scenes")
+    run_in_process("prepare")
+    run_in_process("features", "--out", "unbroken")
     yield tmp_path
     torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
 def test_a_killed_extraction_resumes_to_the_same_bytes(world):
-    killed_run = run_python(world, "-c", KILLED_RUN)
+    killed_run = run_python(world, "-c", KILL_IN_FIFTH_BATCH)
     assert killed_run.returncode == -signal.SIGKILL, killed_run.stderr[-2000:]
     assert not (world / "data/features/main").exists()
     (work,) = (world / "data/checkpoints/features").iterdir()
-    before = read_contents(work)
-    assert len(before) == 5, "four batches and a part of the fifth must be there"
+    contents = read_contents(work)
+    assert len(contents) == 5, "expected four batches and a part of the fifth"
     damaged = work / "000000008.npz"
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 4  # changes one bit of the third batch
     damaged.write_bytes(content)
-    files = {path.name: path.stat().st_ino for path in work.glob("0*.npz")}
+    inodes = {path.name: path.stat().st_ino for path in work.glob("0*.npz")}
     shard_run = run_python(world, "-m", "stages.features", "--shard", "1/1")
     assert shard_run.returncode == 0, shard_run.stderr[-2000:]
-    kept = [name for name, inode in files.items() if (work / name).stat().st_ino == inode]
+    kept = [name for name, inode in inodes.items() if (work / name).stat().st_ino == inode]
     assert sorted(kept) == ["000000000.npz", "000000004.npz", "000000012.npz"]
-    run_here("features")
+    run_in_process("features")
     assert read_contents(world / "data/features/main") == read_contents(world / "unbroken")
     assert not list((world / "data/checkpoints/features").iterdir())
 
@@ -131,7 +131,7 @@ def test_shards_by_snakemake_equal_one_process(world):
     assert planned.count("rule join:") == 1
 
 
-@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
-def test_an_invalid_shard_is_reported_in_one_line(given, capsys):
-    assert stage_module.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
-    assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/2/3"])
+def test_an_invalid_shard_is_reported_in_one_line(shard, capsys):
+    assert stage_module.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", shard]) == 2
+    assert capsys.readouterr().err == f"--shard {shard}: must read K/N, the K-th of N parts, as in 1/8\n"

@@ -16,7 +16,7 @@ from stage_runs import enter_copy, run_stage, run_stages
 from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
 from tiny_judges import write_judge
-from tiny_pretrained import TRAINED, write_pretrained
+from tiny_pretrained import PROMPT_KINDS, write_pretrained
 from whole_profiles import load_profile
 
 import saywhich
@@ -63,12 +63,12 @@ def shrink_profile(retriever: str = "open_clip") -> dict[str, Any]:
     params["features"]["clip"] |= clip | {"image_size": size, "batch": 4}
     params["pretrain"]["clip"] |= clip
     params["pretrain"]["speaker"] |= {"model": "captioner", "lora": {"rank": 2, "alpha": 4}}
-    once = {"epochs": 1, "validate_every": 1, "min_steps": 0, "batch": 2}
+    one_epoch = {"epochs": 1, "validate_every": 1, "min_steps": 0, "batch": 2}
     for role in ("listener", "judge"):
         params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
-        params["pretrain"][role]["optimisation"] |= once
+        params["pretrain"][role]["optimisation"] |= one_epoch
     for section in ("train", "adapt"):
-        params[section]["optimisation"] |= once
+        params[section]["optimisation"] |= one_epoch
     params["train"]["optimisation"] |= {"group_size": 2, "learning_rate": 0.01}
     params["retriever"] |= {
         "hidden_dims": [8],
@@ -126,12 +126,12 @@ def build_run(name: str) -> Training:
     return build_training(method, cider, settings.optimisation, prepared, store, 1, torch.device("cpu"))
 
 
-def assert_only_adapters_move(weights: Path) -> None:
-    before, after = load_file("data/pretrained/speaker/weights.safetensors"), load_file(weights)
-    speaker = [name for name in before if name.startswith("speaker.")]
-    moved = {name for name in speaker if not torch.equal(before[name], after[name])}
-    assert moved
-    assert all("lora_" in name for name in moved)
+def assert_only_adapters_change(weights: Path) -> None:
+    pretrained, trained = load_file("data/pretrained/speaker/weights.safetensors"), load_file(weights)
+    names = [name for name in pretrained if name.startswith("speaker.")]
+    changed = {name for name in names if not torch.equal(pretrained[name], trained[name])}
+    assert changed
+    assert all("lora_" in name for name in changed)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def assert_only_adapters_move(weights: Path) -> None:
 def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     assert run_stage("train", "--method", name, "--out", "out") == 0
-    assert_only_adapters_move(Path("out/weights.safetensors"))
+    assert_only_adapters_change(Path("out/weights.safetensors"))
     logged = json.loads(Path("out/metrics.json").read_text())
     assert all(value == value for value in logged.values())  # no NaN
     assert ("kl/score" in logged) == (name in ("rloo", "grpo"))
@@ -152,13 +152,13 @@ def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(fol
 
 def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
     """Compare the method's weights in the folder `out` with those of a run that was interrupted and resumed."""
-    learn, steps = Training.train_step, []
+    train_step, steps = Training.train_step, []
 
     def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
         steps.append(self.step)
-        learn(self, batch)
+        train_step(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "train_step", interrupt_third_step)
@@ -177,10 +177,10 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     assert store.pooled(rows).tolist() == clip.pooled(rows).tolist()
     assert store.regions_shape == tower.regions_shape
     assert run_stage("train", "--method", "psst_multinomial") == 0
-    before, after = (load_file(f"data/{name}") for name in (
+    pretrained, trained = (load_file(f"data/{name}") for name in (
         "pretrained/listener/weights.safetensors", "models/psst_multinomial/weights.safetensors"))  # fmt: skip
-    assert before["listener.image.weight"].shape[1] == clip.pooled_size != tower.pooled_size
-    assert not torch.equal(before["listener.image.weight"], after["listener.image.weight"])
+    assert pretrained["listener.image.weight"].shape[1] == clip.pooled_size != tower.pooled_size
+    assert not torch.equal(pretrained["listener.image.weight"], trained["listener.image.weight"])
     for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
         assert stage_module.main(name, run, ["--method", "psst_multinomial"]) == 0
     judges = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())["test"]["judges"]
@@ -190,8 +190,8 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     photos = sorted(map(str, Path("data/external/photos").rglob("*.jpg")))
     results = model.caption(photos, samples=3)
     export_model(Path("data/models/psst_multinomial"), Path("exported"))
-    for left in ("captioner", "data/models", "data/features", "data/prepared"):
-        shutil.rmtree(left)
+    for folder_name in ("captioner", "data/models", "data/features", "data/prepared"):
+        shutil.rmtree(folder_name)
     exported = saywhich.load("exported")
     assert exported.caption(photos, samples=3) == results
     assert any(each.candidates[0] for each in results)
@@ -205,13 +205,13 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     Path("exported/features/captioner/config.json").write_text("{}")
     with pytest.raises(UserError, match=r"config.json: the SHA-256 is"):
         saywhich.load("exported")
-    for listen in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
+    for use_listener in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
         with pytest.raises(UserError, match=r"encodes the features 'clip', and photos are encoded as 'main' alone"):
-            listen()
+            use_listener()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *TRAINED) if kind != "blip"])
+@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *PROMPT_KINDS) if kind != "blip"])
 def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     prepare_run(kind, tmp_path)
@@ -222,12 +222,12 @@ def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     assert abs(float(report["kl/score"])) < 1e-4
     for name, out in (("rloo", "out"), ("psst_multinomial", "data/models/psst_multinomial")):
         assert run_stage("train", "--method", name, "--out", out) == 0
-        assert_only_adapters_move(Path(out, "weights.safetensors"))
+        assert_only_adapters_change(Path(out, "weights.safetensors"))
     assert_resumed_run_has_equal_bits("rloo", monkeypatch)
     write_family(kind, Path("captioner"))  # its vision tower encodes new photos
     results = export_model(Path("data/models/psst_multinomial"), Path("exported")).caption(PHOTO)
-    for left in ("captioner", "data/models", "data/features", "data/prepared"):
-        shutil.rmtree(left)
+    for folder_name in ("captioner", "data/models", "data/features", "data/prepared"):
+        shutil.rmtree(folder_name)
     assert saywhich.load("exported").caption(PHOTO) == results
 
 
@@ -247,7 +247,7 @@ def test_siglip_gives_the_reward_and_judges(retriever, tmp_path, monkeypatch):
     torch.testing.assert_close(stored[row], torch.nn.functional.normalize(pooled, dim=0), atol=2e-3, rtol=0)
     for name in ("wtf_rl", "grpo", "discritune", "psst_multinomial"):
         assert run_stage("train", "--method", name) == 0
-        assert_only_adapters_move(Path("data/models", name, "weights.safetensors"))
+        assert_only_adapters_change(Path("data/models", name, "weights.safetensors"))
     for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
         assert stage_module.main(name, run, ["--method", "discritune"]) == 0
     judges = json.loads(Path("data/evaluation/discritune/metrics.json").read_text())["test"]["judges"]
@@ -260,9 +260,9 @@ def test_the_divergence_is_initially_0_and_grows(folder):
     training.method.speaker.train()
     losses, report = training.method.step(batch, seed=1)
     assert abs(float(report["kl/score"])) < 1e-4
-    learned = [weight for weight in training.method.speaker.parameters() if weight.requires_grad]
-    slopes = torch.autograd.grad(losses["kl"], learned, allow_unused=True)
-    assert max(float(slope.abs().max()) for slope in slopes if slope is not None) < 1e-4
+    weights = [weight for weight in training.method.speaker.parameters() if weight.requires_grad]
+    gradients = torch.autograd.grad(losses["kl"], weights, allow_unused=True)
+    assert max(float(gradient.abs().max()) for gradient in gradients if gradient is not None) < 1e-4
     training.run()
     _, report = training.method.step(batch, seed=1)
     assert float(report["kl/score"]) < -1e-3

@@ -56,21 +56,21 @@ def folder(complete_captioner, tmp_path, monkeypatch) -> Iterator[Path]:
 @contextmanager
 def forbid_requests(monkeypatch) -> Iterator[None]:
     """Fail if the block asks the user or connects, even if transformers replaces the error."""
-    done = []
+    requests = []
 
     def refuse_input(*_, **__):
-        done.append("asked the user")
-        raise AssertionError(done[-1])
+        requests.append("asked the user")
+        raise AssertionError(requests[-1])
 
     def refuse_connection(_, address):
-        done.append(f"connected to {address}")
-        raise AssertionError(done[-1])
+        requests.append(f"connected to {address}")
+        raise AssertionError(requests[-1])
 
     monkeypatch.setattr(builtins, "input", refuse_input)
     monkeypatch.setattr(socket.socket, "connect", refuse_connection)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: refuse_connection(None, name))
     yield
-    assert done == []
+    assert requests == []
 
 
 def change_json(file: Path, **values: object) -> None:
@@ -225,8 +225,8 @@ def make_openers() -> dict[str, Callable[[], object]]:
     ("file", "values", "line"), UNCHECKED_REFERENCES, ids=[line for *_, line in UNCHECKED_REFERENCES]
 )
 def test_a_file_that_refers_to_unchecked_files_is_refused(models_folder, model, file, values, line):
-    place = models_folder / model / file
-    place.write_text(json.dumps((json.loads(place.read_text()) if place.exists() else {}) | values))
+    path = models_folder / model / file
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
     with pytest.raises(UserError, match=line) as caught:
         make_openers()[model]()
     assert "\n" not in str(caught.value)
@@ -239,15 +239,15 @@ def test_transformers_itself_neither_executes_nor_asks_nor_connects(models_folde
     """The code loader of transformers is disabled, so a reference that no check covers has no effect."""
     from transformers import dynamic_module_utils
 
-    before = vars(dynamic_module_utils).copy()
+    attributes = vars(dynamic_module_utils).copy()
     monkeypatch.setattr(hub_loading, "_check_files", lambda *_: None)
-    place = models_folder / "blip/processor_config.json"
-    values = json.loads(place.read_text()) if place.exists() else {}
-    place.write_text(json.dumps(values | {"audio_tokenizer": {**AUDIO, "audio_tokenizer_name_or_path": elsewhere}}))
+    path = models_folder / "blip/processor_config.json"
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | {"audio_tokenizer": {**AUDIO, "audio_tokenizer_name_or_path": elsewhere}}))
     with pytest.raises(UserError):
         load_pretrained("AutoProcessor", "blip")
     assert not (models_folder / "made").exists()
-    assert vars(dynamic_module_utils) == before, "transformers must be restored afterwards"
+    assert vars(dynamic_module_utils) == attributes, "transformers must be restored afterwards"
 
 
 @extra
@@ -265,18 +265,18 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
     from transformers import dynamic_module_utils
 
     before = vars(dynamic_module_utils).copy(), constants.HF_HUB_OFFLINE
-    inside, left = threading.Event(), threading.Event()
+    inside, main_left = threading.Event(), threading.Event()
 
     def load_slowly():
         with hub_loading.forbid_remote_code(offline=True):
             inside.set()
-            left.wait(1)  # without a lock, the main thread would leave its block meanwhile
+            main_left.wait(1)  # without a lock, the main thread would leave its block meanwhile
 
     thread = threading.Thread(target=load_slowly)
     with hub_loading.forbid_remote_code(offline=True):
         thread.start()
         inside.wait(0.3)
-    left.set()
+    main_left.set()
     thread.join()
     assert (vars(dynamic_module_utils), constants.HF_HUB_OFFLINE) == before
 
@@ -289,8 +289,8 @@ def test_no_call_sets_trust_remote_code():
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if name not in loads or ast.unparse(call.func) == "nn.Embedding.from_pretrained":
                 continue
-            given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-            assert given.get("trust_remote_code") == "False", f"{file}, line {call.lineno}"
-            assert name == "from_config" or "local_files_only" in given, f"{file}, line {call.lineno}"
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            assert keywords.get("trust_remote_code") == "False", f"{file}, line {call.lineno}"
+            assert name == "from_config" or "local_files_only" in keywords, f"{file}, line {call.lineno}"
             checked += 1
     assert checked > 3

@@ -27,7 +27,7 @@ from pipeline.runtime.untrusted import read_npy
 from pipeline.slices.corpus_formats import FORMATS
 from pipeline.slices.feature_formats import FEATURE_FORMATS
 
-CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
+CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # per kind of input
 tried: Counter[str] = Counter()
 REPEATED = "SAYWHICH_FUZZ_CASES" not in os.environ  # `make fault-injection` draws other inputs each time
 quick = settings(max_examples=CASES, derandomize=REPEATED, suppress_health_check=list(HealthCheck), database=None)
@@ -61,10 +61,10 @@ def case_count():
 def read_data_set(folder: Path, form: str) -> Corpus | str:
     """Return the data set, or the line of the error."""
     problem = None
-    named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
-    more = {"slice_settings": {"dialogs": {"rounds": None, "options": None}}} if form == "visdial" else {}
+    annotations = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
+    options = {"slice_settings": {"dialogs": {"rounds": None, "options": None}}} if form == "visdial" else {}
     try:
-        return read_corpus("x", form, folder, named[form], None, formats=FORMATS, **more)
+        return read_corpus("x", form, folder, annotations[form], None, formats=FORMATS, **options)
     except UserError as error:
         problem = str(error)
     assert "\n" not in problem
@@ -76,15 +76,15 @@ def read_data_set(folder: Path, form: str) -> Corpus | str:
 def annotation_files(draw, form: str) -> str:
     """Draw the text of an annotation file with one value of another type."""
     data = json.loads(json.dumps(GOOD[form]))
-    where: object = data
+    node: object = data
     while True:
-        keys = list(where) if isinstance(where, dict) else list(range(len(where)))
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
         key = draw(st.sampled_from(keys))
-        inner = where[key]
+        inner = node[key]
         if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 4)) == 0:
             break
-        where = inner
-    where[key] = draw(odd)
+        node = inner
+    node[key] = draw(odd)
     return json.dumps(data)
 
 
@@ -108,9 +108,9 @@ def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, f
 
     @quick
     @given(st.integers(0, len(whole) - 1), st.binary(max_size=3), st.integers(0, 9))
-    def check(at: int, instead: bytes, gone: int) -> None:
+    def check(start: int, replacement: bytes, removed: int) -> None:
         tried[form] += 1
-        (folder / "a.json").write_bytes(whole[:at] + instead + whole[at + gone :])
+        (folder / "a.json").write_bytes(whole[:start] + replacement + whole[start + removed :])
         read_data_set(folder, form)
 
     check()
@@ -190,13 +190,13 @@ def test_any_settings_are_read_or_one_line(text):
 
 @quick
 @given(st.integers(0, 130), st.binary(min_size=1, max_size=4))
-def test_any_array_is_read_or_one_error(at, instead):
+def test_any_array_is_read_or_one_error(start, replacement):
     tried["arrays"] += 1
     stream = io.BytesIO()
     np.save(stream, np.arange(2.0))
     whole = stream.getvalue()
     with suppress(ValueError):
-        read_npy(whole[:at] + instead + whole[at + len(instead) :])
+        read_npy(whole[:start] + replacement + whole[start + len(replacement) :])
 
 
 def catch_import_error(folder: Path, form: str, regions: Path) -> str:
@@ -206,7 +206,7 @@ def catch_import_error(folder: Path, form: str, regions: Path) -> str:
     return str(error.value)
 
 
-def test_features_that_claim_gigabytes_are_refused(tmp_path):
+def test_oversized_damaged_and_special_files_of_features_are_refused(tmp_path):
     (tmp_path / "npy").mkdir()
     stream = io.BytesIO()
     np.save(stream, np.zeros((1, 4), np.float32))
@@ -217,8 +217,8 @@ def test_features_that_claim_gigabytes_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w") as archive:
         archive.writestr("feat.npy", stream.getvalue())
     content = bytearray((tmp_path / "npy/1.npz").read_bytes())
-    for at in (content.index(b"PK\x03\x04") + 8, content.index(b"PK\x01\x02") + 10):
-        content[at] = 99  # an unknown compression method
+    for offset in (content.index(b"PK\x03\x04") + 8, content.index(b"PK\x01\x02") + 10):
+        content[offset] = 99  # an unknown compression method
     (tmp_path / "npy/1.npz").write_bytes(content)
     assert "cannot be read" in catch_import_error(tmp_path, "npy_folders", tmp_path / "npy")
     (tmp_path / "npy/1.npz").unlink()

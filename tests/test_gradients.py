@@ -25,9 +25,9 @@ def test_gradients_writes_numbers_tables_and_figures(tmp_path, capsys):
     assert printed.out.strip() == (tmp_path / "gradients.md").read_text().strip()
     assert len(re.findall(r"\| PSST-Gumbel-Rao ~ +\|", printed.out)) == 5
     assert "world 1 of 1, hinge: PSST-Gumbel-Rao, rho 0.25" in printed.err
-    found = json.loads((tmp_path / "gradients.json").read_text())
-    assert found["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
-    assert len(found["rows"]) == 5 * 3
+    content = json.loads((tmp_path / "gradients.json").read_text())
+    assert content["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
+    assert len(content["rows"]) == 5 * 3
     for name in ("plane.png", "claim.png"):
         with Image.open(tmp_path / name) as image:
             assert min(image.size) > 300
@@ -45,8 +45,8 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("trained", [[], ["--trained", "data"]])
-def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, monkeypatch, trained):
+@pytest.mark.parametrize("data", [[], ["--trained", "data"]])
+def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, monkeypatch, data):
     def fail(*arguments, **options):
         raise AssertionError
 
@@ -54,18 +54,18 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, mon
     monkeypatch.setattr(gradients_of_a_run, "measure_trained", fail)
     monkeypatch.setattr(gradients_of_a_run, "load_trained_world", lambda root: (None, "toy"))
     (tmp_path / "file").touch()
-    assert main([*trained, "--out", str(tmp_path / "file")]) == 2
+    assert main([*data, "--out", str(tmp_path / "file")]) == 2
     assert "expected a folder, found a file" in capsys.readouterr().err
     monkeypatch.setattr(gradients_of_a_run, "load_trained_world", fail)
-    assert main([*trained, "--only", "PST"]) == 2
+    assert main([*data, "--only", "PST"]) == 2
     assert capsys.readouterr().err.startswith("--only PST: no such estimator")
 
 
 def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
     world = draw_world(2, 3, 2, 5)
     monkeypatch.setattr(gradients_of_a_run, "load_trained_world", lambda root: (world, "toy"))
-    few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
-    assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
+    options = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
+    assert main(["--trained", "data", *options, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == (tmp_path / "gradients.md").read_text().strip()
     assert "the gradient of 640 captions\nST-Multinomial\n" in printed.err

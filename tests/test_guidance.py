@@ -67,10 +67,10 @@ def run_method(method: str, *options: str) -> None:
 def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert load_speaker("pretrained/speaker").null is None
     run_method("guidance")
-    found = load_speaker("models/guidance")
-    assert isinstance(found, GuidedDecoder)
-    assert found.gamma == 2
-    assert found.inner.null.abs().max() > 0
+    speaker = load_speaker("models/guidance")
+    assert isinstance(speaker, GuidedDecoder)
+    assert speaker.gamma == 2
+    assert speaker.inner.null.abs().max() > 0
     assert read_metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
     assert "|decode=beam:2|guidance=2|" in read_metrics("guidance")["signature"]
     # after so little training, a smaller gamma changes no word
@@ -85,26 +85,26 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
 
 @pytest.mark.slow
 def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, capsys):
-    dropout = ["--set", "pretrain.speaker.image_dropout=0.3"]
-    gamma = [*dropout, "--set", "methods.psst_multinomial.gamma=1.5"]
-    arguments = ["--method", "psst_multinomial", *gamma]
+    dropout_options = ["--set", "pretrain.speaker.image_dropout=0.3"]
+    options = [*dropout_options, "--set", "methods.psst_multinomial.gamma=1.5"]
+    arguments = ["--method", "psst_multinomial", *options]
     assert main("train", train.run, arguments) == 2
     printed = capsys.readouterr().err.strip().splitlines()[-1]
     assert printed.startswith(
         "gamma = 1.5: guidance needs the null image of the pretrained speaker, which has none; set pretrain"
     )
     assert not Path("data/models/psst_multinomial").exists()
-    assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0
-    learned = load_speaker("pretrained/speaker").null
-    assert learned.abs().max() > 0
-    run_method("psst_multinomial", *gamma)
-    found = load_speaker("models/psst_multinomial")
-    assert isinstance(found, GuidedDecoder)
-    assert found.inner.null.equal(learned), "joint training must not change the null image"
-    assert not found.word.weight.equal(load_speaker("pretrained/speaker").word.weight)
+    assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout_options]) == 0
+    null_image = load_speaker("pretrained/speaker").null
+    assert null_image.abs().max() > 0
+    run_method("psst_multinomial", *options)
+    speaker = load_speaker("models/psst_multinomial")
+    assert isinstance(speaker, GuidedDecoder)
+    assert speaker.inner.null.equal(null_image), "joint training must not change the null image"
+    assert not speaker.word.weight.equal(load_speaker("pretrained/speaker").word.weight)
     assert read_metrics("psst_multinomial")["settings"]["gamma"] == 1.5
-    nothing = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
-    run_method("mle", *dropout, *nothing)
+    zero_epochs = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
+    run_method("mle", *dropout_options, *zero_epochs)
     assert load_speaker("models/mle").word.weight.equal(load_speaker("pretrained/speaker").word.weight), (
         "zero epochs must leave the pretrained weights"
     )
@@ -115,22 +115,22 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, c
 def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
     run_method("mle")
     assert "rerank" not in read_metrics("mle")["signature"]
-    found = [read_captions("mle")]
+    captions = [read_captions("mle")]
     for samples in (1, 20):
         options = ["--method", "mle", "--set", f"methods.mle.rerank={{samples: {samples}}}"]
         assert main("evaluate", evaluate.run, options) == 0
         assert read_metrics("mle")["settings"]["rerank"] == {"samples": samples}
         assert f"|rerank=samples:{samples},among:split|" in read_metrics("mle")["signature"]
-        found.append(read_captions("mle"))
+        captions.append(read_captions("mle"))
     # after so little training, a smaller alpha changes no word
     options = ["--method", "mle", "--set", "methods.mle.pragmatic={alpha: 1000000, distractors: 3}"]
     assert main("evaluate", evaluate.run, options) == 0
     assert read_metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3, "posterior": "speaker"}
     assert "|pragmatic=alpha:1e+06,distractors:3,posterior:speaker,among:split|" in read_metrics("mle")["signature"]
-    found.append(read_captions("mle"))
+    captions.append(read_captions("mle"))
     options[-1] = "methods.mle.pragmatic={alpha: 1000000, posterior: listener}"
     assert main("evaluate", evaluate.run, options) == 0
-    found.append(read_captions("mle"))
-    assert len({tuple(texts) for texts in found}) == 5, (
+    captions.append(read_captions("mle"))
+    assert len({tuple(texts) for texts in captions}) == 5, (
         "captions must differ by beam, one sample, best of twenty, and both pragmatic posteriors"
     )

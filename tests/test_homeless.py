@@ -23,31 +23,31 @@ print(home, getpass.getuser())
 
 
 @pytest.fixture
-def homeless(tmp_path):
+def run_python(tmp_path):
     """Return a function that runs Python as this user; the test is skipped where this process is not root."""
     tmp_path.chmod(0o1777)  # the mode of /tmp
     return partial(run_homeless, tmp_path)
 
 
-def test_a_user_without_a_home_has_a_private_one(homeless, tmp_path):
-    assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"
-    assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run finds the caches
+def test_a_user_without_a_home_has_a_private_one(run_python, tmp_path):
+    assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"
+    assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run finds the caches
 
 
-def test_the_package_has_a_home_without_its_commands(homeless, tmp_path):
+def test_the_package_has_a_home_without_its_commands(run_python, tmp_path):
     code = "import saywhich; from pathlib import Path; print(Path.home())"
-    assert homeless("-c", code) == f"{tmp_path}/saywhich-{USER}\n"
+    assert run_python("-c", code) == f"{tmp_path}/saywhich-{USER}\n"
 
 
-def test_a_home_prepared_by_another_user_is_not_used(homeless, tmp_path):
+def test_a_home_prepared_by_another_user_is_not_used(run_python, tmp_path):
     (tmp_path / f"saywhich-{USER}").mkdir(mode=0o777)
-    found = Path(homeless("-c", CODE).split()[0])
+    found = Path(run_python("-c", CODE).split()[0])
     assert found.parent == tmp_path
     assert found.name.startswith(f"saywhich-{USER}-")
 
 
 @pytest.mark.slow
-def test_a_user_without_a_home_captions_photos_and_searches_with_a_cache(homeless, tmp_path):
+def test_a_user_without_a_home_captions_photos_and_searches_with_a_cache(run_python, tmp_path):
     for folder in ("repository", "photos"):
         (tmp_path / folder).mkdir()
     root = make_repository(tmp_path / "repository")
@@ -56,8 +56,8 @@ def test_a_user_without_a_home_captions_photos_and_searches_with_a_cache(homeles
         paint(tmp_path / "photos" / f"{name}.jpg", seed)
     for path in tmp_path.rglob("*"):
         path.chmod(path.stat().st_mode | 0o444 | (0o111 if path.is_dir() else 0))
-    assert homeless("-m", "saywhich", "caption", "photos", "--model", "model").count("\n") == 3
-    found = homeless("-m", "saywhich", "find", "a boat", "photos", "--model", "model")
+    assert run_python("-m", "saywhich", "caption", "photos", "--model", "model").count("\n") == 3
+    found = run_python("-m", "saywhich", "find", "a boat", "photos", "--model", "model")
     assert found.count(".jpg") == 3
-    assert homeless("-m", "saywhich", "find", "a boat", "photos", "--model", "model") == found
+    assert run_python("-m", "saywhich", "find", "a boat", "photos", "--model", "model") == found
     assert list((tmp_path / f"saywhich-{USER}").rglob("vectors.sqlite"))

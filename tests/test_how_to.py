@@ -28,8 +28,8 @@ from pipeline.metrics.text_rewards import TextScorer
 from pipeline.scores.rewards import mix_metrics
 from pathlib import Path
 
-rewarded = "methods.sll={from: sle, speaker: speaker, reward: {Word-F1: 1.0}}"
-score = mix_metrics(load(Path("params.yaml"), [rewarded]).methods["sll"]["reward"], None, None)
+override = "methods.sll={from: sle, speaker: speaker, reward: {Word-F1: 1.0}}"
+score = mix_metrics(load(Path("params.yaml"), [override]).methods["sll"]["reward"], None, None)
 texts = TextScorer(lambda row: " ".join("abc"[n] for n in row), lambda image: ["a b", "c"])
 print(*texts.score(score.metric, torch.tensor([[0, 1], [2, 0]]), torch.tensor([0, 0])).tolist())
 """
@@ -81,10 +81,10 @@ def test_the_method_has_its_title_and_paper_in_curves_tables_and_report(followed
 def test_the_metric_is_in_metrics_captions_and_tables(followed_pages):
     folder = followed_pages[0]
     metrics = json.loads((folder / f"data/evaluation/{METHOD}/metrics.json").read_text())
-    each = pq.read_table(folder / f"data/evaluation/{METHOD}/captions.parquet").to_pydict()
+    captions = pq.read_table(folder / f"data/evaluation/{METHOD}/captions.parquet").to_pydict()
     for split in ("val", "test"):
-        own = [value for value, of in zip(each[METRIC], each["split"], strict=True) if of == split]
-        assert metrics[split]["language"][METRIC] == pytest.approx(sum(own) / len(own))
+        values = [value for value, name in zip(captions[METRIC], captions["split"], strict=True) if name == split]
+        assert metrics[split]["language"][METRIC] == pytest.approx(sum(values) / len(values))
         assert 0 < metrics[split]["language"][METRIC] <= 1
     for name in ("tables.md", "report.html", "curve.csv"):
         assert METRIC in (folder / "data/report" / name).read_text(encoding="utf-8"), name

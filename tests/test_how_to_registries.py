@@ -11,8 +11,8 @@ from pipeline.config.load import load
 from pipeline.readers import read_corpus
 from pipeline.slices.corpus_formats import FORMATS
 
-set_ = ["prepare.format=json_lines", "prepare.annotations=a.jsonl", "prepare.document_frequencies=null"]
-prepare = load(Path("params.yaml"), set_).prepare
+overrides = ["prepare.format=json_lines", "prepare.annotations=a.jsonl", "prepare.document_frequencies=null"]
+prepare = load(Path("params.yaml"), overrides).prepare
 corpus = read_corpus("mine", prepare.format, Path(), prepare.annotations, None, formats=FORMATS)
 print(*((image.file, image.split, len(image.captions)) for image in corpus.images))
 """
@@ -26,11 +26,11 @@ from pipeline.evaluation.judges import JudgeSources, build_judges, judge_retriev
 from pipeline.slices.judge_kinds import JUDGES
 from pipeline.vocabulary import Vocabulary
 
-chosen = load(Path("params.yaml"), ["evaluate.judges={own: own, overlap: word_overlap}"]).evaluate.judges
+kinds = load(Path("params.yaml"), ["evaluate.judges={own: own, overlap: word_overlap}"]).evaluate.judges
 words = [[["a", "dog"]], [["a", "cat"]], [["two", "cats"]]]
 prepared = SimpleNamespace(vocabulary=Vocabulary(("a", "dog", "cat", "two", "cats", "UNK")), words=words.__getitem__)
 sources = JudgeSources(Path(), Path(), prepared, torch.device("cpu"))
-judges = build_judges({"overlap": chosen["overlap"]}, JUDGES, sources)
+judges = build_judges({"overlap": kinds["overlap"]}, JUDGES, sources)
 captions = select_judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
 print(judge_retrieval(judges["overlap"], captions, torch.tensor([0, 2, 1]), torch.arange(3)).by_caption.tolist())
 """

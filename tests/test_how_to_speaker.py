@@ -28,8 +28,8 @@ def run_stage(folder: Path, name: str, *arguments: str) -> None:
 @pytest.mark.slow
 def test_the_page_adds_a_working_speaker(tmp_path):
     write_repository(tmp_path, make_toy_params())
-    touched = ["pipeline/models/architectures.py", "pipeline/models/gru_speaker.py"]
-    assert apply_page("speaker", tmp_path) == touched
+    files = ["pipeline/models/architectures.py", "pipeline/models/gru_speaker.py"]
+    assert apply_page("speaker", tmp_path) == files
     run_stage(tmp_path, "draw", "--dataset", "scenes")
     run_stage(tmp_path, "prepare")
     run_stage(tmp_path, "features", "--features", "main")
@@ -39,11 +39,11 @@ def test_the_page_adds_a_working_speaker(tmp_path):
     assert len((tmp_path / "data/gru/history.jsonl").read_text().splitlines()) == 1
     done = run_program(tmp_path, LOAD_SPEAKER)
     assert done.returncode == 0, done.stderr
-    arguments, *refused = done.stdout.splitlines()
+    arguments, *errors = done.stdout.splitlines()
     assert "'words': 8, 'hidden': 8" in arguments
-    assert len(refused) == 2
-    assert all("architecture gru takes the sizes hidden_dim, word_dim, and no other" in line for line in refused)
+    assert len(errors) == 2
+    assert all("architecture gru takes the sizes hidden_dim, word_dim, and no other" in line for line in errors)
     copy_project(tmp_path, ["benchmarks", "tests", "pyproject.toml"])
-    passed = succeed(tmp_path, sys.executable, *check.split()[1:]).partition("[100%]")[0]
-    assert passed.count(".") > 40
-    assert "s" not in passed
+    progress = succeed(tmp_path, sys.executable, *check.split()[1:]).partition("[100%]")[0]
+    assert progress.count(".") > 40
+    assert "s" not in progress

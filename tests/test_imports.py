@@ -70,7 +70,7 @@ def export(folder: Path, prepared: PreparedData, store: FeatureStore) -> None:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch) -> Path:
-    """Return a repository with prepared data and features in `before`, and their exported files in `theirs`."""
+    """Return a repository with prepared data and features in `original`, and their exported files in `exported`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
@@ -90,23 +90,23 @@ def world(tmp_path, monkeypatch) -> Path:
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     run_prepare_and_features()
     assert not (tmp_path / "data/prepared" / OBJECTS).exists()
-    (tmp_path / "theirs").mkdir()
+    (tmp_path / "exported").mkdir()
     export(
-        tmp_path / "theirs",
+        tmp_path / "exported",
         PreparedData.load(tmp_path / "data" / "prepared"),
         FeatureStore(tmp_path / "data/features/main"),
     )
-    (tmp_path / "data").rename(tmp_path / "before")
+    (tmp_path / "data").rename(tmp_path / "original")
     params["prepare"] = {
         "dataset": "own",
         "format": "cocotalk",
-        "root": "theirs",
+        "root": "exported",
         "annotations": {"json": "cocotalk.json", "labels": "cocotalk_label.h5"},
         "images": None,
         "max_words": 6,
         "document_frequencies": "coco-train-idxs.p",
     }
-    imported = {"format": "npy_folders", "regions": "theirs/att", "pooled": "theirs/fc", "max_regions": 4}
+    imported = {"format": "npy_folders", "regions": "exported/att", "pooled": "exported/fc", "max_regions": 4}
     params["features"]["main"] = {"network": "imported", "imported": imported}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     return tmp_path
@@ -122,56 +122,58 @@ def test_cocos_instances_are_prepared_for_existing_images(world):
         "categories": [{"id": 18, "name": "dog"}],
         "annotations": [{"image_id": image, "category_id": 18} for image in (100, 7)],
     }
-    (world / "theirs/instances.json").write_text(json.dumps(instances))
+    (world / "exported/instances.json").write_text(json.dumps(instances))
     assert run_stage("prepare", "--set", "prepare.instances=[instances.json]") == 0
     prepared = PreparedData.load(world / "data/prepared")
-    known = prepared.annotated_objects(np.arange(len(prepared)))
-    assert {id_: names for id_, names in zip(prepared.ids.to_pylist(), known, strict=True) if names} == {"100": ["dog"]}
+    objects = prepared.annotated_objects(np.arange(len(prepared)))
+    assert {id_: names for id_, names in zip(prepared.ids.to_pylist(), objects, strict=True) if names} == {
+        "100": ["dog"]
+    }
 
 
 def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
     run_prepare_and_features()
-    own, imported = (PreparedData.load(world / name / "prepared") for name in ("before", "data"))
+    own, imported = (PreparedData.load(world / name / "prepared") for name in ("original", "data"))
     assert imported.vocabulary == own.vocabulary
     assert imported.ids.equals(own.ids)
     assert imported.files.equals(own.files)
     for name in ("splits", "first", "tokens"):
         np.testing.assert_array_equal(getattr(imported, name), getattr(own, name))
-    counted = [pq.read_table(p.folder / "document_frequencies.parquet") for p in (own, imported)]
-    assert counted[0].equals(counted[1])
-    stores = [FeatureStore(world / name / "features/main") for name in ("before", "data")]
+    frequencies = [pq.read_table(p.folder / "document_frequencies.parquet") for p in (own, imported)]
+    assert frequencies[0].equals(frequencies[1])
+    stores = [FeatureStore(world / name / "features/main") for name in ("original", "data")]
     assert stores[0].manifest["crc"] == stores[1].manifest["crc"]  # pooled, regions and their number, bit for bit
     names = ("cocotalk.json", "cocotalk_label.h5", "coco-train-idxs.p")
-    assert imported.manifest["inputs"] == {name: sha256(world / "theirs" / name) for name in names}
+    assert imported.manifest["inputs"] == {name: sha256(world / "exported" / name) for name in names}
 
 
 def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
     """The features stage imports its own features from a file in bottom-up-attention's TSV format."""
-    before = FeatureStore(world / "before" / "features/main")
-    vectors, regions, _ = before.read(np.arange(8))
-    halves = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
-    with open(world / "theirs" / "all.tsv", "wb") as file:
-        for row, id_ in enumerate(PreparedData.load(world / "before" / "prepared").ids.to_pylist()):
-            coded = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (halves, regions[row])]
-            file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *coded]) + b"\r\n")
+    original = FeatureStore(world / "original" / "features/main")
+    vectors, regions, _ = original.read(np.arange(8))
+    boxes = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
+    with open(world / "exported" / "all.tsv", "wb") as file:
+        for row, id_ in enumerate(PreparedData.load(world / "original" / "prepared").ids.to_pylist()):
+            fields = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (boxes, regions[row])]
+            file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *fields]) + b"\r\n")
     params = yaml.safe_load((world / "params.yaml").read_text())
-    params["features"]["main"]["imported"] |= {"format": "tsv", "regions": "theirs/all.tsv"}
+    params["features"]["main"]["imported"] |= {"format": "tsv", "regions": "exported/all.tsv"}
     (world / "params.yaml").write_text(yaml.safe_dump(params))
     run_prepare_and_features()
     store = FeatureStore(world / "data" / "features/main")
     verify(store)
     np.testing.assert_array_equal(store.read(np.arange(8))[0], vectors)
     np.testing.assert_array_equal(store.read(np.arange(8))[1], regions)
-    np.testing.assert_array_equal(store.boxes(np.arange(8)), np.broadcast_to(halves / 40, (8, 4, 4)))
+    np.testing.assert_array_equal(store.boxes(np.arange(8)), np.broadcast_to(boxes / 40, (8, 4, 4)))
 
 
-def test_a_file_of_other_data_is_reported_in_one_line(world, capsys):
-    path = world / "theirs" / "coco-train-idxs.p"
+def test_foreign_or_missing_document_frequencies_are_refused(world, capsys):
+    path = world / "exported" / "coco-train-idxs.p"
     content = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps(content | {"ref_len": 8}, 2))
     assert run_stage("prepare") == 2
     printed = capsys.readouterr().err.strip().splitlines()[-1]
-    assert printed.startswith("theirs/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
+    assert printed.startswith("exported/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
     path.unlink()
     assert run_stage("prepare") == 2
     assert "the file of document frequencies is missing" in capsys.readouterr().err

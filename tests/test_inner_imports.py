@@ -1,4 +1,4 @@
-"""Functions import only packages that take long to load (the table of CONTRIBUTING.md)."""
+"""Packages that load quickly are imported at the top of a module, not in functions (CONTRIBUTING.md)."""
 
 import ast
 import sys
@@ -19,7 +19,7 @@ def find_inner_imports(text: str) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, name.partition(".")[0]) for name in names)
 
 
-def test_imports_inside_functions_are_of_slow_packages_only():
+def test_functions_import_no_light_package():
     assert list(find_inner_imports("def f():\n    import json.decoder\n    from torch import nn\n")) == [
         (2, "json"),
         (3, "torch"),

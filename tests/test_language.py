@@ -53,13 +53,13 @@ def parse_packages(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
 
 
 def test_the_name_of_a_public_class_stands_once():
-    where = defaultdict(list)
+    paths_by_name = defaultdict(list)
     for path, tree in parse_packages(*PACKAGES):
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                where[node.name].append(path.as_posix())
-    assert len(where) > 300
-    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+                paths_by_name[node.name].append(path.as_posix())
+    assert len(paths_by_name) > 300
+    assert {name: paths for name, paths in paths_by_name.items() if len(paths) > 1} == {}
 
 
 @pytest.mark.parametrize("packages", [("pipeline",), ("saywhich",)])
@@ -74,7 +74,7 @@ def test_the_name_of_a_module_stands_once(packages):
 
 
 def find_participles(tree: ast.Module) -> list[str]:
-    """Return the public functions named by a participle, such as `opened` or `naming_files`; properties may be."""
+    """Return the public functions named by a participle, such as `opened` or `naming_files`, except properties."""
     functions = [
         node.name
         for node in ast.walk(tree)
@@ -101,7 +101,7 @@ def test_functions_are_not_named_by_participles():
 
 
 def find_noun_phrases(tree: ast.Module) -> list[str]:
-    """Return the first lines of the functions' docstrings that open with an article; docstrings of tests may."""
+    """Return the first lines of the functions' docstrings that open with a determiner, except in tests."""
     return [
         doc.splitlines()[0]
         for node in ast.walk(tree)
@@ -139,10 +139,10 @@ def find_comments(text: str) -> Iterator[tuple[int, str]]:
     last = 0  # the latest line that is only a comment
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            line, words, alone = token.start[0], token.string.lstrip("#").split(), token.line.lstrip().startswith("#")
-            if words and not (alone and line == last + 1):
+            line, words, whole = token.start[0], token.string.lstrip("#").split(), token.line.lstrip().startswith("#")
+            if words and not (whole and line == last + 1):
                 yield line, words[0].strip(",.:").lower()
-            last = line if alone else last
+            last = line if whole else last
 
 
 def test_no_comment_opens_without_a_verb_or_a_subject():

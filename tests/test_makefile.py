@@ -1,4 +1,4 @@
-"""Commands of `make setup`, with stand-ins for pip and uv that only record their arguments."""
+"""`make setup` with stubs of pip, uv and Python; locked files, the container, commit hooks and hosted tests."""
 
 import hashlib
 import os
@@ -15,13 +15,13 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PIP = '#!/bin/sh\ntest "$1" = config && { test -n "$LINKS" && echo "$LINKS" || exit 1; }; exit 0\n'
-PYTHON = '#!/bin/sh\necho "$*" > configured.txt\n'
-UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
+PYTHON = '#!/bin/sh\necho "$*" > python.txt\n'
+UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > uv.txt\n'
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize(
-    ("words", "links", "asked"),
+    ("arguments", "links", "expected"),
     [
         ([], "", "--torch-backend auto "),
         (["TORCH=cu128"], "", "--torch-backend cu128 "),
@@ -32,7 +32,7 @@ UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
         ),  # local wheels are used without a choice of hardware
     ],
 )
-def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links, asked):
+def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, arguments, links, expected):
     (tmp_path / ".venv/bin").mkdir(parents=True)
     for name, text in (("pip", PIP), ("uv", UV), ("python", PYTHON)):
         program = tmp_path / ".venv/bin" / name
@@ -41,16 +41,16 @@ def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links
     for name in ("Makefile", "pyproject.toml", "constraints-hashed.txt", "requirements-uv.txt"):
         shutil.copy(ROOT / name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "MAKE"))}
-    subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
-    command = (tmp_path / "asked.txt").read_text()
+    subprocess.run(["make", "setup", *arguments], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
+    command = (tmp_path / "uv.txt").read_text()
     assert "-c constraints-hashed.txt -b constraints-hashed.txt" in command
-    assert (tmp_path / "configured.txt").read_text() == "-m pipeline.workflow.dvc_settings\n"
+    assert (tmp_path / "python.txt").read_text() == "-m pipeline.workflow.dvc_settings\n"
     assert (tmp_path / ".dvc/tmp").stat().st_mode & 0o777 == 0o700
-    assert asked in command
+    assert expected in command
     assert ("--torch-backend" in command) == (not links)
 
 
-def test_every_locked_file_has_a_hash_but_pytorchs():
+def test_every_locked_file_except_pytorchs_has_a_hash():
     """The versions in uv's file with hashes equal those in pip's constraints."""
     locked = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line]
     text = re.sub(r"^#.*\n", "", (ROOT / "constraints-hashed.txt").read_text(), flags=re.MULTILINE)
@@ -84,8 +84,8 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path):
         wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
         wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("tiny-1.0.dist-info/RECORD", "tiny.py,,\n")
-    true = hashlib.sha256((tmp_path / "tiny-1.0-py3-none-any.whl").read_bytes()).hexdigest()
-    for digest, status in ((true, 0), ("0" * 64, 1)):
+    digest_of_wheel = hashlib.sha256((tmp_path / "tiny-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    for digest, status in ((digest_of_wheel, 0), ("0" * 64, 1)):
         (tmp_path / "constraints.txt").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
         command = [uv, "pip", "install", "--offline", "--no-index", "--no-cache", "--find-links", ".", "--target", "to"]
         done = subprocess.run([*command, "-c", "constraints.txt", "tiny"], cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Training moves the parameters that it should, frozen ones stay bit-identical, and impossible settings are refused."""
+"""Training changes the scheduled roles, leaves frozen parameters bit-identical and refuses impossible settings."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pipeline.scores.naturalness import CiderScore
 from pipeline.training.optimisation import Optimisation
 
 JOINT = {"speaker", "listener"}
-JUDGED = {"speaker", "discriminator"}
-REWARDED = {"discriminator", "discriminability", "naturalness"}
-OF_HUMAN = {"discriminator", "discriminability_of_human", "naturalness_of_human"}
-LEARNERS = {
+WITH_DISCRIMINATOR = {"speaker", "discriminator"}
+GENERATED_TERMS = {"discriminator", "discriminability", "naturalness"}
+HUMAN_TERMS = {"discriminator", "discriminability_of_human", "naturalness_of_human"}
+UPDATED_ROLES = {
     "mle": {"speaker"},
     "luo": {"speaker"},
     "sll": {"speaker"},
@@ -41,7 +41,7 @@ LEARNERS = {
     "pg_spider": {"speaker", "critic"},
     "mixer": {"speaker", "critic"},
     **dict.fromkeys(("psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce"), JOINT),
-    **dict.fromkeys(("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator"), JUDGED),
+    **dict.fromkeys(("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator"), WITH_DISCRIMINATOR),
     "scst_grammar": {"speaker"},
     "psst_wtf": {*JOINT, "discriminator"},
     **dict.fromkeys(("psst_reinmax", "psst_gumbel_rao", "st_reinmax", "st_gumbel_rao"), JOINT),
@@ -59,19 +59,19 @@ TERMS = {
     "sll_sle": {"naturalness", "exploration"},
     "pg_spider": {"discriminability", "naturalness", "critic"},
     "mixer": {"discriminability", "naturalness", "critic", "likelihood"},
-    "wtf": OF_HUMAN,
-    "wtf_rl": REWARDED | OF_HUMAN,
-    **dict.fromkeys(("rl", "rl_unidirectional", "scst_discriminator"), REWARDED),
+    "wtf": HUMAN_TERMS,
+    "wtf_rl": GENERATED_TERMS | HUMAN_TERMS,
+    **dict.fromkeys(("rl", "rl_unidirectional", "scst_discriminator"), GENERATED_TERMS),
     "psst_wtf": {"discriminator", "discriminability", "human", "naturalness"},
 }
 DETERMINISTIC = {"mle", "guidance", "wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar"}
 
 
 def build_method(name: str, agents: Agents, objective: Objective | None = None) -> Method:
-    """Build the method, with λ where it has one."""
-    takes = inspect.signature(METHODS[name]).parameters
-    options: dict = {"lam": 0.3} if "lam" in takes else {}
-    options |= {"rewards": make_reward_models()} if "rewards" in takes else {}
+    """Build the method, with λ = 0.3 if it takes λ."""
+    parameters = inspect.signature(METHODS[name]).parameters
+    options: dict = {"lam": 0.3} if "lam" in parameters else {}
+    options |= {"rewards": make_reward_models()} if "rewards" in parameters else {}
     return METHODS[name](agents, objective or Objective(), **options, **OPTIONS.get(name, {}))
 
 
@@ -79,21 +79,21 @@ def take_steps(method, toy, steps: int = 3):
     """Take Adam steps and return, for each agent, its weights before and after."""
     agents = method.agents
     before = {role: {n: p.clone() for n, p in a.state_dict().items()} for role, a in agents.items()}
-    adams = {role: torch.optim.Adam(a.parameters(), lr=0.01) for role, a in agents.items()}
+    optimizers = {role: torch.optim.Adam(a.parameters(), lr=0.01) for role, a in agents.items()}
     for step in range(steps):
-        learners = method.freeze(step)
+        roles = method.freeze(step)
         batch = toy.batch(step)
         batch.region_mask[1] &= not method.image_dropout
         losses, _ = method.step(batch, seed=1)
         sum(losses.values()).backward()
-        for role in learners:
-            adams[role].step()
-            adams[role].zero_grad()
+        for role in roles:
+            optimizers[role].step()
+            optimizers[role].zero_grad()
     return before, {role: a.state_dict() for role, a in agents.items()}
 
 
 def test_every_method_is_listed_here():
-    assert set(LEARNERS) == set(METHODS)
+    assert set(UPDATED_ROLES) == set(METHODS)
 
 
 @pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
@@ -102,7 +102,7 @@ def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurren
     before, after = take_steps(build_method(name, toy.agents(decoder=recurrent)), toy)
     for role in before:
         for parameter, old in before[role].items():
-            if role in LEARNERS[name]:
+            if role in UPDATED_ROLES[name]:
                 assert not torch.equal(old, after[role][parameter]), f"{role} {parameter} has not moved"
             else:
                 assert torch.equal(old, after[role][parameter]), f"{role} {parameter} has moved"
@@ -119,7 +119,7 @@ def test_pretraining_needs_one_role_only(toy):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_losses_have_names_and_reports_do_not_synchronise(name, toy):
+def test_losses_have_names_and_reports_are_tensors_without_gradient(name, toy):
     losses, report = build_method(name, toy.agents()).step(toy.batch(), seed=1)
     assert set(losses) == TERMS.get(name, {"discriminability", "naturalness"})
     for value in [*losses.values(), *report.values()]:
@@ -137,24 +137,25 @@ def test_cross_entropy_weight_adds_a_third_term(name, toy):
 
 def test_reinforce_updates_speaker_and_listener_alternately(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.3)
-    for step, terms, moved in [
+    for step, terms, updated_role in [
         (0, {"discriminability", "naturalness"}, "speaker"),
         (1, {"listening"}, "listener"),
         (2, {"discriminability", "naturalness"}, "speaker"),
     ]:
-        assert method.freeze(step) == {moved}
+        assert method.freeze(step) == {updated_role}
         losses, _ = method.step(toy.batch(step), seed=1)
         assert set(losses) == terms
         sum(losses.values()).backward()
         for role, agent in method.agents.items():
-            reached = any(p.grad is not None and p.grad.abs().sum() > 0 for p in agent.parameters())
-            assert reached == (role == moved)
+            has_gradient = any(p.grad is not None and p.grad.abs().sum() > 0 for p in agent.parameters())
+            assert has_gradient == (role == updated_role)
             agent.zero_grad(set_to_none=True)
 
 
-def test_a_listener_without_a_weighted_term_is_scheduled_and_stays_unchanged(toy):
+def test_a_listener_without_a_weighted_term_is_scheduled_without_a_loss(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.0)
     assert set(method.step(toy.batch(0), seed=1)[0]) == {"naturalness"}
+    assert method.freeze(1) == {"listener"}
     assert not method.step(toy.batch(1), seed=1)[0]
     method.agents["listener"].zero_grad()
     Optimisation(epochs=1, clip_value=0.1, clip_norm=1.0).clip(method.agents["listener"].parameters())
@@ -218,19 +219,19 @@ def test_score_function_refuses_a_channel_without_log_probabilities(toy):
 
 
 @pytest.mark.parametrize(
-    ("refused", "name"),
+    ("settings", "name"),
     [
         ({"baseline": "leave_one_out"}, "LeaveOneOut"),
         ({"baseline": "group"}, "GroupMean"),
         ({"advantage_scaling": "group"}, "GroupStd"),
     ],
 )
-def test_group_baselines_refuse_a_single_sample(toy, refused, name):
+def test_group_baselines_refuse_a_single_sample(toy, settings, name):
     with pytest.raises(UserError, match=f"{name} .* expected samples of at least 2, found 1; "):
-        METHODS["psst_multinomial"](toy.agents(), Objective(**refused), lam=0.3)
-    METHODS["psst_multinomial"](toy.agents(), Objective(samples=2, **refused), lam=0.3)
+        METHODS["psst_multinomial"](toy.agents(), Objective(**settings), lam=0.3)
+    METHODS["psst_multinomial"](toy.agents(), Objective(samples=2, **settings), lam=0.3)
     with pytest.raises(UserError, match="expected samples of at least 2"):
-        METHODS["luo"](toy.agents(), Objective(**refused, centre_advantages=True), lam=0.3)
+        METHODS["luo"](toy.agents(), Objective(**settings, centre_advantages=True), lam=0.3)
 
 
 @pytest.mark.parametrize("baseline", ["greedy", "leave_one_out", "group", "running_mean", "ground_truth", "none"])
@@ -249,9 +250,9 @@ def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
     method = with_relax(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
     assert list(method.agents["critic"]) == ["naturalness"]
     assert method.schedule.all_roles == frozenset({"speaker", "listener", "critic"})
-    _, before = plain.step(toy.batch(), seed=1)
+    _, plain_report = plain.step(toy.batch(), seed=1)
     losses, report = method.step(toy.batch(), seed=1)
-    assert all(torch.equal(report[name], value) for name, value in before.items() if name != "naturalness/loss")
+    assert all(torch.equal(report[name], value) for name, value in plain_report.items() if name != "naturalness/loss")
     assert not any(value.requires_grad for value in report.values())
     sum(losses.values()).backward()
     weights = dict(method.agents["critic"]["naturalness"].named_parameters())
@@ -301,9 +302,9 @@ def test_default_settings_are_the_papers(toy):
         "centre_advantages": False, "speaker_temperature": 1.0, "cross_entropy_weight": 0.0, "eos_gradient": "constant",
         "normalise_gradients": False, "samples": 1, "baseline": "greedy",
     }  # fmt: skip
-    given = Objective()
-    assert {name: getattr(given, name) for name in expected} == expected
-    assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
+    objective = Objective()
+    assert {name: getattr(objective, name) for name in expected} == expected
+    assert METHODS["luo"](toy.agents(), objective, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
 
 
 def test_every_relaxing_channel_has_the_eos_gradient_of_the_objective(toy):

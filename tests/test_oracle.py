@@ -65,33 +65,33 @@ def test_a_baseline_lowers_the_variance_where_scores_are_far_from_0(world):
     plain = (
         estimate_gradients(world, ScoreFunction(Multinomial(4), NoBaseline()), linear_score, rounds=150).var(0).sum()
     )
-    critical = (
+    self_critical = (
         estimate_gradients(
             world, ScoreFunction(Multinomial(4), CenteredBaseline(SelfCritical())), linear_score, rounds=150
         )
         .var(0)
         .sum()
     )
-    assert critical < plain
+    assert self_critical < plain
 
 
 @pytest.mark.slow
 def test_centring_is_biased_by_one_part_in_n(world, linear_score):
-    """The batch mean includes the caption. For a score that ignores the image, this scales gradients by 1 − 1/N."""
-    few = estimate_gradients(
+    """The batch mean includes the caption, which scales the gradient of a score of single captions by 1 − 1/N."""
+    one_sample = estimate_gradients(
         world, ScoreFunction(Multinomial(1), CenteredBaseline(NoBaseline())), linear_score, rounds=2500
     ).mean(0)
-    many = estimate_gradients(
+    many_samples = estimate_gradients(
         world, ScoreFunction(Multinomial(100), CenteredBaseline(NoBaseline())), linear_score, rounds=100
     ).mean(0)
     truth = world.exact_gradient(linear_score)
-    share = [float(found @ truth / truth.square().sum()) for found in (few, many)]
-    assert share[0] < share[1]
-    assert abs(share[1] - 1) < 0.08
+    scales = [float(found @ truth / truth.square().sum()) for found in (one_sample, many_samples)]
+    assert abs(scales[0] - (1 - 1 / IMAGES)) < 0.08
+    assert abs(scales[1] - 1) < 0.08
 
 
 def test_the_bias_of_pathwise_estimators_is_measured(world, linear_score):
-    """Both gradients are biased: that through full distributions since a mixture of words is no mixture of captions."""
+    """Full distributions give a biased gradient, too, since a mixture of words is no mixture of captions."""
     truth = world.exact_gradient(linear_score)
     found = {
         name: estimate_accuracy(estimate_gradients(world, Pathwise(channel), linear_score, rounds=60), truth)
@@ -103,25 +103,25 @@ def test_the_bias_of_pathwise_estimators_is_measured(world, linear_score):
             "soft": PartialSampling(StraightThrough(samples=50, eos_gradient="soft"), rho=1.0),
         }.items()
     }
-    print({name: f"bias {one.bias:.2f} noise {one.variance**0.5:.3f}" for name, one in found.items()})
-    assert all(0.02 < one.bias < 2 for one in found.values()), found
+    print({name: f"bias {accuracy.bias:.2f} noise {accuracy.variance**0.5:.3f}" for name, accuracy in found.items()})
+    assert all(0.02 < accuracy.bias < 2 for accuracy in found.values()), found
     assert found["soft"].variance < found["psst"].variance < found["st"].variance, found
 
 
 @pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 20)])
 @pytest.mark.parametrize(
-    "make",
+    "make_speaker",
     [partial(Transformer, encoder_layers=1, layers=1, heads=2), partial(PooledLstm, words=4)],
     ids=["transformer", "lstm"],
 )
-def test_gradients_of_other_speakers_captions_are_unbiased_too(world, linear_score, make, baseline, samples):
+def test_gradients_of_other_speakers_captions_are_unbiased_too(world, linear_score, make_speaker, baseline, samples):
     torch.manual_seed(3)
-    speaker = make(VOCABULARY, 3, hidden=4, dropout=0.0, max_words=STEPS)
+    speaker = make_speaker(VOCABULARY, 3, hidden=4, dropout=0.0, max_words=STEPS)
     with torch.no_grad():
         speaker.logit.weight *= 3
-    other = replace(world, speaker=speaker.double())
-    found = estimate_gradients(other, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
-    truth = other.exact_gradient(linear_score)
+    world = replace(world, speaker=speaker.double())
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), linear_score, rounds=150)
+    truth = world.exact_gradient(linear_score)
     assert float(truth.norm()) > 0.1
     assert compute_error_ratio(found, truth) < 2.5
     assert compute_error_ratio(found, 1.3 * truth) > 5

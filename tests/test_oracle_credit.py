@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from linear_score import LinearScore
-from test_oracle import distance
+from test_oracle import compute_error_ratio
 
 from pipeline.channels.hard import Multinomial
 from pipeline.estimators.credit import MonteCarloCredit
@@ -35,7 +35,7 @@ def linear_score():
 def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world, linear_score):
     channel, samples = Multinomial(10), 2000
     rollouts = StepRollouts(world.speaker, world.batch, seed=2)
-    message, every = rollouts.get_message(channel), world.captions().tolist()
+    message, captions = rollouts.get_message(channel), world.captions().tolist()
     found = MonteCarloCredit(samples)(linear_score(message, world.batch), linear_score, channel, rollouts)
     with torch.no_grad():
         p = world.log_probs().exp().T
@@ -43,36 +43,36 @@ def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world
     for row in range(len(message)):
         image, tokens = int(message.images[row]), message.tokens[row].tolist()
         for t in range(int(message.mask[row].sum())):
-            matching = [i for i, words in enumerate(every) if words[: t + 1] == tokens[: t + 1]]
-            chance = p[matching, image] / p[matching, image].sum()
-            value = torch.stack([linear_score.table[(image, *every[i])] for i in matching])
-            mean = float(chance @ value)
-            error = float((chance @ (value - mean).square() / samples).sqrt())
+            matching = [i for i, words in enumerate(captions) if words[: t + 1] == tokens[: t + 1]]
+            probabilities = p[matching, image] / p[matching, image].sum()
+            value = torch.stack([linear_score.table[(image, *captions[i])] for i in matching])
+            mean = float(probabilities @ value)
+            error = float((probabilities @ (value - mean).square() / samples).sqrt())
             assert abs(float(found[row, t]) - mean) < 4.5 * error + 1e-9, (tokens, t)
             lengths.add(len(matching))
     assert lengths == {1, 4, 13}  # captions that share three, two or one tokens
 
 
-@pytest.mark.parametrize("baseline", ["none", "learned"])
-def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, linear_score, baseline):
+@pytest.mark.parametrize("kind", ["none", "learned"])
+def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, linear_score, kind):
     channel = Multinomial(20)
     torch.manual_seed(5)
     critic = Critic(4, 8).double()
-    expected = CriticBaseline(critic, channel) if baseline == "learned" else NoBaseline()
+    baseline = CriticBaseline(critic, channel) if kind == "learned" else NoBaseline()
     truth = world.exact_gradient(linear_score)
     found = estimate_gradients(
-        world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), linear_score, rounds=100
+        world, ScoreFunction(channel, baseline, credit=MonteCarloCredit(2)), linear_score, rounds=100
     )
-    assert distance(found, truth) < 2.5
-    assert distance(found, 1.5 * truth) > 5  # the test rejects a gradient 1.5 times as large
+    assert compute_error_ratio(found, truth) < 2.5
+    assert compute_error_ratio(found, 1.5 * truth) > 5  # the test rejects a gradient 1.5 times as large
 
 
 def test_continuations_lower_the_variance(world, linear_score):
-    whole, each = (
+    caption_variance, token_variance = (
         estimate_gradients(world, ScoreFunction(Multinomial(4), credit=credit), linear_score, rounds=60).var(0).sum()
         for credit in (CaptionCredit(), MonteCarloCredit(5))
     )
-    assert each < 0.9 * whole
+    assert token_variance < 0.9 * caption_variance
 
 
 def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(world):
@@ -92,8 +92,8 @@ def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(wo
         errors.append(loss.item())
     assert all(p.grad is None for p in world.speaker.parameters())
     assert sum(errors[-10:]) < 0.8 * sum(errors[:10])
-    without, with_it = (
+    plain_variance, critic_variance = (
         estimate_gradients(world, ScoreFunction(Multinomial(4), baseline, credit=credit), linear_score, 40).var(0).sum()
         for baseline in (NoBaseline(), CriticBaseline(critic, Multinomial(4)))
     )
-    assert with_it < 0.7 * without
+    assert critic_variance < 0.7 * plain_variance

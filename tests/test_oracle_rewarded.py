@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_oracle import IMAGES, STEPS, VOCABULARY, distance, world
+from test_oracle import IMAGES, STEPS, VOCABULARY, compute_error_ratio, world
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory
@@ -43,7 +43,7 @@ def rewards(world) -> RewardModels:
 
 
 @pytest.mark.parametrize("directions", ["both", "image_to_text", "text_to_image"])
-def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, rewards, directions):
+def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewards, directions):
     """The gradient is the mean of −r(x) ∇ log p(x) over captions drawn for all images at once."""
     contrastive = replace(
         rewards.contrastive(directions, "sum", None), captions=(Greedy(), TeacherForcing(requires_grad=False))
@@ -53,14 +53,14 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     texts = world.captions()[outcomes.T.flatten()]
     rows = torch.arange(IMAGES).repeat_interleave(len(outcomes))
     value = score(Message(texts, caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
-    chosen = log_probs.gather(1, outcomes.T)  # (B, S)
-    truth = world.gradient((chosen.sum(0).exp().detach() * (value * chosen).mean(0)).sum())
+    caption_log_probs = log_probs.gather(1, outcomes.T)  # (B, S)
+    truth = world.gradient((caption_log_probs.sum(0).exp().detach() * (value * caption_log_probs).mean(0)).sum())
     if directions == "text_to_image":  # no other caption counts, so this is also the gradient of the expected reward
         torch.testing.assert_close(truth, world.exact_gradient(score))
     found = estimate_gradients(world, ScoreFunction(Multinomial(100)), score, rounds=100)
     assert float(truth.norm()) > 0.01
-    assert distance(found, truth) < 2.5
-    assert distance(found, 1.5 * truth) > 5
+    assert compute_error_ratio(found, truth) < 2.5
+    assert compute_error_ratio(found, 1.5 * truth) > 5
 
 
 @pytest.mark.parametrize(("make", "sources"), [(wtf, ["human"]), (rl, ["beam"]), (wtf_rl, ["beam", "human"])])
@@ -80,8 +80,8 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
         assert float(reward.std()) > 0.05  # with equal rewards, teacher forcing would have this gradient
         padded = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))
         indices = torch.tensor([captions.index(row) for row in padded.tolist()])
-        learned = log_probs.gather(1, indices.unsqueeze(1)).squeeze(1)
-        expected = expected - (reward.detach() * learned).sum() / message.mask.sum()
+        caption_log_probs = log_probs.gather(1, indices.unsqueeze(1)).squeeze(1)
+        expected = expected - (reward.detach() * caption_log_probs).sum() / message.mask.sum()
     agents = Agents(world.speaker, world.listener, None, None)
     losses, _ = make(agents, Objective(), rewards, alpha=ALPHA).step(batch, seed=1)
     losses.pop("discriminator")
@@ -94,10 +94,10 @@ def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(wor
     rollouts = StepRollouts(world.speaker, world.batch, seed=0)
     message = rollouts.get_message(SearchTrajectory(Beam(3)))
     assert torch.equal(message.tokens, rollouts.get_message(Beam(3)).tokens)
-    everything = world.log_probs()
+    log_probs = world.log_probs()
     width = len(world.captions())
-    best = rollouts.get_message(SearchTrajectory(Beam(width)))  # a beam of all captions finds the likeliest one
-    torch.testing.assert_close(best.log_probs.sum(1), everything.amax(1))
+    best = rollouts.get_message(SearchTrajectory(Beam(width)))  # a beam of this width returns the most probable caption
+    torch.testing.assert_close(best.log_probs.sum(1), log_probs.amax(1))
     assert best.log_probs.requires_grad
 
 
@@ -106,8 +106,8 @@ def test_the_gradient_of_the_targets_log_probability_minus_a_running_mean_is_exa
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), RunningMean()), score, rounds=80)
     truth = world.exact_gradient(score)
     assert float(truth.norm()) > 0.01
-    assert distance(found, truth) < 2.5
-    assert distance(found, 1.5 * truth) > 5
+    assert compute_error_ratio(found, truth) < 2.5
+    assert compute_error_ratio(found, 1.5 * truth) > 5
 
 
 def test_discritune_and_sampled_rl_have_one_term_on_the_same_samples(world, rewards):

@@ -326,7 +326,7 @@ STRICT = [
 
 
 @pytest.mark.parametrize(("override", "key", "value", "allowed"), STRICT, ids=[row[0] for row in STRICT])
-def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowed(
+def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_allowed_values(
     params, user_methods, override, key, value, allowed
 ):
     line = catch_error(params, override)
@@ -410,7 +410,7 @@ def test_a_missing_key_is_reported_unless_it_has_a_default(params):
     assert load(params).features["main"].weights is None
 
 
-def test_a_hand_written_file_needs_neither_images_nor_a_network(params):
+def test_imported_data_need_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
         "features={main: {network: imported, imported: {format: tsv, regions: [d, e], max_regions: 36}}}",
@@ -443,8 +443,11 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(params):
 
 
 def test_a_block_holds_the_defaults_of_its_composition(params):
-    given = ["methods.psst_multinomial.lambda=0.005", "methods.mine={from: psst, method: psst_multinomial, lambda: 1}"]
-    blocks = load(params, given).methods
+    overrides = [
+        "methods.psst_multinomial.lambda=0.005",
+        "methods.mine={from: psst, method: psst_multinomial, lambda: 1}",
+    ]
+    blocks = load(params, overrides).methods
     defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
     defaults |= {"feed": "distribution", "train": {}, "rerank": None, "pragmatic": None}
     assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
@@ -467,8 +470,8 @@ def test_a_new_method_is_a_file(params, user_methods):
 
 
 def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
-    given = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
-    loaded = load(params, given)
+    overrides = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
+    loaded = load(params, overrides)
     assert loaded.pretrain["speaker"].image_dropout == 0.1
     assert method_settings(loaded, "luo").gamma == 2
     assert method_settings(loaded, "luo").arguments == {"lam": loaded.methods["luo"]["lambda"]}
@@ -485,16 +488,16 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
 
 
 def test_reranking_at_evaluation_is_a_setting(params):
-    given = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
-    loaded = load(params, given)
+    overrides = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
+    loaded = load(params, overrides)
     settings = method_settings(loaded, "luo")
     assert (settings.rerank.samples, settings.rerank.temperature) == (20, 1.0)
     assert settings.named_arguments["rerank"] == {"samples": 20}
     assert "rerank" not in settings.arguments
-    tempered = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
-    assert tempered.named_arguments["rerank"] == {"samples": 20, "temperature": 0.3}
-    judged = method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
-    assert judged.named_arguments["rerank"] == {"samples": 20, "listener": "judge"}
+    with_temperature = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
+    assert with_temperature.named_arguments["rerank"] == {"samples": 20, "temperature": 0.3}
+    with_judge = method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
+    assert with_judge.named_arguments["rerank"] == {"samples": 20, "listener": "judge"}
     plain = method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.named_arguments
@@ -538,7 +541,7 @@ def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
 
 
 @pytest.mark.parametrize("wrong", ["blue", "{BLUE: 1}", "{CIDEr: much}", "[CIDEr]"])
-def test_another_reward_is_reported_in_one_line(params, wrong):
+def test_an_invalid_reward_is_reported_in_one_line(params, wrong):
     with pytest.raises(UserError) as caught:
         load(params, [f"methods.mixer={{from: mixer, reward: {wrong}}}"])
     line = str(caught.value)
@@ -547,7 +550,7 @@ def test_another_reward_is_reported_in_one_line(params, wrong):
     assert "cider | bcmr | spice | spider or" in line
 
 
-def test_numbers_of_rollouts_and_critics_have_a_range(params):
+def test_numbers_of_rollouts_and_forced_tokens_have_a_lower_bound(params):
     with pytest.raises(UserError, match=r"methods.pg_spider.rollouts = 0 is not allowed: .* at least 1"):
         load(params, ["methods.pg_spider={from: spider, rollouts: 0}"])
     with pytest.raises(UserError, match=r"methods.mixer.forced_tokens = -1 is not allowed"):
@@ -562,9 +565,9 @@ def test_parameters_are_frozen(params):
         loaded.train.optimisation.epochs = 3
 
 
-def test_settings_have_the_types_of_their_users(params):
-    given = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.multi_sample={samples: 3, beams: 2}"]
-    loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
+def test_settings_are_instances_of_the_librarys_classes(params):
+    overrides = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.multi_sample={samples: 3, beams: 2}"]
+    loaded = load(params, [*overrides, "train.optimisation={epochs: 3}", "train.objective={}"])
     assert loaded.train.optimisation == Optimisation(epochs=3)
     assert loaded.train.objective == Objective()
     assert loaded.pretrain["speaker"].scheduled_sampling.start == 2
@@ -589,7 +592,7 @@ def test_settings_have_the_types_of_their_users(params):
         ["prepare.format=folder", "prepare.annotations=a", "prepare.shares={val: 0.1, test: 0.1, seed: 0}"],
     ],
 )
-def test_annotations_follow_their_form(params, overrides):
+def test_annotations_follow_their_format(params, overrides):
     assert load(params, overrides).prepare.known_corrupt == ()
     with pytest.raises(UserError, match="prepare: format"):
         load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"])
@@ -630,7 +633,7 @@ def test_a_number_that_needs_gigabytes_is_reported_in_one_line(value):
     assert "\n" not in str(error.value)
 
 
-def test_a_line_break_in_a_name_is_reported_in_one_line_of_error():
+def test_a_line_break_in_a_name_is_reported_in_one_line():
     with pytest.raises(UserError) as error:
         load(ROOT / "params.yaml", ['features.main.network="resnet18\\n\\e[31m"'])
     assert len(str(error.value).splitlines()) == 1

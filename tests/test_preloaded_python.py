@@ -16,7 +16,7 @@ from preloaded_python import Server, find_program
 MODULE = """
 import os, sys, time
 import helper
-print("torch" in sys.modules, helper.__file__, os.getcwd(), sys.argv[1:], os.environ["WORD"], sys.executable)
+print("torch" in sys.modules, helper.__file__, os.getcwd(), sys.argv[1:], os.environ["SETTING"], sys.executable)
 print(__name__, file=sys.stderr)
 if "wait" in sys.argv:
     print(os.getpid(), flush=True)
@@ -32,17 +32,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start_process(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"WORD": "said", "OMP_NUM_THREADS": "1"}
+def start_process(folder: Path, *command: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"SETTING": "value", "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
-    return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
+def test_a_module_has_its_arguments_folder_environment_and_exit_status(folder):
     python = find_program("python")
     process = start_process(folder, python, "-m", "module", "7", "two words")
     out, error = process.communicate()
-    assert out == f"True {folder}/helper.py {folder} ['7', 'two words'] said {python}\n"
+    assert out == f"True {folder}/helper.py {folder} ['7', 'two words'] value {python}\n"
     assert error == "__main__\n"
     assert process.returncode == 7
     assert start_process(folder, python, "-m", "module").wait() == 0
@@ -51,14 +51,14 @@ def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
     assert missing.returncode == 1
 
 
-def test_code_has_its_words_and_its_own_module(folder):
+def test_code_has_its_arguments_and_its_own_module(folder):
     code = "import sys, helper; print('torch' in sys.modules, sys.argv, __name__); sys.exit(7)"
     process = start_process(folder, find_program("python"), "-c", code, "one", "two words")
     assert process.communicate() == ("True ['-c', 'one', 'two words'] __main__\n", "")
     assert process.returncode == 7
 
 
-def test_other_commands_are_given_to_this_environments_python(folder):
+def test_other_commands_run_in_this_environments_python(folder):
     (folder / "script.py").write_text("import sys; print('torch' in sys.modules, sys.executable)")
     out, _ = start_process(folder, find_program("python"), "script.py").communicate()
     assert out == f"False {sys.executable}\n"
@@ -68,17 +68,17 @@ def test_other_commands_are_given_to_this_environments_python(folder):
 def test_a_signal_ends_both_processes(folder, number):
     process = start_process(folder, find_program("python"), "-m", "module", "0", "wait")
     process.stdout.readline()
-    forked = int(process.stdout.readline())
-    assert forked != process.pid
-    assert os.getpgid(forked) == os.getpgid(process.pid)
+    child = int(process.stdout.readline())
+    assert child != process.pid
+    assert os.getpgid(child) == os.getpgid(process.pid)
     process.send_signal(number)
     assert process.wait() == -number
-    while Path(f"/proc/{forked}/stat").exists():
+    while Path(f"/proc/{child}/stat").exists():
         time.sleep(0.02)
 
 
 def test_the_server_ends_with_the_last_test_process(tmp_path):
-    """The server has its own folder, like that of another pytest process."""
+    """The server has its own folder, as in another pytest process."""
     code = (
         "import preloaded_python as p, subprocess; p.MODULES = ();"
         "subprocess.run([p.find_program('python'), '-m', 'this'])"
@@ -90,23 +90,23 @@ def test_the_server_ends_with_the_last_test_process(tmp_path):
 
 def test_the_server_survives_a_client_that_ends_together_with_its_process():
     handler, wakeup = signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)
-    listener, quiet = socket.socketpair()
+    listener, peer = socket.socketpair()
     server = Server(listener)
     try:
-        ours, client = socket.socketpair()
+        connection, client = socket.socketpair()
         child = os.fork()
         if not child:
             os._exit(0)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        server.clients[child] = ours
-        server.waiting.register(ours, selectors.EVENT_READ)
+        server.clients[child] = connection
+        server.waiting.register(connection, selectors.EVENT_READ)
         client.close()
         assert len(server.waiting.select()) == 2
         assert server.serve() is None
-        assert ours.fileno() == -1
+        assert connection.fileno() == -1
     finally:
         server.close()
         listener.detach()  # `close` has closed its descriptor
-        quiet.close()
+        peer.close()
         signal.signal(signal.SIGCHLD, handler)
         signal.set_wakeup_fd(wakeup)

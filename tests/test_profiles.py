@@ -28,9 +28,9 @@ def test_the_default_profile_has_the_comparisons_training_and_no_grid():
 
 
 def test_methods_of_one_name_have_one_setting_in_all_comparisons_of_scenes():
-    default, paper, beyond = (load_profile(f"scenes{which}")["methods"] for which in ("", "_paper", "_beyond"))
-    for more in (paper, beyond):
-        assert {name: more[name] for name in default} == default
+    default, paper, beyond = (load_profile(f"scenes{suffix}")["methods"] for suffix in ("", "_paper", "_beyond"))
+    for methods in (paper, beyond):
+        assert {name: methods[name] for name in default} == default
     assert load_profile("scenes_results")["methods"] == paper
     assert load_profile("scenes_paper")["sweep"]["grid"] == load_profile("scenes_rewards")["sweep"]["grid"] == {}
 
@@ -51,8 +51,8 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         for instance in [None] if foreach is None else instances:
             view = loaded.select_for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
             assert view.flat() or stage == "validate"  # validate reads the file as it is
-    for name in loaded.methods:
-        assert method_settings(loaded, name).arguments is not None
+    for method in loaded.methods:
+        method_settings(loaded, method)  # must not raise
 
 
 @pytest.mark.parametrize("methods", ["exploration", "pragmatic", "rerank", "wtf"])
@@ -72,21 +72,21 @@ def test_another_start_repeats_the_features_of_trained_detectors_alone(name, rep
 
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
-def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
+def test_the_whole_comparison_differs_from_its_base_in_methods_and_sweep_alone(data):
     small, whole = compose_base(data), load_profile(f"{data}_results")
     assert small.keys() == whole.keys()
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     assert set(whole["methods"]) == set(whole["sweep"]["grid"])
 
 
-def test_every_method_is_in_a_comparison_on_scenes():
+def test_every_method_is_in_a_comparison_on_scenes_or_in_folder_blip():
     small = compose_base("scenes")
     paper, beyond, rewarded = map(load_profile, ("scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
-    more = {key for key in small if small[key] != rewarded[key]}
-    assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
-    for one in (beyond, rewarded):
-        assert set(one["methods"]) == set(one["sweep"]["grid"])
+    changed = {key for key in small if small[key] != rewarded[key]}
+    assert changed == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
+    for profile in (beyond, rewarded):
+        assert set(profile["methods"]) == set(profile["sweep"]["grid"])
     tuned = load_profile("folder_blip")["methods"]  # methods of the pretrained captioner
     compared = paper["methods"] | beyond["methods"] | rewarded["methods"] | tuned
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
@@ -97,14 +97,14 @@ def test_the_speaker_without_attention_has_the_settings_of_scenes():
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "report", "sweep"}
     methods = load_profile("scenes")["methods"]
     assert {name: lstm["methods"][name] for name in methods} == methods
-    others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
-    assert others[0] == others[1]
+    roles = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
+    assert roles[0] == roles[1]
     speakers = [scenes["pretrain"]["speaker"], lstm["pretrain"]["speaker"]]
     assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention_dim"}
 
 
 @pytest.mark.parametrize("name", ["scenes_gumbel", "scenes_lstm", "scenes_mixer", "scenes_rewards", "scenes_settings"])
-def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
+def test_swept_profiles_share_data_features_and_training_settings_with_scenes(name):
     scenes, swept = compose_base("scenes"), load_profile(name)
     assert name != "scenes_settings" or set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
@@ -118,11 +118,11 @@ def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
 def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
     """The commented lines at the head of scenes_rewards are valid without edits."""
     head = read_profile_text("scenes_rewards").partition("seed:")[0]
-    offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
-    assert set(offered) == {"pg_bcmr", "pg_spice", "pg_spider"}
+    commented = dict(re.findall(r"(pg_\w+): ({from.*})", head))
+    assert set(commented) == {"pg_bcmr", "pg_spice", "pg_spider"}
     (tmp_path / "params.yaml").write_text(read_profile_text("scenes_rewards"), encoding="utf-8")
-    added = [f"methods.{name}={block}" for name, block in offered.items()]
-    loaded = load(tmp_path / "params.yaml", [*added, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
+    overrides = [f"methods.{name}={block}" for name, block in commented.items()]
+    loaded = load(tmp_path / "params.yaml", [*overrides, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
     for name, reward in {"pg_bcmr": "bcmr", "pg_spice": "spice", "pg_spider": "spider"}.items():
         assert method_settings(loaded, name).arguments["reward"] == reward
 
@@ -135,35 +135,37 @@ def test_every_method_is_in_a_comparison_of_dialogs():
 
 
 def test_comparisons_on_photos_share_all_earlier_stages():
-    photos, more = map(load_profile, ("flickr8k_results", "flickr8k_beyond"))
-    assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
-    assert set(more["methods"]) == set(more["sweep"]["grid"])
+    photos, beyond = map(load_profile, ("flickr8k_results", "flickr8k_beyond"))
+    assert {key for key in photos if photos[key] != beyond[key]} == {"methods", "sweep", "evaluate", "report"}
+    assert set(beyond["methods"]) == set(beyond["sweep"]["grid"])
 
 
 def test_coco_has_the_published_learning_rates(tmp_path):
     """The epoch counter begins at 200: joint training starts at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
     (tmp_path / "params.yaml").write_text(read_profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
-    of_luo = method_settings(loaded, "luo").optimisation
+    luo_optimisation = method_settings(loaded, "luo").optimisation
     for settings in (loaded.train.optimisation, loaded.adapt.optimisation):
         rates = [settings.rate(epoch, 1) for epoch in (0, 10, 149)]
         assert rates == pytest.approx([1.187863e-4, 8.908974e-5, 6.689275e-6], rel=1e-5)
-    assert [of_luo.rate(epoch, 1) for epoch in (0, 10, 99)] == pytest.approx([2.748779e-5, 2.199023e-5, 7.20576e-6])
+    assert [luo_optimisation.rate(epoch, 1) for epoch in (0, 10, 99)] == pytest.approx(
+        [2.748779e-5, 2.199023e-5, 7.20576e-6]
+    )
 
 
 def test_levels_of_the_papers_stay_with_their_corpora():
-    """Levels are those of tables 1, 2, 3 and 6 and figure 4 of PSST; profiles that extend COCO's have none."""
+    """The levels come from tables 1, 2, 3 and 6 and figure 4 of PSST; profiles that extend COCO's have none."""
     levels = {
         name: (found.get("cider_levels"), found.get("score_levels"))
         for name in NAMES
         if (found := load_profile(name)["report"])
     }
-    of_papers = {name: found for name, found in levels.items() if found != (None, None)}
-    assert of_papers == {"coco": ([1.22, 1.2, 1.13], [80.0]), "flickr30k": (None, [90.0])}
-    assert {name: load_profile(name)["report"]["score"] for name in of_papers} == {"coco": "R@5", "flickr30k": "R@5"}
+    paper_levels = {name: found for name, found in levels.items() if found != (None, None)}
+    assert paper_levels == {"coco": ([1.22, 1.2, 1.13], [80.0]), "flickr30k": (None, [90.0])}
+    assert {name: load_profile(name)["report"]["score"] for name in paper_levels} == {"coco": "R@5", "flickr30k": "R@5"}
 
 
-def test_scenes_is_the_default_profile():
+def test_every_profile_is_listed_here():
     assert NAMES == [
         "coco",
         "coco_blip",
@@ -214,10 +216,10 @@ def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
     """The test compares the files in the index of Git, since a user may edit params.yaml."""
 
     def read_staged_file(path: str) -> str:
-        shown = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
-        if shown.returncode:
+        result = subprocess.run(["git", "show", f":{path}"], cwd=ROOT, capture_output=True, text=True, check=False)
+        if result.returncode:
             pytest.skip(f"git does not keep {path} here")
-        return shown.stdout
+        return result.stdout
 
     for name in ("base", "scenes"):
         (tmp_path / f"{name}.yaml").write_text(read_staged_file(f"profiles/{name}.yaml"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Published photos and captions of COCO and Flickr8k are read and pass through every kind of extractor."""
+"""Published photos and captions of COCO and Flickr8k are read; timm, torchvision and open_clip extract features."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 
 ROOT = Path(__file__).parents[1]
 COUNTS = {"train": 8, "val": 4, "test": 4}
-FEW = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
+FEW_PROPOSALS = {"rpn_pre_nms_top_n_test": 60, "rpn_post_nms_top_n_test": 40}
 SMALL_CLIP = {
     "vision_cfg": {"image_size": 64, "layers": 2, "width": 64, "patch_size": 32},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
@@ -59,7 +59,7 @@ CORPORA = {"coco": write_coco, "flickr8k": write_flickr8k}
 
 
 @pytest.fixture(scope="module")
-def drawn_weights(tmp_path_factory) -> dict[str, Path]:
+def random_weights(tmp_path_factory) -> dict[str, Path]:
     """Return the files of random weights, by network."""
     declare_operators()
     import open_clip
@@ -80,18 +80,18 @@ def drawn_weights(tmp_path_factory) -> dict[str, Path]:
     return files
 
 
-def make_extractor_blocks(real: Path, drawn_weights: dict[str, Path]) -> list[dict]:
+def make_extractor_blocks(real: Path, random_weights: dict[str, Path]) -> list[dict]:
     """Return the tested blocks of `features`."""
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
-    trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
+    weights = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
     blocks = [
-        {"network": "mobilenetv2_100", "weights": trained, "options": {"pad_type": "same"}, "image_size": 224, **half},
+        {"network": "mobilenetv2_100", "weights": weights, "options": {"pad_type": "same"}, "image_size": 224, **half},
         {"network": "torchvision/resnet18", "image_size": 64, "grid_size": 2, "pca_dim": 16},
-        {"network": "fasterrcnn_resnet50_fpn_v2", "image_size": 64, "options": FEW, "boxes": {"fixed": 6}},
+        {"network": "fasterrcnn_resnet50_fpn_v2", "image_size": 64, "options": FEW_PROPOSALS, "boxes": {"fixed": 6}},
         {"network": "open_clip/ViT-S-32-alt", "image_size": 64, "options": SMALL_CLIP},
     ]
     return [
-        {"weights": str(drawn_weights[block["network"]])} | block if block["network"] in drawn_weights else block
+        {"weights": str(random_weights[block["network"]])} | block if block["network"] in random_weights else block
         for block in blocks
     ]
 
@@ -106,8 +106,8 @@ SHAPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_published_files_are_prepared_and_extracted_by_every_network(
-    corpus, real_data, drawn_weights, tmp_path, monkeypatch
+def test_published_files_are_prepared_and_extracted_by_four_networks(
+    corpus, real_data, random_weights, tmp_path, monkeypatch
 ):
     root = tmp_path / "data/external" / corpus
     root.mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_published_files_are_prepared_and_extracted_by_every_network(
         "detector": None,
         "batch": 5,
     }
-    for block in make_extractor_blocks(real_data, drawn_weights):
+    for block in make_extractor_blocks(real_data, random_weights):
         params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))
         if not Path("data/prepared").exists():

@@ -126,17 +126,17 @@ def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     assert (status, "up to date" in printed, pop_run_stages(folder)) == (0, True, [])
 
 
-def test_the_time_of_the_grid_is_that_of_the_cells_that_run_at_once(tmp_path, monkeypatch, capsys):
+def test_the_estimated_time_of_the_grid_counts_parallel_cells(tmp_path, monkeypatch, capsys):
     """On a GPU one cell runs at a time, whatever the number of cores."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("{}")
     monkeypatch.setattr(repro, "recorded_costs", lambda root: {"train": 590.0})
     monkeypatch.setattr(repro, "cells", lambda settings: ["a", "b"])
     jobs = repro.DvcJobs(lambda: None)
-    monkeypatch.setattr(jobs, "_begin", lambda *given: None)
+    monkeypatch.setattr(jobs, "_begin", lambda *arguments: None)
     monkeypatch.setattr(jobs, "_wait_for_next", lambda: {repro.GRID: 0})
-    for at_once, minutes in ((1, 20), (2, 10)):
-        assert jobs.run_stages({repro.GRID: set()}, 16, at_once) == 0
+    for parallel_cells, minutes in ((1, 20), (2, 10)):
+        assert jobs.run_stages({repro.GRID: set()}, 16, parallel_cells) == 0
         assert f"; about {minutes} min left" in capsys.readouterr().out
 
 
@@ -148,7 +148,7 @@ def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
     assert unchanged.is_recorded(), "the run must write the record"
     monkeypatch.setitem(sys.modules, "dvc.repo", None)  # DVC cannot be imported here
     assert repro.main() == 0
-    kept = unchanged.RECORD.read_bytes()
+    paths = json.loads(unchanged.RECORD.read_bytes())["paths"]
     for path in map(
         Path, ("data/models/a/weights", "data/sweep/all", "params.yaml", "dvc.yaml", "dvc.lock", ".dvc/config")
     ):
@@ -157,7 +157,7 @@ def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
         assert not unchanged.is_recorded(), path
         path.write_bytes(content)
         assert not unchanged.is_recorded(), path
-        unchanged.write_record(json.loads(kept)["paths"], unchanged.state_of(json.loads(kept)["paths"]))
+        unchanged.write_record(paths, unchanged.state_of(paths))
         assert unchanged.is_recorded()
     (folder / "data/sweep/more").touch()
     assert not unchanged.is_recorded()
@@ -240,7 +240,7 @@ def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     assert [line[:7] for line in pop_run_stages(folder)] == ["train a", "sweep"]
 
 
-def test_the_line_of_a_stage_is_the_last_one(folder):
+def test_the_error_of_a_stage_is_the_last_line(folder):
     write_params(folder, a="refused")
     status, printed = run_repro(folder)
     assert status == 2
@@ -265,7 +265,7 @@ def test_a_mistake_in_the_parameters_is_one_line_before_dvc_starts(tmp_path):
         f"      md5: {hashlib.md5((tmp_path / 'params.yaml').read_bytes()).hexdigest()}\n"
     )
     assert "dvc.yaml' is invalid" in run_command(tmp_path, "make", "repro", "PROFILE=").stderr, (
-        "parameters were checked before"
+        "unchanged parameters must not be checked again"
     )
 
 
@@ -340,6 +340,6 @@ def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
 
 
 def test_the_grid_waits_for_all_instances():
-    waits = {"prepare": set(), "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
-    assert repro.order_grid_last(waits) == waits | {"sweep": {"prepare", "train@a"}}
+    dependencies = {"prepare": set(), "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
+    assert repro.order_grid_last(dependencies) == dependencies | {"sweep": {"prepare", "train@a"}}
     assert repro.order_grid_last({"sweep": set()}) == {"sweep": set()}

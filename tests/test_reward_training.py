@@ -62,6 +62,6 @@ def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, 
 def test_spice_without_its_parser_is_reported_in_one_line(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     monkeypatch.setattr("pipeline.metrics.java.PARSER", ("absent.jar",))
-    given = ["--method", "mixer", "--set", "methods.mixer.reward=spider", "--out", "none"]
-    assert run_stage("train", *given) == 2
+    arguments = ["--method", "mixer", "--set", "methods.mixer.reward=spider", "--out", "none"]
+    assert run_stage("train", *arguments) == 2
     assert capsys.readouterr().err.strip().startswith("reward SPICE: SPICE needs absent.jar in pycocoevalcap; fetch")

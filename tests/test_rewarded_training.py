@@ -28,11 +28,11 @@ def make_params() -> dict:
     params = make_toy_params()
     listener = params["pretrain"]["listener"]
     params["pretrain"]["retriever"] = listener | {"seed": 7, "objective": "infonce", "collapse_recovery": None}
-    params["pretrain"]["witness"] = listener | {"seed": 8, "collapse_recovery": None}
+    params["pretrain"]["reward_judge"] = listener | {"seed": 8, "collapse_recovery": None}
     params["retriever"] = {
         "model": "retriever",
         "speaker": "speaker",
-        "judge": "witness",
+        "judge": "reward_judge",
         "temperature": 0.05,
         "hard_negative_ranks": [1, 3],
         "hidden_dims": [24, 16],
@@ -59,7 +59,7 @@ def prepared_folder(tmp_path_factory) -> Path:
         ("draw", "--dataset", "scenes"),
         ("prepare",),
         ("features",),
-        *(("pretrain", "--role", role) for role in ("listener", "speaker", "retriever", "witness")),
+        *(("pretrain", "--role", role) for role in ("listener", "speaker", "retriever", "reward_judge")),
         ("retriever",),
     )
 
@@ -89,7 +89,7 @@ def test_the_heads_are_trained_and_recorded(prepared_folder):
     assert "grammar/accuracy" in epochs[0]
 
 
-def test_mined_images_equal_those_of_brute_force(prepared_folder):
+def test_hard_negatives_equal_a_brute_force_search(prepared_folder):
     images = load_file(prepared_folder / "data/retriever/images.safetensors")
     rows = PreparedData.load(prepared_folder / "data/prepared").rows("train").tolist()
     for image, found in enumerate(images["neighbours"].tolist()):
@@ -101,17 +101,17 @@ def test_mined_images_equal_those_of_brute_force(prepared_folder):
 
 
 @pytest.mark.parametrize("name", ["wtf_rl", "psst_wtf"])
-def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     options = ("--method", name, "--set", "train.optimisation.batch=4")
     assert run_stage("train", *options, "--out", "whole") == 0
-    learn, steps = Training.train_step, []
+    train_step, steps = Training.train_step, []
 
     def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
         steps.append(self.step)
-        learn(self, batch)
+        train_step(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "train_step", interrupt_third_step)
@@ -138,10 +138,10 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
     checksums = settings.with_name(CHECKSUMS)
-    kept = {path: path.read_bytes() for path in (heads, images, settings, model, checksums)}
+    contents = {path: path.read_bytes() for path in (heads, images, settings, model, checksums)}
 
     def restore_files() -> None:
-        for path, content in kept.items():
+        for path, content in contents.items():
             path.write_bytes(content)
 
     vectors = load_file(images)

@@ -250,13 +250,13 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
 
 def test_only_the_snakemake_of_the_grid_frees_locks(folder):
     """The Snakemake of a job (`--mode subprocess`) may outlive the grid's; it must not remove the next grid's locks."""
-    stale = folder / ".snakemake/locks/0.output.lock"
-    stale.parent.mkdir(exist_ok=True)
-    stale.touch()
+    lock = folder / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.touch()
     assert run_snakemake(folder, "--dry-run", "--nolock", "--mode", "subprocess").returncode == 0
-    assert stale.exists()
+    assert lock.exists()
     assert run_snakemake(folder, "--dry-run").returncode == 0
-    assert not stale.exists()
+    assert not lock.exists()
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     assert pop_run_stages(folder) == sorted(["train luo/lambda=0.7_seed=1", *list_jobs("luo/lambda=0.7_seed=1")])
 
 
-def test_the_report_is_written_offline(folder):
+def test_snakemakes_report_has_cells_and_descriptions(folder):
     result = run_snakemake(folder, "--report", "report.html")
     assert result.returncode == 0, result.stdout
     page = (folder / "report.html").read_text()

@@ -52,9 +52,9 @@ def test_names_are_checked_in_every_section(tmp_path, name):
 
 @pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
 def test_a_section_that_is_no_mapping_is_reported_in_one_line(tmp_path, section):
-    place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
-    message = f'{tmp_path}/params.yaml: {place}: must be a mapping of names, and is "psst"'
-    assert message in catch_name_error(tmp_path, **{section: given})
+    key, value = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
+    message = f'{tmp_path}/params.yaml: {key}: must be a mapping of names, and is "psst"'
+    assert message in catch_name_error(tmp_path, **{section: value})
 
 
 @pytest.mark.parametrize("number", [str(2**64), "1" + "0" * 5000])
@@ -66,16 +66,15 @@ def test_a_too_large_number_is_reported_in_one_line(number):
 
 def test_names_of_every_profile_are_allowed():
     for name in NAMES:
-        check_names(
-            yaml.load(read_profile_text(name), yaml.CSafeLoader), Path(name)
-        )  # twenty times as fast as DVC's parser
+        # CSafeLoader is twenty times as fast as DVC's parser
+        check_names(yaml.load(read_profile_text(name), yaml.CSafeLoader), Path(name))
 
 
 def test_an_address_as_root_is_refused(tmp_path):
     assert "is an address" in catch_name_error(tmp_path, prepare={"root": "s3://bucket/x"})
 
 
-def test_dvc_yaml_inserts_names_only_as_checked_arguments():
+def test_dvc_yaml_inserts_no_name_into_a_command():
     stages = read_mapping(ROOT / "dvc.yaml")["stages"]
     assert not [cmd for block in stages.values() if "${" in (cmd := block.get("do", block)["cmd"])]
 
@@ -211,14 +210,14 @@ def test_no_image_is_read_outside_the_folder_of_images(tmp_path, form, file):
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     folder = tmp_path / "data"
     folder.mkdir()
-    given = write_corpus(folder, form, file.format(tmp_path))
+    arguments = write_corpus(folder, form, file.format(tmp_path))
     (folder / "images/link.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(UserError, match="outside"):
-        read_corpus("x", form, folder, images=folder / "images", **given)
+        read_corpus("x", form, folder, images=folder / "images", **arguments)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_images_within_the_folder_are_read(tmp_path, form):
-    given = write_corpus(tmp_path, form, "0.png")
+    arguments = write_corpus(tmp_path, form, "0.png")
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "images/0.png")
-    assert len(read_corpus("x", form, tmp_path, images=tmp_path / "images", **given).images) == 6
+    assert len(read_corpus("x", form, tmp_path, images=tmp_path / "images", **arguments).images) == 6

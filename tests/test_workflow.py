@@ -1,6 +1,7 @@
 """A toy world with the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and killed stages.
 
-One `make repro` of 34 scenes and one-epoch trainings runs first; the tests inspect its results or change a copy.
+One `make repro` of 34 scenes and one-epoch trainings runs first. The tests inspect its results, change a copy or undo
+their changes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dvc.cli import main as dvc
 from dvc.repo import Repo
 from full_disk import mount_small_disk, try_full_disk
 from homeless import USER, run_homeless
-from interrupted import STAGES as KILLED
+from interrupted import STAGES as ARGUMENTS
 from interrupted import interrupt, make_work
 from toy_world import ROOT, commit_all, list_run_stages, succeed
 
@@ -73,9 +74,9 @@ def folder(world, tmp_path) -> Path:
 def test_the_dag_runs_from_draw_to_report(world):
     folder, stages = world
     assert stages[:2] == ["draw@scenes", "prepare"]
-    seen = {"main": ["pretrain@listener", "pretrain@speaker"], "judge": ["pretrain@judge"]}
-    assert set(stages[2:7]) == {f"features@{name}" for name in seen}.union(*seen.values())
-    assert all(stages.index(f"features@{name}") < stages.index(s) for name, roles in seen.items() for s in roles)
+    pretraining = {"main": ["pretrain@listener", "pretrain@speaker"], "judge": ["pretrain@judge"]}
+    assert set(stages[2:7]) == {f"features@{name}" for name in pretraining}.union(*pretraining.values())
+    assert all(stages.index(f"features@{name}") < stages.index(s) for name, roles in pretraining.items() for s in roles)
     assert {f"{s}@{m}" for s in ("train", "adapt", "evaluate") for m in METHODS} <= set(stages)
     assert stages.index("sweep") < stages.index("cross") < stages.index("report")
     for name in ("report.html", "table.md", "tables.md", "curve.png", "curve.csv", "comparison.csv"):
@@ -84,7 +85,7 @@ def test_the_dag_runs_from_draw_to_report(world):
     assert "**Surface quality of the captions, test split**" in (folder / "data/report/tables.md").read_text()
 
 
-def test_an_evaluation_has_five_judges_and_names_what_was_not_computed(world):
+def test_an_evaluation_has_five_judges_and_names_missing_metrics(world):
     metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["settings"] == {
         "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
@@ -147,11 +148,11 @@ def test_a_changed_rho_runs_dependent_stages_only(folder):
     assert stages == [
         *(f"{stage}@psst_multinomial" for stage in ("train", "adapt", "evaluate")), "sweep", "cross", "report",
     ]  # fmt: skip
-    for path, before in cells.items():
-        again = path.stat().st_mtime_ns != before
+    for path, first_time in cells.items():
+        again = path.stat().st_mtime_ns != first_time
         assert again == ("psst_multinomial" in str(path)), f"{path} ran {'again' if again else 'no second time'}"
-    shown = succeed(folder, "dvc", "params", "diff")
-    assert "methods.psst_multinomial.rho" in shown
+    output = succeed(folder, "dvc", "params", "diff")
+    assert "methods.psst_multinomial.rho" in output
 
 
 @pytest.mark.slow
@@ -207,7 +208,7 @@ def test_an_edit_makes_the_importing_stages_stale(world, edited, expected, monke
         succeed(world[0], sys.executable, "-m", "stages.validate")
 
 
-def test_the_summary_is_that_of_the_test_split(world):
+def test_the_summary_is_of_the_test_split(world):
     evaluated = world[0] / "data/evaluation/luo"
     metrics, summary = (json.loads((evaluated / f"{name}.json").read_text()) for name in ("metrics", "summary"))
     assert summary == summary_metrics(metrics["test"]) != summary_metrics(metrics["val"])
@@ -224,8 +225,8 @@ def test_a_judge_is_pretrained_with_its_own_seed_and_the_global_one(folder, key)
 
 
 def test_metrics_are_shown_and_compared(world):
-    shown = json.loads(succeed(world[0], "dvc", "metrics", "show", "--json"))[""]["data"]
-    assert any(name.endswith("evaluation/luo/summary.json") for name in shown)
+    output = json.loads(succeed(world[0], "dvc", "metrics", "show", "--json"))[""]["data"]
+    assert any(name.endswith("evaluation/luo/summary.json") for name in output)
     table = succeed(world[0], "dvc", "metrics", "show", "--md").splitlines()
     assert table[0].count("|") <= 13  # twelve columns
     assert "R@10 judge" in table[0]
@@ -241,10 +242,10 @@ def test_the_difference_after_one_changed_parameter_is_one_screen(folder, monkey
     summary.write_text(json.dumps(numbers))
     monkeypatch.chdir(folder)
     assert dvc(["metrics", "diff"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert len(shown) == 1 + len(numbers) <= 24  # lines of a terminal
-    assert all(line.startswith("data/evaluation/psst_multinomial/summary.json") for line in shown[1:])
-    assert max(map(len, shown)) <= 120
+    output = capsys.readouterr().out.splitlines()
+    assert len(output) == 1 + len(numbers) <= 24  # lines of a terminal
+    assert all(line.startswith("data/evaluation/psst_multinomial/summary.json") for line in output[1:])
+    assert max(map(len, output)) <= 120
 
 
 def test_dvcs_page_of_plots_has_curves_and_trainings_and_needs_no_network(folder, monkeypatch):
@@ -254,7 +255,7 @@ def test_dvcs_page_of_plots_has_curves_and_trainings_and_needs_no_network(folder
     page = Path("dvc_plots/index.html").read_text()
     assert not re.search(r"<script[^>]*src=", page)
     plots = [json.loads(plot) for plot in re.findall(r"var spec = (\{.*?\});\n", page.rpartition("<body>")[2])]
-    # the plot of a file without lines, here that of ρ, is empty
+    # the plot of a file without lines, here of ρ, is empty
     titles = {plot["title"]["text"]: plot["data"]["values"] for plot in plots if plot}
     assert {row["method"] for row in titles["discriminability against CIDEr"]} >= {"psst_multinomial", "luo"}
     trained = titles["CIDEr on validation while training"]
@@ -289,8 +290,8 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert all(run.info.status == "FINISHED" for run in runs.values())
     children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == runs["sweep"].info.run_id]
     assert len(children) == 6, "two cells, each with a training, an adaptation and an evaluation"
-    above = {r.data.tags["mlflow.parentRunId"] for name, r in runs.items() if name in stages}
-    assert above == {runs["scenes, changed, start 1"].info.run_id}
+    parents = {r.data.tags["mlflow.parentRunId"] for name, r in runs.items() if name in stages}
+    assert parents == {runs["scenes, changed, start 1"].info.run_id}
     train = runs["train@psst_multinomial"]
     assert train.data.params["methods.psst_multinomial.rho"] == "0.25"
     evaluated = runs["evaluate@psst_multinomial"]
@@ -300,9 +301,9 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
             "rho": "0.25",
         }
         assert "lambda" in run.data.params
-    front = {name for name in evaluated.data.metrics if "/" not in name}
-    assert {"CIDEr", "R_at_1 hard own", "R_at_1 hard judge"} <= front
-    assert len(front) <= 12
+    summary_names = {name for name in evaluated.data.metrics if "/" not in name}
+    assert {"CIDEr", "R_at_1 hard own", "R_at_1 hard judge"} <= summary_names
+    assert len(summary_names) <= 12
     assert [m.step for m in client.get_metric_history(train.info.run_id, "discriminability/loss")] == [2]
     assert train.data.metrics["captions_drawn"] == 54
     assert train.data.metrics["processor_seconds"] > 0
@@ -315,7 +316,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
 
 
 @pytest.mark.slow
-def test_make_results_trains_missing_methods_and_names_all_tables(world, tmp_path):
+def test_make_results_restores_missing_outputs_and_names_all_tables(world, tmp_path):
     folder = Path(shutil.copytree(world[0], tmp_path / "world", symlinks=True))
     for name in ("models", "evaluation", "report"):
         shutil.rmtree(folder / "data" / name)
@@ -348,8 +349,8 @@ def test_a_stage_reads_all_that_dvc_lists_for_it(name, instance, world, tmp_path
         importlib.import_module(f"stages.{name}").run(stage)
 
     assert stage_module.main(name, record_params, [*flag, "--out", str(tmp_path / "out")]) == 0
-    read = [f"{key}." for key in views[0].read]
-    assert not [listed for listed in views[0].listed if not any(key.startswith(f"{listed}.") for key in read)]
+    read_keys = [f"{key}." for key in views[0].read]
+    assert not [listed for listed in views[0].listed if not any(key.startswith(f"{listed}.") for key in read_keys)]
 
 
 def compute_digests(folder: Path) -> dict[str, str]:
@@ -368,11 +369,11 @@ def test_a_killed_training_resumes_to_the_same_bits(world, tmp_path):
     settings = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0"}
     succeed(world[0], *command, "--out", str(tmp_path / "whole"), **settings)
     killed = 0
-    for enough in (1, 30, 60):
+    for min_step in (1, 30, 60):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
         with subprocess.Popen([*command, "--out", str(tmp_path / "killed")], cwd=world[0], env=environment) as process:
             while process.poll() is None:
-                if max(map(read_step, (world[0] / "data/checkpoints").glob("*/step-*")), default=0) >= enough:
+                if max(map(read_step, (world[0] / "data/checkpoints").glob("*/step-*")), default=0) >= min_step:
                     process.send_signal(signal.SIGKILL)
                     break
                 time.sleep(0.005)
@@ -385,7 +386,7 @@ def test_a_killed_training_resumes_to_the_same_bits(world, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
+@pytest.mark.parametrize(("name", "request_"), zip(ARGUMENTS, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
 def test_a_stage_ended_at_a_random_instant_gives_the_same_files_when_repeated(world, tmp_path, name, request_):
     """This is a fast sample of `make fault-injection`, with each stage in its own process."""
     assert list(interrupt(make_work(world[0], tmp_path, name), [request_], seed=1)) == [""]
@@ -400,7 +401,7 @@ def test_a_stage_runs_for_a_user_without_a_home(world, tmp_path, name):
     shutil.copytree(world[0], copy, symlinks=True, ignore=shutil.ignore_patterns("mlflow*", ".dvc"))
     for path in [tmp_path, copy, *copy.rglob("*")]:
         os.chown(path, int(USER), int(USER), follow_symlinks=False)
-    run_homeless(copy, "-m", f"stages.{name}", *KILLED[name], "--out", "out", code=copy, SAYWHICH_TRACKING="off")
+    run_homeless(copy, "-m", f"stages.{name}", *ARGUMENTS[name], "--out", "out", code=copy, SAYWHICH_TRACKING="off")
     assert any((copy / "out").iterdir())
 
 

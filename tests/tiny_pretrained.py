@@ -12,7 +12,7 @@ from tiny_captioners import write_captioner
 from pipeline.runtime.hub_loading import import_transformers
 
 FAMILIES = ("blip", "blip-2", "blip-2-t5", "git", "gpt2", "florence2", "idefics3", "smolvlm", "qwen2_5_vl")
-TRAINED = ("blip-2", "blip-2-t5", "florence2", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")  # with a prompt
+PROMPT_KINDS = ("blip-2", "blip-2-t5", "florence2", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")  # with a prompt
 TEXTS = ["a red ball on the box", "the green dog is on a yellow box", "Describe this photo in one short sentence."]
 LETTERS = [*string.ascii_letters, *string.digits, "?!.,:<>_\n"]
 SIDE = 32  # pixels
@@ -174,11 +174,11 @@ def _write_qwen2(hub: Any, folder: Path) -> None:
     _save_qwen(hub, "Qwen2VL", vision, 1, folder)
 
 
-def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: Path) -> None:
-    shown = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
-    plain, names = _train_tokenizer(hub, *shown, "<|video_pad|>")
+def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], key_value_heads: int, folder: Path) -> None:
+    image_tokens = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
+    plain, names = _train_tokenizer(hub, *image_tokens, "<|video_pad|>")
     tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
-    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": keys, "max_position_embeddings": 512, **ENDS,
+    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": key_value_heads, "max_position_embeddings": 512, **ENDS,
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
     config = getattr(hub, f"{kind}Config")(
         vision_config=vision, text_config=text, vision_start_token_id=3, image_token_id=4, vision_end_token_id=5,
@@ -186,7 +186,7 @@ def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: P
     )  # fmt: skip
     images = hub.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
     processor = getattr(hub, f"{kind}Processor")(
-        images, tokenizer, hub.Qwen2VLVideoProcessor(), chat_template=TEMPLATE.replace("IMAGE", "".join(shown))
+        images, tokenizer, hub.Qwen2VLVideoProcessor(), chat_template=TEMPLATE.replace("IMAGE", "".join(image_tokens))
     )
     _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
 

@@ -14,7 +14,7 @@ from whole_profiles import load_profile
 
 ROOT = Path(__file__).parents[1]
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")  # bytecode that another process is writing
-KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
+FILES = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 
 
 def make_toy_params() -> dict:
@@ -50,11 +50,11 @@ def run_command(folder: Path, *command: str, **environment: str) -> subprocess.C
     path = os.pathsep.join(
         dict.fromkeys((str(Path(python).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
     )
-    command = tuple(python if word == sys.executable else word for word in command)
+    command = tuple(python if part == sys.executable else part for part in command)
     # A test of this process that used MLflow leaves the tracking address in the environment. Without bytecode, every
     # process of a repository would compile all modules. A make that runs the tests would pass its flags on.
-    left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(left)}
+    prefixes = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)
 
@@ -68,7 +68,7 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 
 def write_repository(folder: Path, params: dict) -> None:
     """Write a repository with this params.yaml to `folder`, without running a stage."""
-    for name in KEPT:
+    for name in FILES:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

@@ -14,19 +14,19 @@ def watch_pages(browser) -> Iterator[Callable[..., Any]]:
     The page may request only addresses that begin with one of `allowed`. At its end the block fails if a page wrote to
     its console, raised an error or requested another address.
     """
-    contexts, wrong = [], []
+    contexts, faults = [], []
 
     def make_page(*allowed: str, **options):
         context = browser.new_context(**options)
         contexts.append(context)
-        page, begins = context.new_page(), ("data:", "blob:", *allowed)
+        page, prefixes = context.new_page(), ("data:", "blob:", *allowed)
         page.set_default_timeout(300_000)  # for a busy machine
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(begins) or wrong.append(request.url))
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(prefixes) or faults.append(request.url))
         return page
 
     yield make_page
     for context in contexts:
         context.close()
-    assert wrong == []
+    assert faults == []

@@ -20,10 +20,10 @@ def sigterm_handler() -> None:
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     """Start Slurm with two nodes, an MLflow server and an S3 store."""
-    if lacking := find_missing():
-        pytest.skip(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md")
-    with run_services(tmp_path_factory.mktemp("up")) as running:
-        yield running
+    if missing := find_missing():
+        pytest.skip(f"not installed: {', '.join(missing)}; see profiles/slurm/README.md")
+    with run_services(tmp_path_factory.mktemp("up")) as loopback:
+        yield loopback
 
 
 @pytest.fixture(scope="session")

@@ -33,8 +33,8 @@ class Cluster:
         (container,) = body["spec"]["template"]["spec"]["containers"]
         environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)}
         for entry in container.get("env") or []:
-            at = entry["valueFrom"]["secretKeyRef"]
-            environment[entry["name"]] = base64.b64decode(self.secrets[at["name"]][at["key"]]).decode()
+            reference = entry["valueFrom"]["secretKeyRef"]
+            environment[entry["name"]] = base64.b64decode(self.secrets[reference["name"]][reference["key"]]).decode()
         (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] != "workdir")
         environment["PYTHONPATH"] = mount["mountPath"]  # the container image sets the same variable
         workdir = self.folder / name
@@ -83,16 +83,16 @@ def serve_kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
                 self.rfile.read(length)
             self.send_answer({"kind": "Status", "status": "Success"})
 
-        def log_message(self, *words: object) -> None:
+        def log_message(self, *arguments: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    here = {"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+    cluster_entry = {"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [here],
+        "clusters": [cluster_entry],
         "users": [{"name": "me", "user": {}}],
         "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
         "current-context": "here",

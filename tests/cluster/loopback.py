@@ -36,18 +36,18 @@ def find_missing() -> list[str]:
 def find_free_ports(n: int) -> list[int]:
     """Return `n` free ports of the loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [listening.getsockname()[1] for listening in sockets]
-    for listening in sockets:
-        listening.close()
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
     return ports
 
 
-def wait_until(done: Callable[[], object], what: str, seconds: float = 300.0) -> None:
-    """Wait until `done` returns a true value; raise TimeoutError after `seconds`."""
+def wait_until(condition: Callable[[], object], description: str, seconds: float = 300.0) -> None:
+    """Wait until `condition` returns a true value; raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not done():
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds:.0f} s")
+            raise TimeoutError(f"{description}: not within {seconds:.0f} s")
         time.sleep(0.1)
 
 
@@ -76,9 +76,9 @@ class Service:
         """End the process and its descendants."""
         if self.process is None:
             return
-        for how in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, how)
+                os.killpg(self.process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=10)
         self.process = None
@@ -100,14 +100,14 @@ class Slurm:
         (folder / "key").chmod(0o600)
         for name in ("state", "spool"):
             (folder / name).mkdir()
-        host, user, port = socket.gethostname().split(".")[0], getpass.getuser(), find_free_ports(nodes + 1)
+        host, user, ports = socket.gethostname().split(".")[0], getpass.getuser(), find_free_ports(nodes + 1)
         lines = [
             "ClusterName=loopback",
             f"SlurmctldHost={host}(127.0.0.1)",
             f"SlurmUser={user}",
             f"SlurmdUser={user}",
             f"AuthInfo=socket={folder}/munge.socket",
-            f"SlurmctldPort={port[0]}",
+            f"SlurmctldPort={ports[0]}",
             f"StateSaveLocation={folder}/state",
             f"SlurmdSpoolDir={folder}/spool/%n",
             f"SlurmctldPidFile={folder}/slurmctld.pid",
@@ -123,8 +123,8 @@ class Slurm:
             "OverTimeLimit=0",
             "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP",
         ]
-        for name, at in zip(self.nodes, port[1:], strict=True):
-            node = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={at}"
+        for name, port in zip(self.nodes, ports[1:], strict=True):
+            node = f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
             lines.append(f"{node} CPUs={cpus} RealMemory=16000 State=UNKNOWN")
         (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
         munge = ["--foreground", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.socket"]
@@ -210,13 +210,13 @@ class Loopback:
 @contextmanager
 def run_services(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
     """Run Slurm, tracker and store within the block, with their files in `folder`."""
-    at, tracking = find_free_ports(2)
-    s3 = f"http://127.0.0.1:{at}"
+    store_port, tracker_port = find_free_ports(2)
+    s3 = f"http://127.0.0.1:{store_port}"
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     keys |= {"MLFLOW_S3_ENDPOINT_URL": s3, "MLFLOW_DISABLE_TELEMETRY": "true"}
     slurm = Slurm(folder / "slurm", nodes, cpus)
-    named = keys | slurm.environment | {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracking}"}
-    services = Loopback(slurm, make_tracker(folder, tracking, keys), make_store(folder, at), named, s3)
+    settings = keys | slurm.environment | {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracker_port}"}
+    services = Loopback(slurm, make_tracker(folder, tracker_port, keys), make_store(folder, store_port), settings, s3)
     try:
         services.store.start()
         slurm.start()
@@ -233,13 +233,13 @@ def run_services(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopba
 
 def main(command: Sequence[str]) -> int:
     """Run the command with all services, and return its exit status."""
-    if lacking := find_missing():
-        print(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md", file=sys.stderr)
+    if missing := find_missing():
+        print(f"not installed: {', '.join(missing)}; see profiles/slurm/README.md", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM must stop the services, too
-    with tempfile.TemporaryDirectory() as folder, run_services(Path(folder)) as up:
+    with tempfile.TemporaryDirectory() as folder, run_services(Path(folder)) as services:
         shell = [os.environ.get("SHELL", "/bin/sh")]
-        return subprocess.run([*command] or shell, env=os.environ | up.environment, check=False).returncode
+        return subprocess.run([*command] or shell, env=os.environ | services.environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict
         # the volume is not at /saywhich
         command = [sys.executable, "-m", "snakemake", "--workflow-profile", PROFILE, "--directory", str(folder)]
         command += ["--shared-kubernetes-persistent-volumes", f"saywhich:{folder}"]
-        named = {"KUBECONFIG": str(kubeconfig), "MLFLOW_TRACKING_URI": "http://tracker"}
-        named["PYTHONPATH"] = os.pathsep.join([str(folder), str(folder / PROFILE)])
+        settings = {"KUBECONFIG": str(kubeconfig), "MLFLOW_TRACKING_URI": "http://tracker"}
+        settings["PYTHONPATH"] = os.pathsep.join([str(folder), str(folder / PROFILE)])
         done = subprocess.run(
-            command, cwd=folder, env=os.environ | named, capture_output=True, text=True, check=False, timeout=1800
+            command, cwd=folder, env=os.environ | settings, capture_output=True, text=True, check=False, timeout=1800
         )
         logs = "\n".join(path.read_text() for path in cluster_folder.glob("*/log"))
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:] + logs[-2000:]
@@ -49,29 +49,29 @@ def test_each_job_of_the_grid_is_a_pod_on_the_volume(grid):
 
 
 def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
-    asked = [job["spec"]["template"]["spec"]["containers"][0] for job in grid[1].values()]
-    assert {container["image"] for container in asked} == {"registry.example/saywhich:0.1.0"}
-    for container in asked:
+    containers = [job["spec"]["template"]["spec"]["containers"][0] for job in grid[1].values()]
+    assert {container["image"] for container in containers} == {"registry.example/saywhich:0.1.0"}
+    for container in containers:
         requests, limits = (container["resources"][kind] for kind in ("requests", "limits"))
         assert requests["memory"] == limits["memory"] == "8000M"
         assert requests.get("nvidia.com/gpu") == limits.get("nvidia.com/gpu")
-    gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in asked]
+    gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in containers]
     assert sorted(gpus, key=str) == ["1"] * 9 + [None], "the job that gathers the results has no GPU"
-    assert not any(container.get("securityContext") for container in asked), "no container is privileged"
+    assert not any(container.get("securityContext") for container in containers), "no container is privileged"
 
 
-def find_unknown_keys(body: Any, kind: str, at: str = "") -> list[str]:
+def find_unknown_keys(body: Any, kind: str, path: str = "") -> list[str]:
     """Return the keys of a manifest that the API's types lack."""
     if kind.startswith("list["):
-        return [line for n, part in enumerate(body) for line in find_unknown_keys(part, kind[5:-1], f"{at}[{n}]")]
+        return [line for n, part in enumerate(body) for line in find_unknown_keys(part, kind[5:-1], f"{path}[{n}]")]
     if kind.startswith("dict(") or not hasattr(client, kind):
         return []
     model = getattr(client, kind)
-    names = {outside: inside for inside, outside in model.attribute_map.items()}
-    found = [f"{at}.{key}" for key in body if key not in names]
+    names = {key: attribute for attribute, key in model.attribute_map.items()}
+    found = [f"{path}.{key}" for key in body if key not in names]
     for key, value in body.items():
         if key in names:
-            found += find_unknown_keys(value, model.openapi_types[names[key]], f"{at}.{key}")
+            found += find_unknown_keys(value, model.openapi_types[names[key]], f"{path}.{key}")
     return found
 
 
@@ -97,9 +97,9 @@ def test_the_container_image_copies_existing_files_and_does_not_run_as_root():
     base = re.fullmatch(r"docker.io/library/python:(\d+)\.(\d+)-slim-bookworm@sha256:[0-9a-f]{64}", steps[0][1])
     assert base
     assert (int(base[1]), int(base[2])) >= (3, 11)
-    for instruction, rest in steps:
-        if instruction == "COPY":
-            assert all((ROOT / name).exists() for name in rest.split()[:-1])
+    copied = [name for instruction, rest in steps if instruction == "COPY" for name in rest.split()[:-1]]
+    assert copied
+    assert all((ROOT / name).exists() for name in copied)
     users = [rest for instruction, rest in steps if instruction == "USER"]
     assert users
     assert users[-1] not in ("root", "0")

@@ -20,7 +20,7 @@ from toy_world import ROOT, run_command, succeed
 
 from pipeline.training.loop import LOG_EVERY
 
-# The tests need no GPU and check the jobs each second. All other options are those of the profile.
+# The tests need no GPU, and Snakemake first checks jobs after one second. The profile has all other options.
 GRID = ["snakemake", "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1"]
 GRID += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
 PARENT_RUN = "the grid on Slurm"  # the parent of its runs in MLflow
@@ -29,10 +29,10 @@ TIMEOUT = 900.0  # seconds, enough for a busy machine
 
 def find_job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
     """Return id, state and node of the newest job that trains the cell, or empty strings."""
-    named = f"rule_train_wildcards_{cell.replace('/', '_')}"
+    comment = f"rule_train_wildcards_{cell.replace('/', '_')}"
     lines = slurm.run("squeue", "-h", "--states=all", "-o", "%A|%T|%N|%k", check=False).splitlines()
-    found = [line.split("|") for line in lines if line.endswith(named)]
-    number, state, node, _ = max(found, key=lambda fields: int(fields[0]), default=["", "", "", ""])
+    found = [line.split("|") for line in lines if line.endswith(comment)]
+    number, state, node, _ = max(found, key=lambda line: int(line[0]), default=["", "", "", ""])
     return number, state, node
 
 
@@ -40,10 +40,10 @@ def find_trainings(folder: Path) -> dict[str, psutil.Process]:
     """Return the processes that train cells of the repository at `folder`."""
     found = {}
     for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
+        arguments = process.info["cmdline"] or []
         with suppress(psutil.Error, ValueError):
-            if "stages.train" in words and process.name().startswith("python") and process.cwd() == str(folder):
-                found[words[words.index("--out") + 1].removeprefix("data/cells/")] = process
+            if "stages.train" in arguments and process.name().startswith("python") and process.cwd() == str(folder):
+                found[arguments[arguments.index("--out") + 1].removeprefix("data/cells/")] = process
     return found
 
 
@@ -85,8 +85,8 @@ def lose_node(slurm: Slurm, node: str, number: str, folder: Path) -> None:
     slurm.services[f"slurmd {node}"].stop()
     for process in psutil.process_iter(["cmdline"]):
         with suppress(psutil.Error):
-            of_the_job = process.environ().get("SLURM_JOB_ID") == number and process.cwd() == str(folder)
-            if of_the_job or " ".join(process.info["cmdline"] or []).startswith(f"slurmstepd: [{number}."):
+            is_of_job = process.environ().get("SLURM_JOB_ID") == number and process.cwd() == str(folder)
+            if is_of_job or " ".join(process.info["cmdline"] or []).startswith(f"slurmstepd: [{number}."):
                 process.kill()
     slurm.run("scontrol", "update", f"NodeName={node}", "State=down", "Reason=test")
     slurm.services[f"slurmd {node}"].start()
@@ -164,13 +164,13 @@ def test_mlflow_has_all_records_after_its_server_was_away(disturbed_grid, servic
     for cell in CELLS:
         method, name = cell.split("/")
         ends = {
-            stage: sorted(run_command.info.status for run in runs if run.info.run_name == f"{stage}@{method} {name}")
+            stage: sorted(run.info.status for run in runs if run.info.run_name == f"{stage}@{method} {name}")
             for stage in ("train", "adapt", "evaluate")
         }
         assert ends == {"train": ["FINISHED", "KILLED"], "adapt": ["FINISHED"], "evaluate": ["FINISHED"]}, cell
         whole, killed = sorted(
             (run for run in runs if run.info.run_name == f"train@{method} {name}"),
-            key=lambda run_command: run_command.info.status,
+            key=lambda run: run.info.status,
         )
         history = client.get_metric_history(whole.info.run_id, "learning_rate")
         assert min(metric.step for metric in history) > LOG_EVERY, "the training continued from a checkpoint"
@@ -185,34 +185,34 @@ def test_a_training_on_two_nodes_is_that_of_one_process(services, world, tmp_pat
     from safetensors.torch import load_file
 
     settings = services.environment | {"SAYWHICH_TRACKING": "off"}
-    words = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
-    words += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
-    succeed(world, sys.executable, "-m", "stages.train", *words, "--out", str(tmp_path / "one"), **settings)
+    arguments = ["--method", "luo", "--set", "train.optimisation.epochs=3"]
+    arguments += ["--set", "train.optimisation.validate_every=3", "--set", "train.optimisation.batch=6"]
+    succeed(world, sys.executable, "-m", "stages.train", *arguments, "--out", str(tmp_path / "one"), **settings)
     batch = ["sbatch", "--wait", "--nodes=2", "--time=15", f"--output={tmp_path}/two.log"]
-    script = [*batch, "profiles/slurm/several_nodes.sh", "train", *words, "--out", str(tmp_path / "two")]
+    script = [*batch, "profiles/slurm/several_nodes.sh", "train", *arguments, "--out", str(tmp_path / "two")]
     done = run_command(world, *script, **settings, LOGLEVEL="INFO")
-    printed = (tmp_path / "two.log").read_text(encoding="utf-8")
-    assert done.returncode == 0, printed[-3000:]
-    assert "2 nodes: n1 n2" in printed
-    assert "global_world_sizes=[2]" in printed or "global_world_sizes=[2, 2]" in printed
+    output = (tmp_path / "two.log").read_text(encoding="utf-8")
+    assert done.returncode == 0, output[-3000:]
+    assert "2 nodes: n1 n2" in output
+    assert "global_world_sizes=[2]" in output or "global_world_sizes=[2, 2]" in output
     one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:
         torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
-    measured = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
-    assert measured[0] == pytest.approx(measured[1], abs=1e-3)
+    metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-3)
 
 
 def test_guide_and_profile_name_options_of_the_executor():
     plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
-    known = {f"slurm-{option.name.replace('_', '-')}" for option in fields(plugin.ExecutorSettings)}
-    named = {
+    option_names = {f"slurm-{option.name.replace('_', '-')}" for option in fields(plugin.ExecutorSettings)}
+    mentioned = {
         option
         for name in ("profiles/slurm/README.md", "profiles/slurm/config.v9+.yaml", "docs/cluster.md")
         for option in re.findall(r"(?<![\w-])(slurm-[a-z-]+):", (ROOT / name).read_text(encoding="utf-8"))
     }
-    assert {"slurm-status-command", "slurm-reservation", "slurm-array-jobs"} <= named
-    assert named <= known
+    assert {"slurm-status-command", "slurm-reservation", "slurm-array-jobs"} <= mentioned
+    assert mentioned <= option_names
     resources = yaml.safe_load((ROOT / "profiles/slurm/config.v9+.yaml").read_text())["set-resources"]["train"]
-    asked = SimpleNamespace(resources=resources | {"gpu_model": "a100"})
-    assert plugin.utils.set_gres_string(asked).strip() == "--gpus=a100:1"
+    job = SimpleNamespace(resources=resources | {"gpu_model": "a100"})
+    assert plugin.utils.set_gres_string(job).strip() == "--gpus=a100:1"

@@ -34,12 +34,12 @@ def test_a_clone_after_dvc_pull_is_up_to_date(clone, world, services):
     assert not (clone / "data/cells").exists()
     assert list_rerun_stages(succeed(clone, "dvc", "repro", **services.environment)) == []
     assert "up to date" in succeed(clone, "dvc", "status", **services.environment)
-    gathered = {name: content for name, content in compute_digests(world).items() if name.startswith("data/sweep")}
-    assert gathered
-    assert compute_digests(clone) == gathered
+    sweep_digests = {name: content for name, content in compute_digests(world).items() if name.startswith("data/sweep")}
+    assert sweep_digests
+    assert compute_digests(clone) == sweep_digests
 
 
 def test_the_store_holds_data_models_and_artifacts(clone, services):
-    held = list_keys(services)
-    assert sum(key.startswith("dvc/files/md5/") for key in held) > 20
-    assert any(key.startswith("mlflow/") and key.endswith("outputs/weights.safetensors") for key in held)
+    keys = list_keys(services)
+    assert sum(key.startswith("dvc/files/md5/") for key in keys) > 20
+    assert any(key.startswith("mlflow/") and key.endswith("outputs/weights.safetensors") for key in keys)

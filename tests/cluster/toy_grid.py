@@ -30,7 +30,7 @@ def copy_without_grid(world: Path, copy: Path) -> Path:
 
 
 def compute_digests(world: Path) -> dict[str, str]:
-    """Return the SHA-256 of the cells' weights and captions, and of the gathered results."""
+    """Return the SHA-256 of the cells' weights, histories and captions, and of the gathered results."""
     cells = world / "data/cells"
     files = [*cells.rglob("weights.safetensors"), *cells.rglob("history.jsonl"), *cells.rglob("captions.parquet")]
     files += (world / "data/sweep").iterdir()

@@ -1,7 +1,7 @@
 """Small worlds: evaluations in the form of the sweep and of the evaluate stage, with images and captions.
 
-`world` has three judges and no scores of single captions. `full_world` has everything, and its numbers in metrics.json
-follow from its captions.parquet.
+`world` has three judges and no scores of single captions. `full_world` has all files of an evaluation, and its
+recalls and language metrics follow from its captions.parquet.
 """
 
 import json
@@ -117,7 +117,7 @@ def _drop_captions(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_captions(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the captions of `entry`, or twelve without scores."""
+    """Return the captions of `entry`, or twelve captions without scores."""
     if "captions" in entry:
         return entry["captions"]
     words = " ".join(f"{key} {value}" for key, value in entry["settings"].items())
@@ -141,7 +141,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 VAL, TEST = 8, 32  # images of the full world
-# the gain of each judge from discriminability
+# A larger gain makes a judge's ranks depend more on discriminability.
 JUDGE_GAINS = {"own": 0.30, "adapted": 0.22, "pretrained": 0.10, "judge": 0.05}
 
 
@@ -175,22 +175,22 @@ def build_full_cell(
         hard = np.random.default_rng([7, count]).normal(size=count)
         cider = np.maximum(0.0, mean_cider * (1 + 0.4 * hard) + 0.05 * noise.normal(size=count))
         cider += mean_cider - cider.mean()
-        found = {
+        values_by_judge = {
             judge: np.maximum(
                 1, (count * (1 - discriminability * (0.6 + gain)) * np.exp(0.5 * hard) * noise.random(count))
             )
             for judge, gain in JUDGE_GAINS.items()
         }
-        ranks = {judge: np.minimum(value.astype(int), count) for judge, value in found.items()}
+        ranks = {judge: np.minimum(value.astype(int), count) for judge, value in values_by_judge.items()}
         words = noise.integers(5, 12, size=count)
-        together = 2 if method == "mle" else 1  # images to which the control gives one caption
+        sharing = 2 if method == "mle" else 1  # consecutive images with the same caption
         rows = [
             {
                 "split": part,
                 "image": first + n,
                 "id": str(100 + first + n),
                 "file": f"{first + n}.jpg",
-                "caption": f"{method} ({entry['cell']}) says </script> & <b>{first + n - n % together}</b> of $x$",
+                "caption": f"{method} ({entry['cell']}) says </script> & <b>{first + n - n % sharing}</b> of $x$",
                 **{f"rank_{judge}": int(ranks[judge][n]) for judge in JUDGE_GAINS},
                 **{
                     f"retrieved_{judge}": _list_retrieved(n, int(ranks[judge][n]), first, count)
@@ -209,10 +209,10 @@ def build_full_cell(
     return entry
 
 
-def _list_retrieved(place: int, rank: int, first: int, count: int) -> list[int]:
+def _list_retrieved(target: int, rank: int, first: int, count: int) -> list[int]:
     """Return the five best images of the split, where the target has the given rank."""
-    others = [first + (place + step) % count for step in range(1, count)]
-    return ([*others[: rank - 1], first + place, *others[rank - 1 :]])[:5]
+    others = [first + (target + step) % count for step in range(1, count)]
+    return ([*others[: rank - 1], first + target, *others[rank - 1 :]])[:5]
 
 
 def _count_ngrams(words: int, mean_cider: float) -> list[int]:
@@ -387,34 +387,34 @@ def make_full_cell() -> Callable[..., dict[str, Any]]:
 
 def _write_world(root: Path, full: bool) -> World:
     if not full:
-        made = _write_dataset(root, val=4, test=8)
-        made.write(build_grid(), [build_cell("mle", 0.96, 69.0, seed=1)])
-        return made
-    made = _write_dataset(root, val=VAL, test=TEST)
-    made.write(build_full_grid(), [build_full_cell("mle", 0.96, 0.5, seed=1)])
-    made.crossed.parent.mkdir()
-    made.crossed.write_text(json.dumps(make_cross_play()))
-    return made
+        world = _write_dataset(root, val=4, test=8)
+        world.write(build_grid(), [build_cell("mle", 0.96, 69.0, seed=1)])
+        return world
+    world = _write_dataset(root, val=VAL, test=TEST)
+    world.write(build_full_grid(), [build_full_cell("mle", 0.96, 0.5, seed=1)])
+    world.crossed.parent.mkdir()
+    world.crossed.write_text(json.dumps(make_cross_play()))
+    return world
 
 
 def _write_dataset(root: Path, val: int, test: int) -> World:
     """Return a world with images and human captions, and no evaluation."""
     from PIL import Image
 
-    made = World(root)
-    made.images.mkdir(parents=True)
-    made.prepared.mkdir()
+    world = World(root)
+    world.images.mkdir(parents=True)
+    world.prepared.mkdir()
     count = val + test
     for n in range(count):
-        Image.new("RGB", (64, 48), (20 * n % 256, 120, 90)).save(made.images / f"{n}.jpg")
+        Image.new("RGB", (64, 48), (20 * n % 256, 120, 90)).save(world.images / f"{n}.jpg")
     rows = [
         {"image": n, "id": str(100 + n), "file": f"{n}.jpg", "split": "test" if n >= val else "val"}
         for n in range(count)
     ]
-    _write_parquet(made.prepared / "images.parquet", rows)
+    _write_parquet(world.prepared / "images.parquet", rows)
     texts = [{"image": n, "text": f"{kind} <i>person</i> on image {n}"} for n in range(count) for kind in ("a", "the")]
-    _write_parquet(made.prepared / "captions.parquet", texts)
-    (made.prepared / "manifest.json").write_text(
+    _write_parquet(world.prepared / "captions.parquet", texts)
+    (world.prepared / "manifest.json").write_text(
         json.dumps({"dataset": "scenes <toy>", "counts": {"val": val, "test": test}})
     )
-    return made
+    return world

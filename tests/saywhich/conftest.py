@@ -18,7 +18,7 @@ def repository(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def exported_model(repository, tmp_path_factory) -> Path:
-    """Export the model of that repository; tests only read it."""
+    """Export the model of `repository`; tests only read it."""
     from saywhich.exporting import export_model
 
     folder = tmp_path_factory.mktemp("exported") / "model"

@@ -93,13 +93,13 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_
     page = open_page(accept_downloads=True)
     page.get_by_role("button", name="Take ten samples").click()
     page.get_by_text("10 photos, each captioned by 2 models.").wait_for()
-    for played in (1, 2):
+    for count in (1, 2):
         page.get_by_role("button", name="New round").click()
         page.locator("#choices button").first.wait_for()
         assert page.locator("#choices button").count() == 10
         assert page.locator("#shown-caption").inner_text().startswith("“")
         page.keyboard.press("3")
-        assert f"of {played}; the listener:" in page.locator("#score").inner_text()
+        assert f"of {count}; the listener:" in page.locator("#score").inner_text()
         assert page.locator("#choices .right").count() == 1
         page.keyboard.press("4")  # a second answer to the same round is ignored
     with page.expect_download() as download:
@@ -112,7 +112,7 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_
     assert all(each["model"] == "psst_multinomial" and len(each["shown"]) == 10 for each in rounds)
     file = tmp_path / "rounds.jsonl"
     download.value.save_as(file)
-    (game,) = read_game([file])  # the reader of saywhich study read
+    (game,) = read_game([file])  # the reader of `saywhich study read`
     assert f"You: {sum(game.person)} of 2; the listener: {sum(game.listener)} of 2" in score
 
 

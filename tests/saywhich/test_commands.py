@@ -144,11 +144,11 @@ def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, mod
 
 
 def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, model_option, monkeypatch):
-    captions = []
-    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: captions.append(text) or text)
+    texts = []
+    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: texts.append(text) or text)
     with close_output():
         assert main(["caption", ".", *model_option]) == 0
-    assert captions[0::2] == ["a.jpg"]
+    assert texts[0::2] == ["a.jpg"]
 
 
 def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, model_option, model, capsys):
@@ -167,11 +167,11 @@ def test_a_second_search_encodes_only_new_or_changed_photos(photos, model_option
     from saywhich import streaming
 
     encoded = []
-    own = streaming.stream_embeddings
+    original = streaming.stream_embeddings
 
     def stream_and_record(model, paths):
         encoded.extend(Path(path).name for path in paths)
-        return own(model, paths)
+        return original(model, paths)
 
     def run_search():
         encoded.clear()
@@ -201,6 +201,7 @@ def test_a_truncated_cache_is_filled_again(photos, model_option, capsys):
     for _ in range(2):
         assert main(["find", "a red dog", ".", *model_option]) == 0
         (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors.sqlite")
+        assert file.stat().st_size > 5000
         os.truncate(file, 5000)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == lines[3:]

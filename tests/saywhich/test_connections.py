@@ -1,5 +1,6 @@
 """Connections of clients that send nothing, or only half of the headers, are closed, and other clients are served."""
 
+import asyncio
 import http.client
 import socket
 import threading
@@ -16,7 +17,7 @@ HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-a: "
 
 async def answer_request(scope, receive, send):
     if scope["path"] == "/slow":
-        time.sleep(1.2)
+        await asyncio.sleep(1.2)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -24,13 +25,13 @@ async def answer_request(scope, receive, send):
 @contextmanager
 def run_server(**limits):
     protocol = type("Limited", (LimitedConnection,), limits)
-    bound = socket.create_server(("127.0.0.1", 0))
+    server_socket = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(answer_request, http=protocol, ws="none", lifespan="off", log_level="warning")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [server_socket]})
     thread.start()
     try:
-        yield bound.getsockname()[1]
+        yield server_socket.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join(30)

@@ -29,8 +29,8 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
     shutil.copytree(repository, tmp_path / "data")
     model, features = tmp_path / "data/models/psst_multinomial", tmp_path / "data/features/main/manifest.json"
     whole = features.read_text()
-    without = json.dumps({key: value for key, value in json.loads(whole).items() if key != "sha256"})
-    for text in (whole.replace("32", "16"), without):
+    without_digest = json.dumps({key: value for key, value in json.loads(whole).items() if key != "sha256"})
+    for text in (whole.replace("32", "16"), without_digest):
         features.write_text(text)
         with pytest.raises(UserError, match=r"features/main/manifest\.json: .*run the features stage again"):
             saywhich.load(model)
@@ -41,8 +41,8 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
     with pytest.raises(UserError, match=r"manifest\.json: its network gives 1 regions .* have 4"):
         saywhich.load(model)
     features.write_text(whole)
-    words = tmp_path / "data/prepared/vocabulary.json"
-    words.write_text(words.read_text().replace("boat", "goat"))
+    vocabulary = tmp_path / "data/prepared/vocabulary.json"
+    vocabulary.write_text(vocabulary.read_text().replace("boat", "goat"))
     with pytest.raises(UserError, match=r"vocabulary\.json: .* bytes have changed; run the prepare"):
         saywhich.load(model)
 

@@ -32,7 +32,7 @@ def data(repository, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for seed, name in enumerate(("luo", "mle", "new", "psst_multinomial")):
-        make_model(tmp_path / "data", name, seed, known=name == "luo")
+        make_model(tmp_path / "data", name, seed, with_digests=name == "luo")
     write_evaluation(tmp_path / "data", "luo", (30.0, 50.0), test=20.0)
     write_evaluation(tmp_path / "data", "mle", (40.0, 45.0), test=40.0)
     write_evaluation(tmp_path / "data", "psst_multinomial", (60.0, 43.0), test=60.0)
@@ -54,8 +54,8 @@ def test_the_model_with_the_highest_recall_by_the_independent_judge_is_the_defau
 def test_a_model_of_another_profile_or_with_a_damaged_evaluation_is_no_default(data):
     (data / "evaluation/mle/metrics.json").write_text("{}")
     assert [path.name for path in rank_models()] == ["luo", "psst_multinomial", "mle", "new"]
-    words = data / "prepared/vocabulary.json"
-    words.write_text(words.read_text().replace("boat", "goat"))
+    vocabulary = data / "prepared/vocabulary.json"
+    vocabulary.write_text(vocabulary.read_text().replace("boat", "goat"))
     write_checksums(data / "prepared")
     assert [path.name for path in rank_models()] == ["psst_multinomial", "mle", "new", "luo"]
 

@@ -39,14 +39,14 @@ def write_evaluation(folder: Path, images: int = 40) -> None:
     """Write an evaluation of a test split in which every other caption retrieves its image."""
     folder.mkdir(parents=True)
     test = [i >= 4 for i in range(images + 4)]
-    found = [1 + i % 2 for i in range(images + 4)]
+    ranks = [1 + i % 2 for i in range(images + 4)]
     columns = {
         "split": ["test" if each else "val" for each in test],
         "file": [f"{i}.png" for i in range(images + 4)],
         "caption": [f"a dog {i}" for i in range(images + 4)],
         "CIDEr": [0.5 + 0.01 * i for i in range(images + 4)],
-        "rank_own": found,
-        "neighbourhood_own": [0 if i < 8 else rank for i, rank in enumerate(found)],
+        "rank_own": ranks,
+        "neighbourhood_own": [0 if i < 8 else rank for i, rank in enumerate(ranks)],
     }
     pq.write_table(pa.table(columns), folder / "captions.parquet")
     galleries = {"neighbourhood": {"R@1": 50.0}}
@@ -55,12 +55,12 @@ def write_evaluation(folder: Path, images: int = 40) -> None:
         "language": {"CIDEr": float(np.mean(columns["CIDEr"][4:]))},
         "judges": {"own": {"text_to_image": {"R@10": 100.0}, "galleries": galleries}},
     }
-    captions = {
+    identity = {
         "method": "psst_multinomial",
         "settings": {"lambda": 0.01, "seed": 1},
         "signature": "data=toy|decode=beam:2",
     }
-    (folder / "metrics.json").write_text(checksummed_json({**captions, "val": {}, "test": numbers}))
+    (folder / "metrics.json").write_text(checksummed_json({**identity, "val": {}, "test": numbers}))
 
 
 @pytest.fixture
@@ -74,16 +74,16 @@ def trained_model(tmp_path, photos):
 def test_an_exported_model_generates_the_same_captions_elsewhere(trained_model, photos, tmp_path, attention):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     make_model(trained_model.parents[1], trained_model.name, 0, attention=attention)
-    before = saywhich.load(trained_model)
-    captions, scores = before.caption(names), before.score(["a dog"], names)
+    original = saywhich.load(trained_model)
+    captions, scores = original.caption(names), original.score(["a dog"], names)
     export_model(trained_model, tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "trained")
-    after = saywhich.load(tmp_path / "elsewhere")
-    assert after.caption(names) == captions
-    np.testing.assert_array_equal(after.score(["a dog"], names), scores)
-    kinds = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
-    assert kinds == {".safetensors", ".json", ".md"}, "expected no file that can be executed"
+    exported = saywhich.load(tmp_path / "elsewhere")
+    assert exported.caption(names) == captions
+    np.testing.assert_array_equal(exported.score(["a dog"], names), scores)
+    suffixes = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
+    assert suffixes == {".safetensors", ".json", ".md"}, "expected no file that can be executed"
     again = export_model(tmp_path / "elsewhere", tmp_path / "again")
     assert again.caption(names) == captions
 
@@ -114,8 +114,8 @@ def test_drawn_data_have_the_licence_of_this_code(tmp_path, dataset, title, weig
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text(json.dumps(content))
     model = tmp_path / "models/mle"
-    place = ModelFiles(model, model / "weights.safetensors", tmp_path / "features", tmp_path / "prepared", tmp_path)
-    data = describe_model(place)["data"]
+    files = ModelFiles(model, model / "weights.safetensors", tmp_path / "features", tmp_path / "prepared", tmp_path)
+    data = describe_model(files)["data"]
     assert (data["title"], data["weights"]) == (title, weights)
     assert data["licence"].startswith("Apache-2.0: drawn" if weights == "apache-2.0" else "not stated")
 
@@ -124,22 +124,22 @@ def test_intervals_are_those_of_the_mean(tmp_path):
     write_evaluation(tmp_path / "evaluation", images=400)
     metrics = {metric["name"]: metric for metric in read_evaluation(tmp_path / "evaluation")["metrics"]}
     hard = metrics["R@1 (hard), own listener"]
-    deviation = 50 / np.sqrt(396)  # of a share of one half among the 396 images with a neighbourhood
+    deviation = 50 / np.sqrt(396)  # standard error (%): half of the 396 images with a neighbourhood
     assert hard["value"] == 50
     assert hard["high"] - hard["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
     assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100
     assert read_evaluation(tmp_path / "nothing") == {}
 
 
-def change_evaluation(folder: Path, change: Callable[[dict[str, Any]], object], without: str = "") -> None:
-    """Write an evaluation with changed numbers, and captions without the column `without`."""
+def change_evaluation(folder: Path, change: Callable[[dict[str, Any]], object], missing_column: str = "") -> None:
+    """Write an evaluation with changed numbers, and captions without the column `missing_column`."""
     write_evaluation(folder)
     content = json.loads((folder / "metrics.json").read_text())
     change(content)
     content.pop("sha256")
     (folder / "metrics.json").write_text(checksummed_json(content))
     table = pq.read_table(folder / "captions.parquet")
-    pq.write_table(table.drop_columns([without] if without else []), folder / "captions.parquet")
+    pq.write_table(table.drop_columns([missing_column] if missing_column else []), folder / "captions.parquet")
 
 
 def test_a_hard_gallery_without_other_images_has_no_metric(tmp_path):
@@ -158,7 +158,7 @@ def test_an_evaluation_without_the_test_split_is_reported_with_the_remedy(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "without"),
+    ("change", "missing_column"),
     [
         (lambda found: None, "split"),
         (lambda found: None, "caption"),
@@ -167,8 +167,8 @@ def test_an_evaluation_without_the_test_split_is_reported_with_the_remedy(tmp_pa
         (lambda found: found.update(test=[]), ""),
     ],
 )
-def test_an_evaluation_with_missing_parts_is_reported_in_one_line(tmp_path, change, without):
-    change_evaluation(tmp_path / "e", change, without)
+def test_an_evaluation_with_missing_parts_is_reported_in_one_line(tmp_path, change, missing_column):
+    change_evaluation(tmp_path / "e", change, missing_column)
     with pytest.raises(UserError, match=r"not whole \(.*\); run the evaluate stage again"):
         read_evaluation(tmp_path / "e")
 
@@ -197,22 +197,22 @@ def test_a_folder_with_other_files_is_not_overwritten(trained_model, tmp_path, c
     out = tmp_path / "out"
     for _ in range(2):  # the second export replaces the first
         assert main(["export", str(trained_model), str(out)]) == 0
-    mine = out / name
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("mine")
+    user_file = out / name
+    user_file.parent.mkdir(exist_ok=True)
+    user_file.write_text("mine")
     capsys.readouterr()
     assert main(["export", str(trained_model), str(out)]) == 2
     assert re.fullmatch(
         rf"{out}: holds something else \(.+\); give another folder, or remove it\n", capsys.readouterr().err
     )
-    assert mine.read_text() == "mine"
+    assert user_file.read_text() == "mine"
 
 
 def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported_model, tmp_path):
     shutil.copytree(exported_model, tmp_path / "out")
     model = repository / "models/psst_multinomial"
-    for point, short in zip(POINTS, kill_exports(model, tmp_path / "out", POINTS), strict=True):
-        assert not short, point
+    for point, fault in zip(POINTS, kill_exports(model, tmp_path / "out", POINTS), strict=True):
+        assert not fault, point
 
 
 def test_the_card_of_an_unevaluated_model_states_it(trained_model, tmp_path):
@@ -228,8 +228,8 @@ def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
     environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
-    exported = [sys.executable, "-m", "saywhich", "export", "data/models/psst_multinomial", "out"]
-    done = subprocess.run(exported, cwd=home, env=environment, capture_output=True, text=True)
+    export = [sys.executable, "-m", "saywhich", "export", "data/models/psst_multinomial", "out"]
+    done = subprocess.run(export, cwd=home, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     uri = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("MLflow:"))
     serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
@@ -241,12 +241,12 @@ def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
         server = subprocess.Popen(serve, cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         address = f"{wait_for_address(server, tmp_path / 'log')}/invocations"
-        question = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
         (example,) = home.glob("mlartifacts/**/serving_input_example.json")
-        shown = urllib.request.Request(question.full_url, example.read_bytes(), dict(question.header_items()))
-        with urllib.request.urlopen(shown, timeout=600) as answer:
+        example_request = urllib.request.Request(request.full_url, example.read_bytes(), dict(request.header_items()))
+        with urllib.request.urlopen(example_request, timeout=600) as answer:
             assert len(json.load(answer)["predictions"]) == 1
-        with urllib.request.urlopen(question, timeout=600) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             content = [each["caption"] for each in json.load(answer)["predictions"]]
     finally:
         with suppress(ProcessLookupError):  # the server has already ended
@@ -257,9 +257,9 @@ def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
 
 def find_free_port() -> int:
     """Return a port on which no program listens. MLflow takes port 0 for uvicorn's default, 8000."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
+    with socket.socket() as server_socket:
+        server_socket.bind(("127.0.0.1", 0))
+        return int(server_socket.getsockname()[1])
 
 
 def wait_for_address(server, log, seconds=600):
@@ -313,7 +313,7 @@ def test_embeddings_are_cached_by_weights_features_and_words(tmp_path, name):
     def compute_digest() -> str:
         return ModelFiles(tmp_path, tmp_path / "weights.safetensors", tmp_path / "features", tmp_path, None).digest
 
-    before = compute_digest()
-    assert compute_digest() == before
+    digest = compute_digest()
+    assert compute_digest() == digest
     (tmp_path / name).write_text("another")
-    assert compute_digest() != before
+    assert compute_digest() != digest

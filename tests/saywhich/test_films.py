@@ -48,8 +48,8 @@ def test_films_and_photos_are_captioned_and_order_counts(trained_model, films, c
     assert [name for name, _ in lines] == ["a.gif", "a.jpg", "a.mkv", "b.gif", "b.jpg", "c.jpg"]
     assert all(caption for _, caption in lines)
     model = saywhich.load(trained_model)
-    there, back = model.extract_features(["a.gif", "b.gif"]).vectors
-    assert not torch.allclose(there, back, atol=1e-3)
+    forward, backward = model.extract_features(["a.gif", "b.gif"]).vectors
+    assert not torch.allclose(forward, backward, atol=1e-3)
     assert model.extract_features(["a.jpg"]).contents == model.extract_features([Image.open("a.jpg")]).contents
 
 
@@ -71,14 +71,14 @@ def test_retrieved_films_are_animated_unless_reduced_motion_is_preferred(trained
 
 def test_attention_to_a_photo_is_summed_over_time(trained_model, films):
     model = saywhich.load(trained_model)
-    sight = model.extract_features(["a.jpg", "b.jpg"])
-    said = caption_photos("films", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
-    tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
-    shares = compute_caption_attention(model.speaker, make_batch(sight, tokens))
+    features = model.extract_features(["a.jpg", "b.jpg"])
+    captions = caption_photos("films", model, features, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
+    tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in captions])
+    shares = compute_caption_attention(model.speaker, make_batch(features, tokens))
     assert shares.shape[2] == 12
-    for i, each in enumerate(said):
-        wanted = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)
-        torch.testing.assert_close(torch.tensor(each.attention), wanted, atol=1e-4, rtol=0)
+    for i, each in enumerate(captions):
+        expected = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)
+        torch.testing.assert_close(torch.tensor(each.attention), expected, atol=1e-4, rtol=0)
 
 
 def test_a_second_copy_of_a_photo_does_not_count_in_its_rank(trained_model, films):
@@ -98,7 +98,10 @@ def test_a_model_of_still_images_refuses_films_and_takes_a_gifs_first_frame(mode
 def test_a_film_that_is_missing_or_broken_is_reported_in_one_line(trained_model, films):
     model = saywhich.load(trained_model)
     Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
-    for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the file cannot be decoded")):
-        with pytest.raises(UserError, match=words) as error:
+    for name, message in (
+        ("no.gif", "no.gif: no such photo"),
+        ("broken.gif", "broken.gif: the file cannot be decoded"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
             model.extract_features([name])
         assert "\n" not in str(error.value)

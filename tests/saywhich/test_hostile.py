@@ -12,7 +12,7 @@ import saywhich
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import checksummed_json
 
-DRAWN = 6
+DRAWS = 6
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def load_failing(folder) -> str:
 
 def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
     saywhich.load(folder).caption([photos / "a.jpg"])  # imports the modules that are needed at first use
-    assert not [outcome for outcome in try_hostile_values(folder, photos / "a.jpg", DRAWN) if outcome]
+    assert not [outcome for outcome in try_hostile_values(folder, photos / "a.jpg", DRAWS) if outcome]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     path = folder / "features/manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["sha256"]  # it is written anew, as the last entry
-    *above, key = entry.split(".")
+    *parents, key = entry.split(".")
     inner = manifest
-    for name in above:
+    for name in parents:
         inner = inner[name]
     inner[key] = value
     path.write_text(checksummed_json(manifest))
@@ -92,18 +92,18 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
 def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
-    path, listed = folder / f"features/{name}.safetensors", folder / "features/manifest.json"
+    path, manifest_path = folder / f"features/{name}.safetensors", folder / "features/manifest.json"
     tensors = load_file(path)
     first = next(key for key, tensor in tensors.items() if tensor.is_floating_point())
     tensors[first].view(-1)[0] = number
     save_file(tensors, path)
     refresh_digests(folder, path)
-    manifest = json.loads(listed.read_text())
+    manifest = json.loads(manifest_path.read_text())
     manifest["weights" if name == "network" else name]["sha256"] = json.loads((folder / "saywhich.json").read_text())[
         "files"
     ][f"features/{name}.safetensors"]
-    listed.write_text(checksummed_json(manifest))
-    refresh_digests(folder, listed)
+    manifest_path.write_text(checksummed_json(manifest))
+    refresh_digests(folder, manifest_path)
     assert f"{path}: {first} contains NaN or a value that is infinite" in load_failing(folder)
 
 

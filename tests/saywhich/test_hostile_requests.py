@@ -26,7 +26,7 @@ def test_small_files_of_many_pixels_take_bounded_memory(page_server):
     for _, body in islice(hostile.make_bombs(2), 3):
         status, content = page_server.post("/caption", body)
         assert status in (200, 422), content
-    assert page_server.memory("VmHWM") < hostile.BOUND
+    assert page_server.memory("VmHWM") < hostile.MAX_MEMORY
     assert page_server.memory() < 300, "expected freed memory to return to the system"
 
 
@@ -42,11 +42,11 @@ def test_a_model_that_is_named_many_times_is_refused_at_once(page_server):
 def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(page_server):
     with hostile.hold_uploads(page_server, 12) as clients:
         assert page_server.post("/caption", hostile.make_normal_body())[0] == 200
-        assert page_server.memory("VmHWM") < hostile.BOUND
-        first, *others = (hostile.read_status(client) for client in clients[3:])
+        assert page_server.memory("VmHWM") < hostile.MAX_MEMORY
+        first, *later = (hostile.read_status(client) for client in clients[3:])
     assert first in (0, 503), "expected requests beyond the bound to be refused at once"
-    assert set(others) <= {0, 408, 503}, "on a busy machine a client may replace one that was too slow"
-    assert 503 in (first, *others)
+    assert set(later) <= {0, 408, 503}, "on a busy machine a client may take the place of a slower one"
+    assert 503 in (first, *later)
 
 
 @pytest.mark.slow
@@ -54,22 +54,22 @@ def test_connections_that_never_complete_their_headers_keep_nobody_waiting(repos
     with hostile.run_server(repository / "models/psst_multinomial", files=400) as page_server:
         with hostile.send_half_requests(page_server, 600):
             assert page_server.post("/caption", hostile.make_normal_body(), 60)[0] == 200
-        assert page_server.memory("VmHWM") < hostile.BOUND
+        assert page_server.memory("VmHWM") < hostile.MAX_MEMORY
         assert capfd.readouterr().err == "", "expected no error about too many open files"
 
 
-def test_hostile_json_is_a_short_line(server):
+def test_hostile_json_is_answered_with_a_short_line(server):
     import http.client
 
     connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=600)
-    short = []
+    faults = []
     for address, body in hostile.make_hostile_bodies():
         connection.request("POST", address, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        short.append(hostile.check_hostile_answer(address, body, answer.status, answer.read()))
+        faults.append(hostile.check_hostile_answer(address, body, answer.status, answer.read()))
     connection.close()
-    assert len(short) >= 72
-    assert [each for each in short if each] == []
+    assert len(faults) >= 72
+    assert [each for each in faults if each] == []
 
 
 def call_app(app, body, receive_more, length=None):
@@ -98,16 +98,16 @@ def test_a_stalled_request_is_ended(model):
     assert answer[0]["status"] == 408
 
 
-@pytest.mark.parametrize("left", [True, False])
-def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
+@pytest.mark.parametrize("disconnects", [True, False])
+def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, disconnects):
     """The work ends at the next photo after its client disconnects, or after its limit of seconds."""
     began, answered, captioned, queues = threading.Event(), threading.Event(), [], []
-    own = Model.caption_features
+    original = Model.caption_features
 
-    def caption_after_answer(self, *given, **options):
+    def caption_after_answer(self, *arguments, **options):
         captioned.append(began.set())
         assert answered.wait(600)
-        return own(self, *given, **options)
+        return original(self, *arguments, **options)
 
     def make_queue(seconds):
         queues.append(RequestQueue(seconds))
@@ -123,8 +123,8 @@ def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
     photo = base64.b64encode(hostile.encode_image((60, 40), "PNG")).decode()
     body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
     app = make_app({"model": model})
-    queues[0]._seconds = 600 if left else 0.5
-    call_app(app, body, wait_and_disconnect if left else wait_forever)
+    queues[0]._seconds = 600 if disconnects else 0.5
+    call_app(app, body, wait_and_disconnect if disconnects else wait_forever)
     answered.set()
     queues[0]._seconds = 600
     assert call_app(app, hostile.make_normal_body(), wait_forever)[0]["status"] == 200
@@ -140,5 +140,5 @@ def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
 )
 def test_photos_times_models_times_candidates_and_pixels_together_are_bounded(model, limits, line):
     body = hostile.make_caption_body([hostile.encode_image((60, 40), "PNG")] * 2)
-    texts = call_app(make_app({"model": model}, limits=limits), body, wait_forever)
-    assert (texts[0]["status"], json.loads(texts[1]["body"])["detail"]) == (422, line)
+    messages = call_app(make_app({"model": model}, limits=limits), body, wait_forever)
+    assert (messages[0]["status"], json.loads(messages[1]["body"])["detail"]) == (422, line)

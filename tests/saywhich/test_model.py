@@ -107,14 +107,14 @@ def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
 
 def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
-    said = model.caption(names, samples=8, among=names, seed=3)
+    captions = model.caption(names, samples=8, among=names, seed=3)
     plain = model.caption(names, samples=8, seed=3, temperature=0.3)
-    for i, (caption, drawn) in enumerate(zip(said, plain, strict=True)):
-        assert sorted(caption.candidates) == sorted(drawn.candidates)
-        scores = model.score(list(drawn.candidates), names)
+    for i, (caption, sampled) in enumerate(zip(captions, plain, strict=True)):
+        assert sorted(caption.candidates) == sorted(sampled.candidates)
+        scores = model.score(list(sampled.candidates), names)
         margins = scores[:, i] - np.delete(scores, i, 1).max(1)
         assert caption.margin == pytest.approx(margins.max(), abs=1e-6)
-        assert caption.text == caption.candidates[0] == drawn.candidates[margins.argmax()]
+        assert caption.text == caption.candidates[0] == sampled.candidates[margins.argmax()]
         assert caption.of == 3, "the photo itself is one of the three"
         assert (caption.rank == 1) == (caption.margin > 0)
     assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
@@ -125,26 +125,26 @@ def test_where_no_other_photo_is_left_the_caption_most_similar_to_the_photo_is_t
     plain = model.caption(["a.jpg"], samples=8, seed=3, temperature=0.3)[0]
     assert similar.text != plain.text
     for among in (["a.jpg", np.asarray(Image.open("a.jpg"))], ["a.jpg"]):
-        alone = model.caption(["a.jpg"], samples=8, among=among, seed=3)[0]
-        assert (alone.text, alone.rank, alone.of) == (similar.text, 1, 1)
-    told, _ = model.caption(["a.jpg", "b.jpg"], samples=8, among=["a.jpg"], seed=3)
-    assert (told.text, told.of) == (similar.text, 1), "another photo of the call does not count"
+        caption = model.caption(["a.jpg"], samples=8, among=among, seed=3)[0]
+        assert (caption.text, caption.rank, caption.of) == (similar.text, 1, 1)
+    caption, _ = model.caption(["a.jpg", "b.jpg"], samples=8, among=["a.jpg"], seed=3)
+    assert (caption.text, caption.of) == (similar.text, 1), "another photo of the call does not count"
 
 
 def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
-    alone = model.caption(names, samples=8, score="similarity", seed=3)
-    among = model.caption(names, samples=8, score="similarity", among=names, seed=3)
-    for i, (caption, compared) in enumerate(zip(alone, among, strict=True)):
+    captions = model.caption(names, samples=8, score="similarity", seed=3)
+    ranked = model.caption(names, samples=8, score="similarity", among=names, seed=3)
+    for i, (caption, ranked_caption) in enumerate(zip(captions, ranked, strict=True)):
         scores = model.score(list(caption.candidates), names)
         assert scores[:, i].argmax() == 0
         assert (caption.text, caption.rank, caption.of, caption.margin) == (caption.candidates[0], None, None, None)
-        assert compared.candidates == caption.candidates
-        assert compared.rank == 1 + (np.delete(scores[0], i) >= scores[0, i]).sum()
-        assert compared.margin == pytest.approx(scores[0, i] - np.delete(scores[0], i).max(), abs=1e-6)
+        assert ranked_caption.candidates == caption.candidates
+        assert ranked_caption.rank == 1 + (np.delete(scores[0], i) >= scores[0, i]).sum()
+        assert ranked_caption.margin == pytest.approx(scores[0, i] - np.delete(scores[0], i).max(), abs=1e-6)
     plain = model.caption(names, samples=8, seed=3, temperature=0.3)
-    assert [sorted(each.candidates) for each in alone] == [sorted(each.candidates) for each in plain]
-    assert [str(each) for each in alone] != [str(each) for each in plain]
+    assert [sorted(each.candidates) for each in captions] == [sorted(each.candidates) for each in plain]
+    assert [str(each) for each in captions] != [str(each) for each in plain]
     with pytest.raises(UserError, match="score 'cosine': give margin or similarity"):
         model.caption(names, samples=8, score="cosine")
 
@@ -173,9 +173,9 @@ def test_samples_depend_on_the_seed(model, photos):
 
 
 def test_one_photo_or_text_counts_as_a_list_of_one(model, photos):
-    alone = model.caption("a.jpg")
-    assert alone == model.caption(["a.jpg"])
-    assert model.caption(Path("a.jpg")) == alone
+    expected = model.caption("a.jpg")
+    assert expected == model.caption(["a.jpg"])
+    assert model.caption(Path("a.jpg")) == expected
     with Image.open("a.jpg") as image:
         array = np.asarray(image.convert("RGB"))
     assert model.caption(array) == model.caption([array]) == model.caption(array[None])

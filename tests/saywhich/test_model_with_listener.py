@@ -51,9 +51,9 @@ def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, 
         rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
         judge = open_judge(clip)
         image_embeddings = embed(judge, paths)
-        for own, row in enumerate(rows):
+        for i, row in enumerate(rows):
             scores = judge.encode_texts(row["candidates"]) @ image_embeddings.T
-            margins = scores[:, own] - torch.cat([scores[:, :own], scores[:, own + 1 :]], 1).amax(1)
+            margins = scores[:, i] - torch.cat([scores[:, :i], scores[:, i + 1 :]], 1).amax(1)
             assert margins[0] == pytest.approx(row["margin"], abs=1e-5)
             assert margins[0] >= margins.max() - 1e-6
             assert row["of"] == len(paths)
@@ -89,7 +89,7 @@ def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listen
         ),
     ],
 )
-def test_an_option_that_chooses_nothing_is_refused(folder, paths, capsys, options, line):
+def test_an_option_without_an_effect_is_refused(folder, paths, capsys, options, line):
     assert main(["caption", paths[0], "--model", folder, *options]) == 2
     assert capsys.readouterr().err == f"{line}\n"
 
@@ -105,8 +105,8 @@ def test_both_posteriors_use_the_given_listener(folder, clip, paths):
     nearest = (image_embeddings @ image_embeddings.T).fill_diagonal_(-torch.inf).argmax(1).tolist()
     features = model.extract_features(paths)
 
-    def generate_expected(at: int) -> str:
-        images = image_embeddings[[at, nearest[at]]].unsqueeze(0)
+    def generate_expected(photo: int) -> str:
+        images = image_embeddings[[photo, nearest[photo]]].unsqueeze(0)
         speaker = RetrievalPragmaticDecoder(
             model.speaker.eval(),
             ALPHA,
@@ -115,18 +115,20 @@ def test_both_posteriors_use_the_given_listener(folder, clip, paths):
             judge.temperature,
         )
         channel = BanToken(Beam(5), model.vocabulary.unk)
-        tokens = generate(speaker, make_batch(features.select([at])), channel, torch.Generator()).tokens
+        tokens = generate(speaker, make_batch(features.select([photo])), channel, torch.Generator()).tokens
         return model.vocabulary.decode(tokens[0].tolist())
 
     options = {"among": paths, "pragmatic": ALPHA, "distractors": 1}
     by_listener = [str(each) for each in ranked.caption(paths, **options, posterior="listener")]
-    assert by_listener == [generate_expected(at) for at in range(3)]
+    assert by_listener == [generate_expected(photo) for photo in range(3)]
     plain = [str(each) for each in ranked.caption(paths)]
     assert by_listener != plain
     assert [str(each) for each in ranked.caption(paths, **options | {"pragmatic": 0.0})] == plain
-    by_speaker = [str(ranked.caption(paths[at], **options)[0]) for at in range(3)]
-    one = [str(model.caption(paths[at], among=[paths[nearest[at]]], pragmatic=ALPHA)[0]) for at in range(3)]
-    assert by_speaker == one
+    by_speaker = [str(ranked.caption(paths[photo], **options)[0]) for photo in range(3)]
+    expected = [
+        str(model.caption(paths[photo], among=[paths[nearest[photo]]], pragmatic=ALPHA)[0]) for photo in range(3)
+    ]
+    assert by_speaker == expected
 
 
 def test_scores_and_search_are_those_of_the_given_listener(folder, clip, paths):

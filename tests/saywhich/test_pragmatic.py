@@ -38,20 +38,20 @@ def sharp_model(model):
     return model
 
 
-def generate_pragmatic(model, features, at, others):
-    """Return the best caption of a beam for the photo `at`, with the photos `others` as distractors."""
-    batches = [make_batch(features.select([other])) for other in others]
-    distractors = DistractorBatches(batches, torch.ones(1, len(others), dtype=torch.bool))
-    speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: distractors)
+def generate_pragmatic(model, features, photo, distractors):
+    """Return the best caption of a beam for the photo `photo`, with the photos `distractors` as distractors."""
+    batches = [make_batch(features.select([distractor])) for distractor in distractors]
+    gallery = DistractorBatches(batches, torch.ones(1, len(distractors), dtype=torch.bool))
+    speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: gallery)
     tokens = generate(
-        speaker, make_batch(features.select([at])), BanToken(Beam(5), model.vocabulary.unk), torch.Generator()
+        speaker, make_batch(features.select([photo])), BanToken(Beam(5), model.vocabulary.unk), torch.Generator()
     ).tokens
     return model.vocabulary.decode(tokens[0].tolist())
 
 
-def generate_by_listener(model, features, at, other):
-    """Return the best caption of a beam by the listener's posterior, with the photo `other` as distractor."""
-    images = features.vectors[[at, other]].unsqueeze(0)
+def generate_by_listener(model, features, photo, distractor):
+    """Return the best caption of a beam by the listener's posterior, with the photo `distractor` as distractor."""
+    images = features.vectors[[photo, distractor]].unsqueeze(0)
 
     def encode(tokens):
         return (
@@ -62,7 +62,7 @@ def generate_by_listener(model, features, at, other):
 
     speaker = RetrievalPragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: images, encode)
     channel = BanToken(Beam(5), model.vocabulary.unk)
-    tokens = generate(speaker, make_batch(features.select([at])), channel, torch.Generator()).tokens
+    tokens = generate(speaker, make_batch(features.select([photo])), channel, torch.Generator()).tokens
     return model.vocabulary.decode(tokens[0].tolist())
 
 
@@ -72,16 +72,16 @@ def test_pragmatic_captions_use_the_nearest_photos(sharp_model, photos):
     scores = (features.vectors @ features.vectors.T).fill_diagonal_(-torch.inf)
     found = sharp_model.caption(paths, among=paths, pragmatic=ALPHA, distractors=1)
     nearest = scores.argmax(1).tolist()
-    wanted = [generate_pragmatic(sharp_model, features, at, [nearest[at]]) for at in range(3)]
-    assert [str(each) for each in found] == wanted
+    expected = [generate_pragmatic(sharp_model, features, photo, [nearest[photo]]) for photo in range(3)]
+    assert [str(each) for each in found] == expected
     plain = [str(each) for each in sharp_model.caption(paths)]
     assert [str(each) for each in sharp_model.caption(paths, among=paths, pragmatic=0.0)] == plain
     assert [str(each) for each in found] != plain
     by_listener = sharp_model.caption(paths, among=paths, pragmatic=ALPHA, distractors=1, posterior="listener")
     assert [str(each) for each in by_listener] == [
-        generate_by_listener(sharp_model, features, at, nearest[at]) for at in range(3)
+        generate_by_listener(sharp_model, features, photo, nearest[photo]) for photo in range(3)
     ]
-    assert [str(each) for each in by_listener] not in (plain, wanted)
+    assert [str(each) for each in by_listener] not in (plain, expected)
     both = sharp_model.caption(paths[0], among=paths, pragmatic=ALPHA)
     assert str(both[0]) == generate_pragmatic(sharp_model, features, 0, scores[0].argsort(descending=True)[:2].tolist())
     assert both[0].of == 3

@@ -92,13 +92,13 @@ def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repositor
     """Only models of the present data are loaded from a folder; another model is an error if it is named."""
     data = tmp_path / "data"
     shutil.copytree(repository, data)
-    old, own = make_model(data, "old", 2, known=True), data / "models/psst_multinomial"
+    old, own = make_model(data, "old", 2, with_digests=True), data / "models/psst_multinomial"
     assert set(load_models([old, own], strict=True)) == {"old", "psst_multinomial"}
-    words = data / "prepared/vocabulary.json"
-    words.write_text(words.read_text().replace("boat", "goat"))
+    file = data / "prepared/vocabulary.json"
+    file.write_text(file.read_text().replace("boat", "goat"))
     write_checksums(data / "prepared")
     assert set(load_models([old, own], strict=False)) == {"psst_multinomial"}
-    line = f"{old}: was trained with other data than {words.resolve()}, which another profile or start wrote; train it"
+    line = f"{old}: was trained with other data than {file.resolve()}, which another profile or start wrote; train it"
     assert capsys.readouterr().err.startswith(f"left out: {line}")
     for command in (
         ["caption", str(data / "images")],

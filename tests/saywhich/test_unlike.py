@@ -40,11 +40,11 @@ def noise(photos, trained_model) -> Path:
 NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: expect captions and ranks"
 
 
-def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(noise, trained_model, tmp_path, capsys):
+def test_captions_and_hits_of_unlike_photos_are_reported_on_stderr_and_in_json(noise, trained_model, tmp_path, capsys):
     export_model(trained_model, tmp_path / "exported")
     for model in (trained_model, tmp_path / "exported"):
-        named = ["--model", str(model)]
-        assert main(["caption", ".", "--jsonl", "said.jsonl", *named]) == 0
+        option = ["--model", str(model)]
+        assert main(["caption", ".", "--jsonl", "said.jsonl", *option]) == 0
         assert capsys.readouterr().err.startswith(NOTE)
         content = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
         assert [(each["file"], each.get("unlike_training_images")) for each in content] == [
@@ -52,7 +52,7 @@ def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(no
             ("noise.png", True),
         ]
         for _ in range(2):  # the second search takes the photos from the cache
-            assert main(["find", "a dog", ".", *named]) == 0
+            assert main(["find", "a dog", ".", *option]) == 0
             assert capsys.readouterr().err.startswith(NOTE)
     assert main(["caption", "a.png", "--model", str(trained_model)]) == 0
     assert capsys.readouterr().err == ""

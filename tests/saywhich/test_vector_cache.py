@@ -56,48 +56,50 @@ def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.n
 
 
 def check(photos: list[Path], model: str = MODEL) -> int:
-    """Compare a search with one without a cache, and return the number of encoded photos."""
+    """Compare the vectors of a search with the encoder's, and return the number of encoded photos."""
     encoded_count, _, found = search(photos, model)
     np.testing.assert_array_equal(found, np.stack([make_vector(path.read_text(), model) for path in photos]))
     return encoded_count
 
 
-@pytest.mark.parametrize("how", [*DAMAGE_KINDS, "zeroed", "removed"])
-def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, how):
+@pytest.mark.parametrize("damage", [*DAMAGE_KINDS, "zeroed", "removed"])
+def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, damage):
     assert check(photos) == 60
     assert check(photos) == 0
     assert check(photos, "b" * 64) == 60
     other = {path.name: path.read_bytes() for path in cache_folder.with_name("b" * 32).iterdir()}
-    rng = random.Random(how)
+    rng = random.Random(damage)
     for _ in range(4):
         for path in sorted(cache_folder.iterdir()):
             whole = path.read_bytes()
             begin = 1024 * rng.randrange(len(whole) // 1024 + 1)
             zeroed = whole[:begin] + bytes(len(whole[begin : begin + 4096])) + whole[begin + 4096 :]
-            if how == "removed":
+            if damage == "removed":
                 path.unlink()
             else:
-                path.write_bytes(zeroed if how == "zeroed" else damage_content(how, whole, [other[path.name]], rng))
+                path.write_bytes(
+                    zeroed if damage == "zeroed" else damage_content(damage, whole, [other[path.name]], rng)
+                )
             check(photos)
             check(photos)
-            assert check(photos) == 0, f"{path.name}: {how} has not been rebuilt"
+            assert check(photos) == 0, f"{path.name}: {damage} has not been rebuilt"
 
 
 @pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
 def test_a_database_of_other_columns_is_rebuilt(photos, cache_folder, columns, capsys):
     assert check(photos) == 60
     with sqlite3.connect(cache_folder / "vectors.sqlite") as connection:
-        path, others = os.fsencode(photos[0]), columns.count(",")
+        path, more = os.fsencode(photos[0]), columns.count(",")
         connection.execute("DROP TABLE photos")
         connection.execute(f"CREATE TABLE photos ({columns})")
-        connection.execute(f"INSERT INTO photos VALUES (?{', 0' * others})", [path])
+        connection.execute(f"INSERT INTO photos VALUES (?{', 0' * more})", [path])
     connection.close()
     assert check(photos) == 60
     assert "is damaged (no such column" in capsys.readouterr().err
     assert check(photos) == 0
 
 
-def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, cache_folder, monkeypatch, capsys):
+def test_a_locked_full_or_shared_cache_is_skipped_with_one_line(photos, cache_folder, monkeypatch, capsys):
     def read_lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 
@@ -165,10 +167,10 @@ def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
 
 def test_a_modification_time_or_an_inode_of_more_than_63_bits_is_cached(photos, monkeypatch, capsys):
     os.utime(photos[0], (10**10, 10**10))  # the year 2286
-    own = os.stat
+    original = os.stat
 
     def report_large_inode(path, **options):
-        found = own(path, **options)
+        found = original(path, **options)
         if str(path) != str(photos[1]):
             return found
         return SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns, st_ino=2**64 - 5)

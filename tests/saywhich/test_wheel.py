@@ -24,7 +24,7 @@ SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "L
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ACCELERATOR = "ruamel-yaml-clib"  # ruamel.yaml imports it where it is installed, and works without it
 BASE = {"torch", "numpy", "numba", "PIL", "safetensors", "pydantic", "annotated_types", "ruamel", "jinja2", "tqdm"}
-# a command in a process that finds neither the packages of any extra nor the clone's own
+# runs a command where neither the packages of the extras nor those of the clone can be imported
 WITHOUT_EXTRAS = """
 import sys
 class ExtrasBlocker:
@@ -115,7 +115,7 @@ def list_imported_packages() -> Iterator[str]:
 def test_every_imported_package_is_required_or_of_an_extra():
     own = {"pipeline", "saywhich", *sys.stdlib_module_names}
     optional = {package for packages in EXTRAS.values() for package in packages}
-    brought = {
+    transitive = {
         "pydantic_core",
         "typing_extensions",
         "markupsafe",
@@ -126,18 +126,18 @@ def test_every_imported_package_is_required_or_of_an_extra():
         "grimp",
         "alembic",
     }  # requirements of pydantic, Jinja, DVC, MLflow and others
-    assert set(list_imported_packages()) - own - brought - optional == BASE
+    assert set(list_imported_packages()) - own - transitive - optional == BASE
 
 
 def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
-    brings: dict[str, set[str]] = {}
+    packages_by_requirement: dict[str, set[str]] = {}
     for package, names in packages_distributions().items():
         for name in names:
-            brings.setdefault(canonicalize_name(name), set()).add(package)
+            packages_by_requirement.setdefault(canonicalize_name(name), set()).add(package)
     for extra, packages in EXTRAS.items():
         for line in PROJECT["optional-dependencies"][extra]:
             if (name := canonicalize_name(Requirement(line).name)) not in ("saywhich", ACCELERATOR):
-                assert brings[name] & set(packages), f"{extra}: {line}"
+                assert packages_by_requirement[name] & set(packages), f"{extra}: {line}"
 
 
 def test_a_missing_package_of_an_extra_is_reported_in_one_line():
@@ -186,7 +186,7 @@ def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exporte
     """Neither the command nor its installation needs DVC, Snakemake or MLflow."""
     run = make_environment(wheel, "[judge]", tmp_path / "fresh")
     (tmp_path / "said.json").write_text('{"a": "a dog", "b": "a red boat", "c": "the beach"}')
-    given = (
+    arguments = (
         tmp_path / "said.json",
         "--images",
         photos,
@@ -195,7 +195,7 @@ def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exporte
         "--references",
         tmp_path / "said.json",
     )
-    done = run("saywhich", "judge", *given, "--html", tmp_path / "judged.html", "--json", tmp_path / "judged.json")
+    done = run("saywhich", "judge", *arguments, "--html", tmp_path / "judged.html", "--json", tmp_path / "judged.json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("3 images, 3 captions; 95 % intervals")
     assert "  METEOR " in done.stdout
@@ -211,20 +211,20 @@ def make_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., sub
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
         pytest.skip("uv is not installed")
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-    asked = subprocess.run(
+    setting = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True
     )
-    links = os.environ.get("PIP_FIND_LINKS", asked.stdout.strip())
+    links = os.environ.get("PIP_FIND_LINKS", setting.stdout.strip())
     backend = [] if links else ["--torch-backend", "cpu"]
     environment |= {"UV_FIND_LINKS": ",".join(links.split())} if links else {}
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder], env=environment, check=True)
-    locked = ROOT / "constraints-hashed.txt"
-    install = [uv, "pip", "install", "--python", folder / "bin/python", *backend, "-c", locked, f"{wheel}{extra}"]
+    constraints = ROOT / "constraints-hashed.txt"
+    install = [uv, "pip", "install", "--python", folder / "bin/python", *backend, "-c", constraints, f"{wheel}{extra}"]
     done = subprocess.run(install, env=environment, capture_output=True, text=True)
     if done.returncode and "error sending request" in done.stderr:
         pytest.skip(f"no index can be reached: {done.stderr.splitlines()[0]}")
     assert done.returncode == 0, done.stderr
-    absent = (
+    find_packages = (
         "import importlib.util as u; print(*map(u.find_spec, ('pipeline', 'stages', 'dvc', 'snakemake', 'mlflow')))"
     )
 
@@ -232,5 +232,5 @@ def make_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., sub
         command = [str(folder / "bin" / program), *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
-    assert run("python", "-c", absent).stdout.split() == ["None"] * 5
+    assert run("python", "-c", find_packages).stdout.split() == ["None"] * 5
     return run

@@ -26,13 +26,13 @@ def find_run(results, method, **settings):
 
 
 def test_every_resample_has_as_many_images_and_the_same_seed_draws_the_same():
-    drawn = draw_resamples(40, 300, seed=3)
-    assert drawn.shape == (300, 40)
-    assert (drawn.sum(1) == 40).all()
-    assert (drawn == draw_resamples(40, 300, seed=3)).all()
-    assert (drawn != draw_resamples(40, 300, seed=4)).any()
-    assert drawn.mean() == pytest.approx(1)
-    assert drawn.var() == pytest.approx(1 - 1 / 40, rel=0.05)  # binomial: n · 1/n · (1 − 1/n)
+    counts = draw_resamples(40, 300, seed=3)
+    assert counts.shape == (300, 40)
+    assert (counts.sum(1) == 40).all()
+    assert (counts == draw_resamples(40, 300, seed=3)).all()
+    assert (counts != draw_resamples(40, 300, seed=4)).any()
+    assert counts.mean() == pytest.approx(1)
+    assert counts.var() == pytest.approx(1 - 1 / 40, rel=0.05)  # binomial: n · 1/n · (1 − 1/n)
 
 
 def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
@@ -43,9 +43,9 @@ def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
     scorer, counts = BleuScorer(n=4), []
     for text, references in zip(captions, human, strict=True):
         scorer += (text, references)
-        found = cook_test(text, cook_refs(references))
-        closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
-        counts.append([found["testlen"], closest, *found["guess"], *found["correct"]])
+        cooked = cook_test(text, cook_refs(references))
+        closest = min((abs(length - cooked["testlen"]), length) for length in cooked["reflen"])[1]
+        counts.append([cooked["testlen"], closest, *cooked["guess"], *cooked["correct"]])
     expected, _ = scorer.compute_score(option="closest", verbose=0)
     assert bleu_from_counts(np.array(counts).sum(0)) == pytest.approx(expected)
 
@@ -66,14 +66,14 @@ def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
     run = find_run(results, "luo", **{"lambda": 0.8, "seed": 2})
     rows = [row for row in pq.read_table(run.captions).to_pylist()
             if (row["method"], row["cell"], row["split"]) == ("luo", run.cell, "test")]  # fmt: skip
-    chosen = draw_resamples(len(rows), 50, seed=1)[7].astype(int)
-    picked = [row for row, times in zip(rows, chosen, strict=True) for _ in range(times)]
-    assert len(picked) == len(rows)
-    expected = np.mean([row["CIDEr"] for row in picked])
+    repetitions = draw_resamples(len(rows), 50, seed=1)[7].astype(int)
+    resampled = [row for row, times in zip(rows, repetitions, strict=True) for _ in range(times)]
+    assert len(resampled) == len(rows)
+    expected = np.mean([row["CIDEr"] for row in resampled])
     assert samples.get_values(run, "language", "CIDEr")[7] == pytest.approx(expected)
-    expected = 100 * np.mean([row["rank_judge"] <= 5 for row in picked])
+    expected = 100 * np.mean([row["rank_judge"] <= 5 for row in resampled])
     assert samples.get_values(run, *recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
-    expected = bleu_from_counts(np.sum([row["bleu"] for row in picked], axis=0))[3]
+    expected = bleu_from_counts(np.sum([row["bleu"] for row in resampled], axis=0))[3]
     assert samples.get_values(run, "language", "BLEU-4")[7] == pytest.approx(expected)
 
 
@@ -92,17 +92,17 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
             if keys[0] == "language":
                 assert found[keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
             else:
-                own = (run.column("rank", keys[1]), *keys[2:])
-                assert found[own][1] == pytest.approx(run.value("test", *keys)), keys
+                key = (run.column("rank", keys[1]), *keys[2:])
+                assert found[key][1] == pytest.approx(run.value("test", *keys)), keys
 
 
 def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
-    twin = entry | {"method": "zwilling", "captions": entry["captions"][::-1]}  # rows in another order
+    twin = entry | {"method": "twin", "captions": entry["captions"][::-1]}  # rows in another order
     full_world.write([twin], [entry])
     results = read_world(full_world)
     samples = resample(results, resamples=20)
-    one, other = (samples.get_values(find_run(results, name), "language", "CIDEr") for name in ("mle", "zwilling"))
+    one, other = (samples.get_values(find_run(results, name), "language", "CIDEr") for name in ("mle", "twin"))
     assert one == pytest.approx(other)
     assert one.std() > 0
 
@@ -110,11 +110,11 @@ def test_single_runs_and_cells_share_their_resamples(full_world, make_full_cell)
 def test_a_corpus_value_that_is_not_the_mean_shifts_all_resamples(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     full_world.write([], [entry])
-    before = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
+    unshifted = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
     entry["test"]["language"]["METEOR"] += 0.1
     full_world.write([], [entry])
-    after = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
-    assert after - before == pytest.approx(np.full(20, 0.1))
+    shifted = resample(read_world(full_world), 20).get_values(read_world(full_world).runs[0], "language", "METEOR")
+    assert shifted - unshifted == pytest.approx(np.full(20, 0.1))
 
 
 def test_a_frozen_speaker_has_the_adapted_listener_in_every_resample(full_world):
@@ -189,10 +189,10 @@ def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
 
 def test_an_image_that_is_alone_in_its_hard_gallery_does_not_count():
     frame = pd.DataFrame({"neighbourhood_own": pd.array([1, 2, 0, 1], dtype="int64[pyarrow]")})
-    drawn = np.array([[0.0, 1, 3, 0], [1, 1, 1, 1]])
-    ((again, measured),) = _resample_metrics(Path(), frame, drawn).values()
+    counts = np.array([[0.0, 1, 3, 0], [1, 1, 1, 1]])
+    ((resampled, measured),) = _resample_metrics(Path(), frame, counts).values()
     assert measured == pytest.approx(200 / 3)
-    assert again == pytest.approx([0, 200 / 3])
+    assert resampled == pytest.approx([0, 200 / 3])
 
 
 def test_an_evaluation_without_test_captions_has_no_intervals_and_leaves_those_of_others(full_world):

@@ -10,12 +10,14 @@ from pipeline.errors import UserError
 
 
 def test_captions_are_found_by_method_and_cell(world):
-    found = read_fifth_captions(read_results(world.sweep, []).runs)
+    found = read_captions_of_image_5(read_results(world.sweep, []).runs)
     assert found
-    assert all(f"lambda {lam} " in caption for (_, lam, _), caption in found.items())
+    for (method, lam, seed), caption in found.items():
+        assert caption.startswith(f"{method} says lambda {lam} ")
+        assert f"seed {seed} of" in caption
 
 
-def read_fifth_captions(runs):
+def read_captions_of_image_5(runs):
     keys = [(run.method, run.settings["lambda"], run.settings["seed"]) for run in runs]
     found = {key: rows[5]["caption"] for key, rows in zip(keys, read_captions(runs, [5], ["caption"]), strict=True)}
     assert len(found) == len(runs)
@@ -30,8 +32,8 @@ def test_texts_come_in_the_order_that_is_asked_for(world):
         read_texts(runs[0], [5, 99])
 
 
-def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_cell):
-    """Eight test images: the other seed's control has another caption, and one method has no caption of an image."""
+def test_the_control_overlap_is_the_share_of_captions_equal_to_the_controls_with_the_same_seed(world, make_cell):
+    """Luo's seed 3 has no control, and the method `other` has captions of three of the eight test images."""
     luo = [make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": seed}) for seed in (1, 2, 3)]
     controls = [make_cell("mle", 0.9, 60.0, seed=seed) for seed in (1, 2)]
     other = make_cell("other", 0.9, 70.0, seed=1)
@@ -47,11 +49,12 @@ def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_ce
     assert found == {
         ("mle", 1): None, ("mle", 2): None, ("luo", 1): 3 / 8, ("luo", 2): 1.0, ("luo", 3): None, ("other", 1): None
     }  # fmt: skip
-    assert add_control_overlap(results, "nobody") == results
+    assert add_control_overlap(results, "absent") == results
 
 
 def test_a_control_with_several_settings_is_not_compared(world):
     results = read_results(world.sweep, world.evaluations)
+    assert len(results.get_points("st_multinomial")) > 1
     assert add_control_overlap(results, "st_multinomial") == results
 
 

@@ -27,7 +27,7 @@ def find_reading(slice_, label):
 
 
 def make_two_seeds(make_cell):
-    """Return two settings and two seeds: CIDEr 1.0 → .8, R@10 70 → 90; seed 2 has .04 CIDEr and 4 % more."""
+    """Return two settings (CIDEr 1.0 and .8, R@10 70 and 90) with two seeds; seed 2 has .04 and 4 more."""
     return [
         make_cell("psst", cider - 0.01 + d / 100, ten - 1 + d, **{"lambda": lam, "seed": seed})
         for lam, cider, ten in ((0.1, 1.0, 70.0), (0.2, 0.8, 90.0)) for seed, d in ((1, 0), (2, 4))
@@ -52,8 +52,8 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
 def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
-    at = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
-    assert (at.value, at.spread, at.seeds) == (pytest.approx(91.0), None, 1)
+    estimate = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
+    assert (estimate.value, estimate.spread, estimate.seeds) == (pytest.approx(91.0), None, 1)
 
 
 def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
@@ -94,10 +94,10 @@ def test_intervals_come_from_the_curve_of_every_resample(full_world):
     samples = resample(results, 40, seed=5)
     reading = read_curve(curve, CIDER, recall_keys("own"), 0.9, [TEN], samples)
     n = 11
-    places = []  # CIDEr and recall of each setting in resample n, averaged over its seeds
+    means = []  # CIDEr and recall of each setting in resample n, averaged over its seeds
     for point in curve.points:
-        places.append([np.mean([samples.get_values(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
-    x, y = np.array(sorted(places)).T
+        means.append([np.mean([samples.get_values(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
+    x, y = np.array(sorted(means)).T
     assert (np.diff(y) <= 0).all()  # no values to pool, so that the curve is the linear interpolation
     assert reading.resampled[TEN][n] == pytest.approx(np.interp(0.9, x, y))
     low, high = np.percentile(reading.resampled[TEN], (2.5, 97.5))
@@ -113,8 +113,10 @@ def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(
     reading = read_curve(curve, CIDER, TEN, cider, [TEN], samples)
     assert reading.nearest is not None
     assert 0.3 < reading.short < 0.7  # about half of a single setting's resamples are below it
-    moving = samples.get_values(curve.points[0].runs[0], *CIDER)
-    assert read_curve(curve, CIDER, TEN, cider, [TEN], samples, moving).short == 0
+    run = curve.points[0].runs[0]
+    assert reading.resampled[TEN] == pytest.approx(samples.get_values(run, *TEN))
+    levels = samples.get_values(run, *CIDER)
+    assert read_curve(curve, CIDER, TEN, cider, [TEN], samples, levels).short == 0
 
 
 def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
@@ -138,28 +140,28 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
     assert base.curve.method == "psst_multinomial"
     assert base.curve.label not in slice_.differences
     luo = find_reading(slice_, "luo")
-    found = slice_.differences["luo"]["own"]
-    assert found.value == pytest.approx(luo.estimates[TEN].value - base.estimates[TEN].value)
-    drawn = luo.resampled[TEN] - base.resampled[TEN]
-    assert found.interval == tuple(pytest.approx(end) for end in np.percentile(drawn, (2.5, 97.5)))
-    assert found.clear == (found.interval[1] < 0 or found.interval[0] > 0)
-    raw = [
+    difference = slice_.differences["luo"]["own"]
+    assert difference.value == pytest.approx(luo.estimates[TEN].value - base.estimates[TEN].value)
+    resampled_differences = luo.resampled[TEN] - base.resampled[TEN]
+    assert difference.interval == tuple(pytest.approx(end) for end in np.percentile(resampled_differences, (2.5, 97.5)))
+    assert difference.clear == (difference.interval[1] < 0 or difference.interval[0] > 0)
+    unadjusted = [
         math.erfc(abs(each.estimates[keys].value - base.estimates[keys].value)
                   / np.std(each.resampled[keys] - base.resampled[keys], ddof=1) / math.sqrt(2))
         for each in slice_.readings
         for keys, judge in ((recall_keys(name), name) for name in comparison.results.judges)
         if judge in slice_.differences.get(each.curve.label, {})
     ]  # fmt: skip
-    flat = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
-    assert flat == pytest.approx(holm_adjust(raw))
-    assert min(raw) < min(flat)
+    adjusted = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
+    assert adjusted == pytest.approx(holm_adjust(unadjusted))
+    assert min(unadjusted) < min(adjusted)
 
 
-def compare_at_one_cider(full_world, make_full_cell, ends):
+def compare_at_one_cider(full_world, make_full_cell, settings_by_method):
     """Return the comparison at CIDEr .9 and the bounds of its differences (own); settings are (CIDEr, recall)."""
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
-        for method, settings in ends.items() for cider, share in settings
+        for method, settings in settings_by_method.items() for cider, share in settings
     ]  # fmt: skip
     full_world.write(cells, [])
     (slice_,) = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9,))).at_cider
@@ -189,9 +191,9 @@ def test_two_bounds_are_not_subtracted_and_only_smaller_numbers_are_subtracted_f
 
 def test_differences_that_are_not_printed_do_not_count_in_holms_correction(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "through": THROUGH}
-    alone, _ = compare_at_one_cider(full_world, make_full_cell, ends)
-    beside, _ = compare_at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
-    assert beside.differences == alone.differences != {}
+    two_methods, _ = compare_at_one_cider(full_world, make_full_cell, ends)
+    four_methods, _ = compare_at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
+    assert four_methods.differences == two_methods.differences != {}
 
 
 def test_the_difference_of_equal_captions_is_zero(full_world, make_full_cell):
@@ -235,10 +237,10 @@ def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
 
 
 def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(world, make_cell):
-    ends = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
+    ciders_by_rho = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
     cells = [
         make_cell("psst", cider - 0.01, 150 - 100 * cider, **{"lambda": cider, "rho": rho, "seed": 1})
-        for rho, some in ends.items() for cider in some
+        for rho, ciders in ciders_by_rho.items() for cider in ciders
     ]  # fmt: skip
     world.write(cells, [])
     (series,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
@@ -284,9 +286,9 @@ def test_equal_inputs_give_equal_numbers(full_world):
 
 def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cell):
     cells = make_two_seeds(make_cell)
-    without = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
-    del without["test"]["language"]
-    world.write([*cells, without], [])
+    incomplete = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
+    del incomplete["test"]["language"]
+    world.write([*cells, incomplete], [])
     (curve,) = curves(read_results(world.sweep, []))
     assert len(curve.points) == 3
     assert read_curve(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
@@ -306,17 +308,17 @@ def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample(
         Run("mle", {"seed": 1, "lambda": cider}, "", {("test", *CIDER): cider}, {}, Path(str(cider)))
         for cider in (0.8, 1.0)
     ]
-    drawn = {0.8: np.array([0.5, 0.6]), 1.0: np.array([1.2, 0.9])}
-    samples = Resamples(2, {run.captions_key: {CIDER: (drawn[run.settings["lambda"]], 1.0)} for run in runs})
-    found = _resample_level(0.9, [Point((run,)) for run in runs], samples)
-    assert found.tolist() == pytest.approx([1.08, 0.81])
+    resampled = {0.8: np.array([0.5, 0.6]), 1.0: np.array([1.2, 0.9])}
+    samples = Resamples(2, {run.captions_key: {CIDER: (resampled[run.settings["lambda"]], 1.0)} for run in runs})
+    levels = _resample_level(0.9, [Point((run,)) for run in runs], samples)
+    assert levels.tolist() == pytest.approx([1.08, 0.81])
 
 
 def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(world, make_cell):
     """The curve's settings have CIDEr .9 and 1.0. A third has .5, but no recall by the own listener."""
     cells = [
-        make_cell("psst", cider - 0.01, own, **{"lambda": cider, "seed": 1})
-        for cider, own in ((0.5, None), (0.9, 59.0), (1.0, 49.0))
+        make_cell("psst", cider - 0.01, recall, **{"lambda": cider, "seed": 1})
+        for cider, recall in ((0.5, None), (0.9, 59.0), (1.0, 49.0))
     ]
     world.write(cells, [])
     (curve,) = curves(read_results(world.sweep, []))

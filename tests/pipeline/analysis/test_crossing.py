@@ -18,7 +18,7 @@ from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
-IMAGES, FIRST = 50, 20  # the last 30 are the test split
+IMAGES, FIRST_TEST = 50, 20  # the last 30 images are the test split
 WORDS = tuple("abcdefghi")
 SEEDS = {"psst": (1, 2), "luo": (3, 2, 1)}  # seeds in the order of the runs
 POOLED = np.random.default_rng(0).normal(size=(IMAGES, 5)).astype(np.float32)
@@ -31,7 +31,7 @@ class FakePreparedData:
         return IMAGES
 
     def rows(self, split: str) -> np.ndarray:
-        return np.arange(FIRST, IMAGES) if split == "test" else np.arange(FIRST)
+        return np.arange(FIRST_TEST, IMAGES) if split == "test" else np.arange(FIRST_TEST)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def root(tmp_path):
         for method, seeds in SEEDS.items()
         for seed in seeds
         for image in range(IMAGES)
-        for split in (["test"] if image >= FIRST else ["val"])
+        for split in (["test"] if image >= FIRST_TEST else ["val"])
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "captions.parquet")
     return tmp_path
@@ -66,19 +66,19 @@ def make_points(root) -> dict[str, Point]:
     return {method: Point(tuple(make_run(method, seed) for seed in seeds)) for method, seeds in SEEDS.items()}
 
 
-def compute_recall(root, method: str, seed: int, listener: str) -> float:
+def compute_recall(root, method: str, seed: int, folder: str) -> float:
     """Return R@10 of a run's test captions by the listener in a folder, with ranks counted one by one."""
     rows = pq.read_table(root / "captions.parquet").to_pylist()
     key = (method, f"seed={seed}", "test")
     captions = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
     tokens = torch.tensor([[WORDS.index(word) + 1 for word in caption] for caption in captions])
-    reader = load_agent(root / listener / "weights.safetensors", "listener")
+    listener = load_agent(root / folder / "weights.safetensors", "listener")
     with torch.no_grad():
-        text_vectors = reader.encode_text(
+        text_vectors = listener.encode_text(
             Message(tokens, caption_mask(tokens), torch.zeros(len(captions), dtype=torch.int64), 1)
         )
-        scores = text_vectors @ reader.encode_image(torch.from_numpy(POOLED[FIRST:])).T
-    ranks = [int((row >= row[place]).sum()) for place, row in enumerate(scores)]
+        scores = text_vectors @ listener.encode_image(torch.from_numpy(POOLED[FIRST_TEST:])).T
+    ranks = [int((row >= row[target]).sum()) for target, row in enumerate(scores)]
     return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
 
 
@@ -90,8 +90,8 @@ def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
     assert (found["split"], found["recall"], found["seeds"]) == ("test", "R@10", [1, 2])
     expected = [
         [
-            [compute_recall(root, method, seed, place.format(method=method, seed=seed)) for seed in (1, 2)]
-            for place in (
+            [compute_recall(root, method, seed, folder.format(method=method, seed=seed)) for seed in (1, 2)]
+            for folder in (
                 "pretrained/listener",
                 "cells/psst/seed={seed}",
                 "cells/luo/seed={seed}",
@@ -108,7 +108,7 @@ def test_without_a_seed_in_common_the_first_run_of_each_method_counts(root):
     points = {method: Point(point.runs[:1]) for method, point in make_points(root).items()}  # seeds 1 and 3
     found = measure_cross_play(points, {"pretrained": "listener"}, JUDGES, FakePreparedData(), root, CPU)
     assert found["seeds"] == []
-    listeners = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
+    folders = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
     captions = (("psst", 1), ("luo", 3))
-    expected = [[[compute_recall(root, method, seed, listener)] for listener in listeners] for method, seed in captions]
+    expected = [[[compute_recall(root, method, seed, folder)] for folder in folders] for method, seed in captions]
     assert np.array(found["matrix"]) == pytest.approx(np.array(expected))

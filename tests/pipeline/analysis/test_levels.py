@@ -9,7 +9,7 @@ from pipeline.analysis.tradeoff import curves
 
 
 def find_levels(world, make_cell, spans, control=None, **settings):
-    """Return CIDEr levels for curves with these ends on the test split."""
+    """Return CIDEr levels for curves with these ends on the test split, and the reason."""
     cells = [
         make_cell(f"m{n}", cider - 0.01, 150.0 - 100 * cider, **{"lambda": cider, "seed": 1})
         for n, ends in enumerate(spans) for cider in ends
@@ -21,7 +21,7 @@ def find_levels(world, make_cell, spans, control=None, **settings):
     return cider_levels(results, curves(results), ReportSettings(**settings))
 
 
-def test_the_range_most_share():
+def test_the_range_that_most_spans_share():
     assert intersect_spans([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)], 2) == (1.0, 3.0)  # two of three suffice
     assert intersect_spans([(0.0, 2.0), (1.0, 3.0)], 2) == (1.0, 2.0)  # one of two is not more than half
     assert intersect_spans([(0.0, 1.0), (2.0, 3.0)], 2) is None
@@ -29,64 +29,64 @@ def test_the_range_most_share():
     assert intersect_spans([], 1) is None
 
 
-def test_the_control_and_its_share_where_most_curves_reach_them(world, make_cell):
-    found, words = find_levels(world, make_cell, [(0.8, 1.1), (0.7, 1.0), (0.5, 0.6)], control=0.9)
+def test_levels_are_the_controls_cider_and_its_share_where_most_curves_reach_them(world, make_cell):
+    found, reason = find_levels(world, make_cell, [(0.8, 1.1), (0.7, 1.0), (0.5, 0.6)], control=0.9)
     assert list(found) == pytest.approx([0.9, 0.855])
-    assert "mle has 0.900 on the test split; compared at 0.900 and 0.855 (95% of that)" in words
-    assert words.endswith("which more than half of the curves, but not all, reach.")
+    assert "mle has 0.900 on the test split; compared at 0.900 and 0.855 (95% of that)" in reason
+    assert reason.endswith("which more than half of the curves, but not all, reach.")
 
 
 def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
-    found, words = find_levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9)
+    found, reason = find_levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9)
     assert list(found) == pytest.approx([0.855])
-    assert words.endswith("compared at 0.855 (95% of that), which all curves reach.")
+    assert reason.endswith("compared at 0.855 (95% of that), which all curves reach.")
 
 
 def test_the_share_of_the_control_is_not_rounded(world, make_cell):
-    _, words = find_levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9, min_cider_share=0.955)
-    assert "compared at 0.859 (95.5% of that)" in words
+    _, reason = find_levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9, min_cider_share=0.955)
+    assert "compared at 0.859 (95.5% of that)" in reason
 
 
 @pytest.mark.parametrize("control_cider", [None, 0.2])
 def test_levels_are_otherwise_quarters_of_the_shared_range(world, make_cell, control_cider):
-    found, words = find_levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (1.1, 1.2)], control=control_cider)
+    found, reason = find_levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (1.1, 1.2)], control=control_cider)
     assert list(found) == pytest.approx([0.9, 0.7])
-    assert "more than half of the curves, but not all, share (0.600 to 1.000)" in words
+    assert "more than half of the curves, but not all, share (0.600 to 1.000)" in reason
 
 
 @pytest.mark.parametrize("control_cider", [None, 0.88, 1.1])
 def test_a_range_that_all_curves_share_goes_before_one_that_most_share(world, make_cell, control_cider):
     # All three curves share .9 to 1.0. Two of them reach .88 and .836, and two reach 1.1 and 1.045.
-    found, words = find_levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=control_cider)
+    found, reason = find_levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=control_cider)
     assert list(found) == pytest.approx([0.975, 0.925])
-    assert "all curves share (0.900 to 1.000)" in words
+    assert "all curves share (0.900 to 1.000)" in reason
 
 
-def test_the_control_is_where_all_curves_meet(world, make_cell):
-    found, words = find_levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=0.98)
+def test_levels_are_the_controls_where_all_curves_reach_them(world, make_cell):
+    found, reason = find_levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=0.98)
     assert list(found) == pytest.approx([0.98, 0.931])
-    assert words.endswith("which all curves reach.")
+    assert reason.endswith("which all curves reach.")
 
 
 def test_levels_without_a_shared_range_and_configured_levels(world, make_cell):
-    found, words = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
+    found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
     assert found == (0.7,)  # at 0.7 the second curve gives a lower bound
-    assert "the highest that all curves reach; no value is between the ends of more than half" in words
-    found, words = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, cider_levels=(1.2, 1.13))
+    assert "the highest that all curves reach; no value is between the ends of more than half" in reason
+    found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, cider_levels=(1.2, 1.13))
     assert found == (1.2, 1.13)
-    assert "report.cider_levels" in words
+    assert "report.cider_levels" in reason
 
 
 def test_a_degenerate_curve_does_not_set_the_level(world, make_cell):
-    found, words = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.01)], control=0.85)
+    found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.01)], control=0.85)
     assert found == (0.7,)
-    assert words.endswith("more than half. Not counted, with less than half of mle's CIDEr: m2.")
-    found, words = find_levels(world, make_cell, [(0.8, 0.9), (0.8, 0.9), (0.0, 0.42)], control=0.85)
+    assert reason.endswith("more than half. Not counted, with less than half of mle's CIDEr: m2.")
+    found, reason = find_levels(world, make_cell, [(0.8, 0.9), (0.8, 0.9), (0.0, 0.42)], control=0.85)
     assert list(found) == pytest.approx([0.85, 0.8075])
-    assert "which all curves reach. Not counted" in words
-    found, words = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.43)], control=0.85)
+    assert "which all curves reach. Not counted" in reason
+    found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.43)], control=0.85)
     assert found == (0.43,), "a curve with half of the control's CIDEr counts"
-    assert "Not counted" not in words
+    assert "Not counted" not in reason
 
 
 def write_seeded_curves(world, make_cell, spans):
@@ -101,32 +101,32 @@ def write_seeded_curves(world, make_cell, spans):
     return results, curves(results)
 
 
-def test_a_value_is_one_that_all_curves_reach_in_every_seed(world, make_cell):
+def test_all_curves_reach_a_level_in_every_seed(world, make_cell):
     ends = {"a": [(0.6, 1.0), (0.7, 0.8)], "b": [(0.5, 1.0), (0.5, 1.0)]}  # the mean curve of a runs from .65 to .9
     results, lines = write_seeded_curves(world, make_cell, ends)
-    found, words = cider_levels(results, lines, ReportSettings())
+    found, reason = cider_levels(results, lines, ReportSettings())
     assert list(found) == pytest.approx([0.775, 0.725])
-    assert "all curves share (0.700 to 0.800)" in words
-    ends["b"] = [(0.5, 1.0), (0.5, 0.74)]  # .72 is on both curves and on their mean
+    assert "all curves share (0.700 to 0.800)" in reason
+    ends["b"] = [(0.5, 1.0), (0.5, 0.74)]  # so the shared range ends at .74
     found, _ = cider_levels(*write_seeded_curves(world, make_cell, ends), ReportSettings())
     assert list(found) == pytest.approx([0.73, 0.71])
 
 
-def test_the_method_that_others_are_compared_with_reaches_every_value(world, make_cell):
+def test_the_reference_curve_reaches_every_level(world, make_cell):
     results, lines = write_seeded_curves(world, make_cell, {"a": [(0.8, 1.0)], "b": [(0.8, 1.0)], "psst": [(0.5, 0.7)]})
     found, _ = cider_levels(results, lines, ReportSettings())
     assert list(found) == pytest.approx([0.95, 0.85])  # psst reaches neither
-    found, words = cider_levels(results, lines, ReportSettings(), lines[2])
+    found, reason = cider_levels(results, lines, ReportSettings(), lines[2])
     assert list(found) == pytest.approx([0.7])
-    assert "the highest that all curves reach" in words
+    assert "the highest that all curves reach" in reason
 
 
 def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     find_levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
     results = read_results(world.sweep, [])
-    found, words = score_levels(results, curves(results), ReportSettings())
+    found, reason = score_levels(results, curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
-    assert "R@10" in words
+    assert "R@10" in reason
     assert score_levels(results, curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
 
 
@@ -150,7 +150,7 @@ def test_a_method_with_one_setting_has_no_part_in_the_choice(world, make_cell):
     assert find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.65,)])[0] == (0.7,)
 
 
-def test_levels_are_rounded_within_what_the_curves_share(world, make_cell):
+def test_levels_are_rounded_within_the_shared_range(world, make_cell):
     found, _ = find_levels(world, make_cell, [(0.6001, 0.6005), (0.6001, 0.6005)])
     assert list(found) == pytest.approx([0.6004, 0.6002], abs=1e-9)
 

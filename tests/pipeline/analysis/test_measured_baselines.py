@@ -1,4 +1,4 @@
-"""Baselines as separate points, and comparisons of methods with the template by hand."""
+"""Baselines as separate points, and comparisons of methods with the template."""
 
 import copy
 import json
@@ -20,8 +20,9 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 def measured_world(full_world, make_full_cell):
     """Return a world with 32 test images and two seeds.
 
-    Template and mle retrieve the first 16 images by every judge. By its own listener Luo retrieves the first 30, by the
-    pretrained one the last 16. By the adapted listener it retrieves the first 17, and by the judge the first 22.
+    Template and mle retrieve the first 16 images by every judge. Luo retrieves the first 30 images by its own listener
+    and the last 16 by the pretrained listener. It retrieves the first 17 by the adapted listener, and the first 22 by
+    the judge.
     """
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
     found["luo"] = {"own": range(30), "pretrained": range(16, 32), "adapted": range(17), "judge": range(22)}
@@ -63,11 +64,11 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world
     assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
     assert template.mean("test", *recall_keys("own", HARD_RECALL)) == 50
     assert found["template"].beside.method == "mle"
-    people, mle = found["human"].point, found["human"].beside
+    human, mle = found["human"].point, found["human"].beside
     recall = ("text_to_image", "R@1")
-    assert people.mean("test", "judges", "judge", *recall) == mle.mean("test", "judges", "judge", "human", *recall)
-    assert people.mean("test", "faithfulness", "precision") == 1
-    assert people.mean("test", "language", "CIDEr") is None
+    assert human.mean("test", "judges", "judge", *recall) == mle.mean("test", "judges", "judge", "human", *recall)
+    assert human.mean("test", "faithfulness", "precision") == 1
+    assert human.mean("test", "language", "CIDEr") is None
     assert found["random"].point.mean("test", "images") == 32
 
 
@@ -78,12 +79,12 @@ def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above
     assert find_not_above_template(results, points, template, resample(results)) == {
         "own": ["mle", "frozen_luo"],  # 30 against 16 is clear; frozen_luo has the adapted listener
         "adapted": ["mle", "luo", "frozen_luo"],  # 17 against 16 is not clear
-        "pretrained": ["mle", "luo", "frozen_luo"],  # luo retrieves as many images, but others
-        "judge": ["mle"],  # 22 against 16 of these 22 is clear, though both intervals overlap
+        "pretrained": ["mle", "luo", "frozen_luo"],  # luo retrieves 16 other images
+        "judge": ["mle"],  # 22 against 16 is clear, although the intervals overlap
     }
 
 
-def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_one(measured_world):
+def test_resampled_ranks_in_the_hard_gallery_count_only_images_with_neighbours(measured_world):
     cells = json.loads((measured_world.sweep / "cells.json").read_text())
     path = measured_world.sweep / "captions.parquet"
     rows = pq.read_table(path).to_pylist()
@@ -104,14 +105,14 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     assert samples.mean([template], "language", "CIDEr") is None  # only the method's captions have scores
 
 
-def test_human_captions_are_listed_beside_the_first_method_without_other_baselines(full_world):
+def test_human_captions_are_listed_beside_the_first_method_if_there_are_no_other_baselines(full_world):
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
-    (people,) = list_measured_baselines(results)
-    assert (people.name, people.beside.method) == ("human", "mle")
+    (human,) = list_measured_baselines(results)
+    assert (human.name, human.beside.method) == ("human", "mle")
     recall = ("text_to_image", "R@10")
-    theirs = people.beside.mean("test", "judges", "pretrained", "human", *recall)
-    assert theirs is not None
-    assert people.point.mean("test", "judges", "pretrained", *recall) == theirs
+    expected = human.beside.mean("test", "judges", "pretrained", "human", *recall)
+    assert expected is not None
+    assert human.point.mean("test", "judges", "pretrained", *recall) == expected
 
 
 def test_no_baseline_is_listed_without_recalls_of_human_captions(world, make_cell):

@@ -1,4 +1,4 @@
-"""Claims about results made by hand, at the chosen λ and at equal CIDEr."""
+"""Claims about small results, at the chosen λ, at equal CIDEr and at equal recall."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from pipeline.analysis.tradeoff import Curve
 SETTINGS = ReportSettings()
 
 
-def make_claim(more, than, **changed):
+def make_claim(more, than, **fields):
     return MethodClaim(
-        **{"says": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | changed
+        **{"says": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | fields
     )
 
 
@@ -43,35 +43,35 @@ def test_a_verdict_needs_an_interval_and_two_seeds_on_one_side():
 
 
 def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full_world):
-    comparison, (first, reverse, same) = check_claims(
+    comparison, (first, reverse, frozen) = check_claims(
         full_world, make_claim("luo", "mle"), make_claim("mle", "luo"), make_claim("luo", "frozen_luo", judge="judge")
     )
     results = comparison.results
-    chosen = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}
+    points = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}
     keys = ("test", "judges", "own", "text_to_image", "R@10")
-    mle = chosen["mle"].mean(*keys)
-    assert first.value == pytest.approx(chosen["luo"].mean(*keys) - mle)
-    assert len(first.by_seed) == len(chosen["luo"].runs) > 1
-    for run in chosen["luo"].runs:
+    mle = points["mle"].mean(*keys)
+    assert first.value == pytest.approx(points["luo"].mean(*keys) - mle)
+    assert len(first.by_seed) == len(points["luo"].runs) > 1
+    for run in points["luo"].runs:
         assert first.by_seed[run.settings["seed"]] == pytest.approx(run.value(*keys) - mle)
     assert first.interval[0] <= first.value <= first.interval[1]
     assert reverse.value == pytest.approx(-first.value)
     assert reverse.interval == pytest.approx((-first.interval[1], -first.interval[0]))
     assert {first.verdict, reverse.verdict} in ({"holds", "fails"}, {"open"})
-    assert same.at == "chosen λ"
+    assert frozen.at == "chosen λ"
 
 
-def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
-    comparison, (luo,) = check_claims(full_world, make_claim("psst_multinomial", "luo", at="equal CIDEr"))
+def test_a_claim_at_equal_cider_is_about_the_difference_of_the_curves_at_the_level(full_world):
+    comparison, (claim,) = check_claims(full_world, make_claim("psst_multinomial", "luo", at="equal CIDEr"))
     slice_ = comparison.at_cider[0]
-    assert luo.at == f"CIDEr {slice_.level:.3f}"
+    assert claim.at == f"CIDEr {slice_.level:.3f}"
     keys = ("judges", "own", "text_to_image", "R@10")
     values = {r.curve.label: r.estimates[keys].value for r in slice_.readings if keys in r.estimates}
     psst = [value for label, value in values.items() if label.startswith("psst_multinomial")]
-    assert any(luo.value == pytest.approx(value - values["luo"]) for value in psst)
+    assert any(claim.value == pytest.approx(value - values["luo"]) for value in psst)
 
 
-def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
+def test_a_claim_about_a_missing_number_is_open_with_the_reason(full_world):
     missing = [
         make_claim("luo", "nobody"),
         make_claim("luo", "nobody", at="equal CIDEr"),
@@ -98,27 +98,27 @@ def test_a_seed_whose_curve_misses_the_level_is_paired_with_no_other_seed():
 
 
 def test_a_claim_without_a_judge_compares_cider(full_world):
-    comparison, (chosen, lacking) = check_claims(
+    comparison, (claim, unmeasured) = check_claims(
         full_world, make_claim("mle", "luo", judge=None), make_claim("mle", "luo", judge=None, at="equal recall")
     )
     choices = choose_all(comparison.results, SETTINGS)
     points = {choice.method: choice.point for choice in choices}
     cider = {name: points[name].mean("test", "language", "CIDEr") for name in ("mle", "luo")}
-    assert chosen.value == pytest.approx(cider["mle"] - cider["luo"])
+    assert claim.value == pytest.approx(cider["mle"] - cider["luo"])
     slice_ = comparison.at_score[0]
-    assert lacking.at == f"R@10 {slice_.level:g}% by own"
-    assert lacking.reason.endswith(f"has no result at {lacking.at}")
-    there: dict[str, list[float]] = {}
+    assert unmeasured.at == f"R@10 {slice_.level:g}% by own"
+    assert unmeasured.reason.endswith(f"has no result at {unmeasured.at}")
+    ciders: dict[str, list[float]] = {}
     for reading in slice_.readings:
         if reading.estimates:
-            there.setdefault(reading.curve.method, []).append(reading.estimates["language", "CIDEr"].value)
-    one, other = list(there)[:2]
+            ciders.setdefault(reading.curve.method, []).append(reading.estimates["language", "CIDEr"].value)
+    one, other = list(ciders)[:2]
     equal = check_claim(make_claim(one, other, judge=None, at="equal recall"), comparison, choices)
-    assert any(equal.value == pytest.approx(mine - theirs) for mine in there[one] for theirs in there[other])
+    assert any(equal.value == pytest.approx(x - y) for x in ciders[one] for y in ciders[other])
 
 
 def make_reading(point: Point, value: float, above: bool = False) -> CurveReading:
-    """Return a curve of one setting, with R@10 of `value` and R@1 of half of it."""
+    """Return a reading of a curve of one setting, with R@10 of `value` and R@1 of half of it."""
     estimates = {recall_keys("own"): Estimate(value), recall_keys("own", "R@1"): Estimate(value / 2)}
     return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
 
@@ -181,7 +181,7 @@ def test_a_score_that_a_judge_lacks_is_named():
     assert reasons == ["no R@1 (hard) by own", "no R@5 by own", ""]
 
 
-def test_a_claim_about_a_template_takes_that_of_its_own_method():
+def test_a_claim_about_a_template_uses_the_template_of_its_method():
     """Templates were evaluated with both methods; their recalls are 10 and 90."""
 
     def make_evaluated_point(method: str, recall: float) -> Point:

@@ -149,12 +149,12 @@ def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world
     )
 
 
-@pytest.mark.parametrize(("own", "cells"), [(0.5, ["a cell"]), (0.9, ["a cell", None])])
+@pytest.mark.parametrize(("lam", "cells"), [(0.5, ["a cell"]), (0.9, ["a cell", None])])
 def test_a_cell_represents_the_own_run_with_its_settings_and_another_own_run_is_one_more_point(
-    world, make_cell, own, cells
+    world, make_cell, lam, cells
 ):
     swept = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1}) | {"cell": "a cell"}
-    world.write([swept], [make_cell("luo", 0.8, 60.0, **{"lambda": own, "seed": 1})])
+    world.write([swept], [make_cell("luo", 0.8, 60.0, **{"lambda": lam, "seed": 1})])
     points = read_results(world.sweep, world.evaluations).get_points("luo")
     assert [run.cell for point in points for run in point.runs] == cells
 
@@ -193,7 +193,7 @@ def test_changed_numbers_are_named(world, make_cell, place):
             read_results(world.sweep, world.evaluations)
 
 
-def test_the_protocol_leaves_out_what_a_method_sets():
+def test_the_protocol_omits_the_options_of_a_method():
     signature = "data=toy|guidance=2|rerank=samples:5,among:split|pragmatic=alpha:1,distractors:7|words=<=16"
     assert Run("a", {}, signature, {}, {}, Path()).protocol == "data=toy|words=<=16"
 

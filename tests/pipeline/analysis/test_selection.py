@@ -20,8 +20,8 @@ def choose_settings(world, cells, evaluations=()):
     return results, {choice.method: choice for choice in choose_all(results, SETTINGS)}
 
 
-def test_highest_recall_among_the_natural_enough(world, make_cell, control):
-    # The control has CIDEr .96, so the floor is .912. λ .02 has the highest recall but too low a CIDEr. λ .005 is next.
+def test_the_highest_recall_above_the_cider_floor_is_selected(world, make_cell, control):
+    # The control has CIDEr .96, so the floor is .912. λ .02 has the highest recall, but its CIDEr is below the floor.
     cells = [make_cell("luo", c, r, **{"lambda": lam, "seed": 1})
              for lam, c, r in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0))]  # fmt: skip
     results, choices = choose_settings(world, cells, [control])
@@ -104,16 +104,16 @@ def test_a_chosen_lambda_at_an_end_of_its_grid(world, make_cell, control, best, 
     assert describe_grid_end(results, choices["mle"]) == "", "a single setting is at no end of a grid"
 
 
-def test_the_grid_is_that_of_the_chosen_rho(world, make_cell, control):
-    # The highest λ of ρ .5 is .2, and that of ρ .25 is .3.
-    found = {(0.1, 0.25): 70.0, (0.2, 0.25): 70.0, (0.3, 0.25): 70.0, (0.1, 0.5): 70.0, (0.2, 0.5): 90.0}
-    cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in found.items()]
+def test_the_end_of_a_grid_is_among_the_settings_of_the_selected_rho(world, make_cell, control):
+    # The highest λ is .2 at ρ .5, and .3 at ρ .25.
+    recalls = {(0.1, 0.25): 70.0, (0.2, 0.25): 70.0, (0.3, 0.25): 70.0, (0.1, 0.5): 70.0, (0.2, 0.5): 90.0}
+    cells = [make_cell("psst", 0.95, r, **{"lambda": lam, "rho": rho, "seed": 1}) for (lam, rho), r in recalls.items()]
     results, choices = choose_settings(world, cells, [control])
     assert choices["psst"].point.settings["rho"] == 0.5
     assert describe_grid_end(results, choices["psst"]) == "highest of 2"
 
 
-def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
+def test_recall_in_the_hard_gallery_decides_where_it_is_measured_unless_another_score_is_set(world, make_cell, control):
     cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
     for entry, hard_recall in ((cells[0], 30.0), (cells[1], 20.0), (control, 10.0)):
         for part in ("val", "test"):
@@ -124,8 +124,8 @@ def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_
     assert choices["luo"].point.settings["lambda"] == 70.0
     assert "highest R@1 (hard) (own listener)" in describe_rule(results, SETTINGS)
     other = read_results(world.sweep, [world.root / "evaluation" / "mle"], score="R@10")
-    chosen = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
-    assert (other.scores, chosen["luo"].settings["lambda"]) == (["R@10"], 80.0)
+    points = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
+    assert (other.scores, points["luo"].settings["lambda"]) == (["R@10"], 80.0)
 
 
 def test_a_point_without_the_curves_setting_is_no_end_of_its_grid(world, make_cell, control):

@@ -15,7 +15,7 @@ def interpolate(x, y, value):
 
 
 def fit_isotonic(y):
-    """Return the falling least-squares sequence: try every division of y into blocks, and replace each by its mean."""
+    """Return the falling least-squares sequence: the best of all divisions of y into blocks, each at its mean."""
     best = None
     for cuts in itertools.product((False, True), repeat=len(y) - 1):
         blocks = np.split(np.array(y, dtype=float), [n + 1 for n, cut in enumerate(cuts) if cut])
@@ -39,7 +39,7 @@ def test_a_setting_has_its_own_number_in_any_order():
 
 
 def test_settings_that_contradict_the_trade_off_are_pooled():
-    # The setting .85 has less of both than .9. Pooled, both have 80, so the curve has 85 halfway to .8, not 80 or 75.
+    # The setting .85 has less of both than .9. Pooled, both have 80, so the curve has 85 halfway between .8 and .85.
     x, y = [0.8, 0.85, 0.9, 1.0], [90.0, 75.0, 85.0, 60.0]
     assert interpolate(x, y, 0.85) == (pytest.approx(80.0), True)
     assert interpolate(x, y, 0.875) == (pytest.approx(80.0), True)
@@ -50,10 +50,10 @@ def test_settings_that_contradict_the_trade_off_are_pooled():
 
 
 def test_beyond_the_measured_settings_the_end_has_all_weight_and_values_above_are_not_reached():
-    for value, end, expected in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
+    for value, expected_weights, expected in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
         weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
         assert reached == expected
-        assert weights.tolist() == end
+        assert weights.tolist() == expected_weights
     for value in (0.8, 1.0):
         assert interpolate([0.8, 1.0], [90.0, 70.0], value)[1]
 
@@ -64,7 +64,7 @@ def test_one_setting_is_a_curve_of_one_value():
     assert interpolate([0.9], [70.0], 0.91) == (70.0, False)
 
 
-def test_equal_values_are_one_place():
+def test_settings_at_equal_values_are_averaged():
     assert interpolate([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.9) == (pytest.approx(75.0), True)
     assert interpolate([0.9, 0.9], [70.0, 80.0], 0.9) == (pytest.approx(75.0), True)
     assert interpolate([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.95) == (pytest.approx(67.5), True)
@@ -78,7 +78,7 @@ def test_the_values_at_the_settings_are_those_of_isotonic_regression(y):
     assert found == pytest.approx(fit_isotonic(y))
 
 
-def test_many_curves_at_once_equal_each_curve_alone():
+def test_a_batch_of_curves_equals_single_curves():
     generator = np.random.default_rng(0)
     x, y = generator.random((50, 6)), generator.random((50, 6))
     values = generator.random(50)
@@ -86,9 +86,9 @@ def test_many_curves_at_once_equal_each_curve_alone():
     assert np.allclose(weights.sum(-1), 1)
     assert (weights >= 0).all()
     for n in range(50):
-        alone, there = mixture(x[n], y[n], values[n])
-        assert weights[n] == pytest.approx(alone)
-        assert reached[n] == there
+        one_weights, one_reached = mixture(x[n], y[n], values[n])
+        assert weights[n] == pytest.approx(one_weights)
+        assert reached[n] == one_reached
 
 
 def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
@@ -114,7 +114,7 @@ def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gam
 
 
 def test_reached_values_depend_on_the_curves_own_values_alone():
-    """Values up to a billionth above the largest are reached; the second curve is a thousand times as large."""
+    """Values up to a billionth above the largest are reached. The second curve is a thousand times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
     for above, expected in ((1e-9, [True, True]), (1e-7, [False, True])):
         assert mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected

@@ -41,14 +41,14 @@ def test_an_empty_other_caption_inserts_no_word():
 
 def test_an_unchanged_caption_repeats_its_first_word_and_keeps_the_width(toy):
     batch = toy.batch()
-    captions = torch.full((8, 4), 5)  # no shuffle, swap or insertion changes a full caption of equal words
+    captions = torch.full((8, 4), 5)  # swaps and shuffles change no caption of equal words
     captions[0, 1:] = 0
     batch = replace(batch, captions=captions)
     for seed in range(6):
         found = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(seed))
         assert found.shape == captions.shape
         assert found.max() <= 5
-        assert found[0].tolist() in ([5, 5, 0, 0], [0, 0, 0, 0], [5, 5, 5, 0])
+        assert found[0].tolist() in ([5, 5, 0, 0], [0, 0, 0, 0])
 
 
 def test_an_inserted_word_is_from_the_previous_caption(toy):
@@ -56,27 +56,27 @@ def test_an_inserted_word_is_from_the_previous_caption(toy):
     wide = replace(batch, captions=torch.cat([batch.captions, torch.zeros(8, 1, dtype=torch.int64)], 1))
     inserted = set()
     for seed in range(40):
-        for row, words in enumerate(
+        for row, caption in enumerate(
             CorruptedCaptions().captions(wide, torch.Generator().manual_seed(seed)).tolist(), start=1
         ):
-            inserted |= {(row, word) for word in words if word not in (0, row)}
+            inserted |= {(row, word) for word in caption if word not in (0, row)}
     assert inserted == {(row, row - 1 if row > 1 else 8) for row in range(1, 9)}
 
 
-def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_seed(toy):
+def test_a_corruption_depends_on_the_captions_position_in_the_whole_batch_and_the_seed(toy):
     batch = toy.batch()
     whole = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(3))
     last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, whole_size=8)
     part = CorruptedCaptions().captions(last, torch.Generator().manual_seed(3))
-    assert torch.equal(part[1:], whole[5:])  # the first caption of a part gets inserted words from another caption
+    assert torch.equal(part[1:], whole[5:])  # the first caption of the part has another previous caption
     seeds = [StepRollouts(None, batch, seed).get_message(CorruptedCaptions()).tokens for seed in (1, 1, 2)]
     assert torch.equal(seeds[0], seeds[1])
     assert not torch.equal(seeds[0], seeds[2])
     message = StepRollouts(None, batch, 1).get_message(CorruptedCaptions())
     assert (message.samples, message.images.tolist()) == (1, list(range(8)))
     step = CorruptedCaptions().open(batch, 12, torch.Generator().manual_seed(3))
-    words = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
-    assert torch.equal(words, whole)
+    tokens = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
+    assert torch.equal(tokens, whole)
 
 
 def test_an_empty_caption_and_a_full_one_of_equal_words_may_stay_unchanged(toy):

@@ -32,7 +32,7 @@ def test_tokens_have_the_frequencies_of_their_probabilities():
     drawn = sample_tokens(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=make_generator()))
     share = torch.bincount(drawn, minlength=5) / 40_000
     assert share[0] == share[4] == 0
-    # four standard errors
+    # The tolerance is four standard errors.
     torch.testing.assert_close(share, probabilities, atol=4 * (0.21 / 40_000) ** 0.5, rtol=0)
 
 
@@ -89,7 +89,7 @@ def test_equally_probable_tokens_occur_once_each():
     assert ids.tolist() == [[0, 1, 2]] * 2
 
 
-OWN_DRAWS = [
+RANDOM_CHANNELS = [
     Multinomial(5),
     Gumbel(5),
     PartialSampling(StraightThrough(5), 0.5, "token"),
@@ -99,7 +99,7 @@ OWN_DRAWS = [
 ]
 
 
-@pytest.mark.parametrize("channel", OWN_DRAWS, ids=repr)
+@pytest.mark.parametrize("channel", RANDOM_CHANNELS, ids=repr)
 def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, channel):
     rows, batch, t = 8 * channel.width, replace(toy.batch(), epoch=9), int(isinstance(channel, PrefixRollouts))
     logits, some = torch.randn(rows, 13), torch.arange(rows)[[3, 4, -2, -1]]
@@ -160,7 +160,7 @@ def test_greedy_takes_the_most_probable_token(toy):
     assert torch.equal(choose_first_tokens(Greedy(), toy, logits).index, logits.argmax(-1))
 
 
-def test_forced_emits_the_given_tokens(toy):
+def test_teacher_forcing_emits_the_human_captions(toy):
     batch = toy.batch()
     step = TeacherForcing().open(batch, 12, make_generator())
     for t in range(batch.captions.shape[1]):
@@ -184,9 +184,9 @@ def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
             for s in range(200)
         ]
     )
-    own = (fed == 7).float().mean()
-    forced = (batch.captions[:, 0] == 7).float().mean()
-    assert abs(float(own) - (0.5 + 0.5 * float(forced))) < 0.06
+    fed_share = (fed == 7).float().mean()
+    human_share = (batch.captions[:, 0] == 7).float().mean()
+    assert abs(float(fed_share) - (0.5 + 0.5 * float(human_share))) < 0.06
     assert ((fed == 7) | (fed == batch.captions[:, 0])).all()
 
 
@@ -231,8 +231,8 @@ def test_gumbel_tokens_have_the_frequencies_of_their_probabilities_at_any_temper
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = probabilities.log().expand(40_000, 4) + 1
     for temperature in (0.3, 1.0, 5.0):
-        channel, nothing = Gumbel(temperature=temperature), torch.zeros(40_000, 1)
-        numbers = BatchRandom(Batch(torch.arange(40_000), nothing, nothing, nothing, nothing), make_generator(3))
+        channel, unused = Gumbel(temperature=temperature), torch.zeros(40_000, 1)
+        numbers = BatchRandom(Batch(torch.arange(40_000), unused, unused, unused, unused), make_generator(3))
         index, noise = channel.sample(logits, numbers, torch.arange(40_000))
         shares = index.bincount(minlength=4) / len(index)
         torch.testing.assert_close(shares, probabilities, atol=0.01, rtol=0)
@@ -263,14 +263,13 @@ def test_a_forced_prefix_is_followed_by_sampled_tokens(toy):
 
 def test_an_empty_prefix_gives_an_ordinary_sample(toy):
     speaker = toy.agents().speaker
-    none, ordinary = (
+    empty, ordinary = (
         generate(speaker, toy.batch(), channel, make_generator())
         for channel in (ForcedPrefix(PrefixSchedule(0)), Multinomial())
     )
-    assert torch.equal(none.tokens, ordinary.tokens)
-    assert none.forced == ordinary.forced == 0
-    assert none.token_mask("drawn") is not none.mask
-    assert torch.equal(none.token_mask("drawn"), none.mask)
+    assert torch.equal(empty.tokens, ordinary.tokens)
+    assert empty.forced == ordinary.forced == 0
+    assert torch.equal(empty.token_mask("drawn"), empty.mask)
 
 
 def test_an_ended_caption_is_not_continued(toy):
@@ -282,7 +281,7 @@ def test_an_ended_caption_is_not_continued(toy):
     assert not first[1:].any()
 
 
-DROPOUT = [
+DROPOUT_BY_CHANNEL = [
     (Multinomial(), True),
     (Greedy(), False),
     (Greedy(dropout=True), True),
@@ -300,8 +299,10 @@ DROPOUT = [
 ]
 
 
-@pytest.mark.parametrize(("channel", "kept"), DROPOUT, ids=[repr(channel) for channel, _ in DROPOUT])
-def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, channel, kept):
+@pytest.mark.parametrize(
+    ("channel", "keeps"), DROPOUT_BY_CHANNEL, ids=[repr(channel) for channel, _ in DROPOUT_BY_CHANNEL]
+)
+def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, channel, keeps):
     """Without dropout, speakers of equal weights generate equal captions, whatever their dropout rate."""
     found = []
     for dropout in (0.0, 0.9):
@@ -314,7 +315,7 @@ def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, chan
     same = torch.equal(plain.tokens, with_dropout.tokens)
     if same and plain.log_probs is not None:
         same = torch.equal(plain.log_probs, with_dropout.log_probs)
-    assert same is not kept
+    assert same is not keeps
 
 
 def test_continuations_are_generated_with_dropout(toy):

@@ -1,4 +1,4 @@
-"""Channels without repeated n-grams, and teacher forcing of searched captions."""
+"""Channels without repeated n-grams, teacher forcing of searched captions, and kinds of corruption."""
 
 import pytest
 import torch
@@ -22,8 +22,8 @@ def generate_tokens(toy, channel, decoder="att2in"):
 
 def has_repeated_ngram(tokens: list[int], n: int) -> bool:
     """Return whether a caption has an n-gram twice."""
-    words = [word for word in tokens if word]
-    spans = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    caption = [word for word in tokens if word]
+    spans = [tuple(caption[i : i + n]) for i in range(len(caption) - n + 1)]
     return len(set(spans)) < len(spans)
 
 
@@ -34,17 +34,17 @@ def test_no_n_gram_is_repeated(toy, decoder, channel, n):
     assert not any(has_repeated_ngram(tokens, n) for tokens in generate_tokens(toy, NoRepeatNgram(channel, n), decoder))
 
 
-def test_a_caption_without_repetition_is_unchanged(toy):
+def test_only_captions_with_repetition_change(toy):
     speaker = toy.agents().speaker.eval()
-    free = generate(speaker, toy.batch(), Greedy(), RNG).tokens.tolist()
-    kept = generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 2), RNG).tokens.tolist()
-    repeated = [has_repeated_ngram(tokens, 2) for tokens in free]
+    plain = generate(speaker, toy.batch(), Greedy(), RNG).tokens.tolist()
+    filtered = generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 2), RNG).tokens.tolist()
+    repeated = [has_repeated_ngram(tokens, 2) for tokens in plain]
     assert set(repeated) == {True, False}
-    assert [own == other for own, other in zip(kept, free, strict=True)] == [not each for each in repeated]
-    assert generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 9), RNG).tokens.tolist() == free
+    assert [one == other for one, other in zip(filtered, plain, strict=True)] == [not each for each in repeated]
+    assert generate(speaker, toy.batch(), NoRepeatNgram(Greedy(), 9), RNG).tokens.tolist() == plain
 
 
-def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):
+def test_a_searched_caption_is_teacher_forced_without_dropout_and_with_a_gradient(toy):
     agents, search = toy.agents(dropout=0.5), NoRepeatNgram(Beam(3), 2)
     rollouts = StepRollouts(agents.speaker.train(), toy.batch(), seed=1)
     message = rollouts.get_message(SearchTrajectory(search))
@@ -57,18 +57,18 @@ def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):
 
 
 def test_every_kind_of_corruption_occurs(toy):
-    batch, ways = toy.batch(), set()
-    whole = [[word for word in row if word] for row in batch.captions.tolist()]
+    batch, kinds = toy.batch(), set()
+    human = [[word for word in row if word] for row in batch.captions.tolist()]
     for seed in range(20):
         rows = CorruptedCaptions().captions(batch, RNG.manual_seed(seed)).tolist()
-        captions = [[word for word in row if word] for row in rows]
+        corrupted = [[word for word in row if word] for row in rows]
         assert all(len(row) == batch.captions.shape[1] for row in rows)
-        for before, after in zip(whole, captions, strict=True):
-            assert after != before
-            if sorted(after) == sorted(before):
-                ways.add("moved")
-            elif len(after) < len(before):
-                ways.add("removed")
+        for caption, other in zip(human, corrupted, strict=True):
+            assert other != caption
+            if sorted(other) == sorted(caption):
+                kinds.add("moved")
+            elif len(other) < len(caption):
+                kinds.add("removed")
             else:
-                ways.add("repeated" if set(after) <= set(before) else "inserted")
-    assert ways == {"moved", "removed", "repeated", "inserted"}
+                kinds.add("repeated" if set(other) <= set(caption) else "inserted")
+    assert kinds == {"moved", "removed", "repeated", "inserted"}

@@ -8,14 +8,14 @@ from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, Strai
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
-WORDS, MANY = 4, 40_000
+WORDS, DRAWS = 4, 40_000
 LOGITS = torch.tensor([0.3, -0.8, 1.1, 0.2], dtype=torch.float64)
-EACH = torch.eye(WORDS, dtype=torch.float64)
+ONE_HOT = torch.eye(WORDS, dtype=torch.float64)
 
 
 def make_batch_random(seed: int) -> BatchRandom:
-    nothing = torch.zeros(MANY, 1)
-    return BatchRandom(Batch(torch.arange(MANY), *[nothing] * 4), torch.Generator().manual_seed(seed))
+    unused = torch.zeros(DRAWS, 1)
+    return BatchRandom(Batch(torch.arange(DRAWS), *[unused] * 4), torch.Generator().manual_seed(seed))
 
 
 def compute_score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
@@ -28,12 +28,12 @@ def compute_score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
 
 def differentiate_score(index: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
     """Return (N, V): the score's gradient at the words `index` (N,)."""
-    words = EACH[index].requires_grad_()
+    words = ONE_HOT[index].requires_grad_()
     return torch.autograd.grad(compute_score(words, cubic).sum(), words)[0]
 
 
 def backpropagate(channel, index: torch.Tensor, noise: torch.Tensor | None = None, cubic: float = 0.0) -> torch.Tensor:
-    """Return (N, V): the gradient of the logits where `channel` has drawn `index` (N,)."""
+    """Return (N, V): the gradient of the logits where `channel` drew `index` (N,)."""
     logits = LOGITS.expand(len(index), WORDS).clone().requires_grad_()
     return torch.autograd.grad(channel.relax(logits, noise, index), logits, differentiate_score(index, cubic))[0]
 
@@ -41,7 +41,7 @@ def backpropagate(channel, index: torch.Tensor, noise: torch.Tensor | None = Non
 def compute_gradient(cubic: float = 0.0) -> torch.Tensor:
     """Return (V,): the gradient of the expected score."""
     logits = LOGITS.clone().requires_grad_()
-    return torch.autograd.grad(logits.softmax(-1) @ compute_score(EACH, cubic), logits)[0]
+    return torch.autograd.grad(logits.softmax(-1) @ compute_score(ONE_HOT, cubic), logits)[0]
 
 
 def average_gradient(channel, cubic: float = 0.0) -> torch.Tensor:
@@ -51,14 +51,14 @@ def average_gradient(channel, cubic: float = 0.0) -> torch.Tensor:
 
 def draw_tokens(channel, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw many tokens, with the channel's noise."""
-    index, noise = channel.sample(LOGITS.expand(MANY, WORDS), make_batch_random(seed), torch.arange(MANY))
+    index, noise = channel.sample(LOGITS.expand(DRAWS, WORDS), make_batch_random(seed), torch.arange(DRAWS))
     assert noise is not None
     return index, noise
 
 
 def compare_means(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return (V,): the difference of two means over N, in its standard errors."""
-    return (left.mean(0) - right.mean(0)) / ((left.var(0) + right.var(0)) / MANY).sqrt()
+    return (left.mean(0) - right.mean(0)) / ((left.var(0) + right.var(0)) / DRAWS).sqrt()
 
 
 def test_reinmax_is_exact_where_the_score_is_quadratic():
@@ -69,17 +69,17 @@ def test_reinmax_is_exact_where_the_score_is_quadratic():
 
 def test_reinmax_is_biased_by_the_cubic_part_alone():
     """The bias is proportional to the cubic part. With a large cubic part, straight-through may have less bias."""
-    off = {cubic: average_gradient(ReinMax(), cubic) - compute_gradient(cubic) for cubic in (0.05, 1.0)}
-    torch.testing.assert_close(off[1.0], 20 * off[0.05])
-    assert 0 < off[0.05].norm() < 0.5 * (average_gradient(StraightThrough(), 0.05) - compute_gradient(0.05)).norm()
-    assert off[1.0].norm() > (average_gradient(StraightThrough(), 1.0) - compute_gradient(1.0)).norm()
+    bias = {cubic: average_gradient(ReinMax(), cubic) - compute_gradient(cubic) for cubic in (0.05, 1.0)}
+    torch.testing.assert_close(bias[1.0], 20 * bias[0.05])
+    assert 0 < bias[0.05].norm() < 0.5 * (average_gradient(StraightThrough(), 0.05) - compute_gradient(0.05)).norm()
+    assert bias[1.0].norm() > (average_gradient(StraightThrough(), 1.0) - compute_gradient(1.0)).norm()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
 def test_reinmax_has_the_gradient_of_the_authors_code(temperature):
     index = torch.arange(WORDS)
     slope, plain = differentiate_score(index), LOGITS.softmax(-1).expand(WORDS, WORDS)
-    half = ((LOGITS / temperature).softmax(-1) + EACH[index]) / 2
+    half = ((LOGITS / temperature).softmax(-1) + ONE_HOT[index]) / 2
 
     def backpropagate_softmax(shares, d):
         return shares * d - shares * (shares * d).sum(1, keepdim=True)
@@ -100,10 +100,10 @@ def test_a_full_distribution_of_reinmax_is_the_speakers_own(channel):
 
 def test_gumbel_rao_tokens_have_the_frequencies_of_their_probabilities_and_samples_relax_towards_them():
     index, noise = draw_tokens(GumbelRao(temperature=0.7, k=3))
-    torch.testing.assert_close(index.bincount() / MANY, LOGITS.softmax(-1).float(), atol=0.01, rtol=0)
-    assert noise.shape == (MANY, 3, WORDS)
+    torch.testing.assert_close(index.bincount() / DRAWS, LOGITS.softmax(-1).float(), atol=0.01, rtol=0)
+    assert noise.shape == (DRAWS, 3, WORDS)
     assert torch.equal(noise.argmax(-1), index.unsqueeze(1).expand(-1, 3))
-    torch.testing.assert_close(noise.sum(-1), torch.ones(MANY, 3, dtype=torch.float64))
+    torch.testing.assert_close(noise.sum(-1), torch.ones(DRAWS, 3, dtype=torch.float64))
 
 
 def test_gumbel_rao_of_one_draw_is_gumbel_in_distribution():
@@ -135,10 +135,10 @@ def test_gumbel_rao_has_the_mean_gradient_of_its_samples():
 
 def backpropagate_through_noise(index: torch.Tensor, temperature: float) -> torch.Tensor:
     """Return (N, V): the gradient of one Gumbel-Rao draw with the path through the noise, as in the paper's text."""
-    logits = LOGITS.expand(MANY, WORDS).clone().requires_grad_()
-    waiting = torch.empty(MANY, WORDS, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(4))
-    first = waiting.gather(1, index.unsqueeze(1)) / logits.exp().sum(1, keepdim=True)
-    arrival = torch.where(EACH[index] > 0, first, waiting / logits.exp() + first)
+    logits = LOGITS.expand(DRAWS, WORDS).clone().requires_grad_()
+    times = torch.empty(DRAWS, WORDS, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(4))
+    first = times.gather(1, index.unsqueeze(1)) / logits.exp().sum(1, keepdim=True)
+    arrival = torch.where(ONE_HOT[index] > 0, first, times / logits.exp() + first)
     soft = (-arrival.log() / temperature).softmax(-1)
     assert torch.equal(soft.argmax(-1), index)
     return torch.autograd.grad(soft, logits, differentiate_score(index))[0]
@@ -159,13 +159,13 @@ def test_gumbel_rao_has_the_mean_gradient_of_gumbel_only_without_a_gradient_thro
 
 
 def test_k_draws_divide_the_variance_of_the_noise_given_the_token_by_k():
-    """Paulus et al., Eq. 13."""
+    """Check Eq. 13 of Paulus et al. (2021)."""
     variances = {}
     for k in (1, 4, 32):
         index, noise = draw_tokens(GumbelRao(temperature=0.7, k=k))
         variances[k] = float(backpropagate(GumbelRao(temperature=0.7, k=k), index, noise).var(0).sum())
-    alone = float(backpropagate(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7))).var(0).sum())
-    assert variances[1] == pytest.approx(alone, rel=0.05)
+    gumbel_variance = float(backpropagate(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7))).var(0).sum())
+    assert variances[1] == pytest.approx(gumbel_variance, rel=0.05)
     noise_variance = (variances[1] - variances[4]) / (1 - 1 / 4)
     assert noise_variance > 0.3 * variances[1]
     assert variances[32] == pytest.approx(variances[1] - noise_variance * (1 - 1 / 32), rel=0.05)
@@ -199,8 +199,8 @@ def test_the_smallest_and_largest_uniform_numbers_give_finite_shares():
 def test_the_default_temperature_is_1():
     logits, noise, index = torch.tensor([[0.1, 0.7, 0.2]]), torch.zeros(1, 100, 3), torch.tensor([1])
     for channel in (Gumbel, ReinMax, GumbelRao):
-        given = noise[:, 0] if channel is Gumbel else noise
+        draws = noise[:, 0] if channel is Gumbel else noise
         assert channel(2) == channel(2, temperature=1.0)
         torch.testing.assert_close(
-            channel(2).relax(logits, given, index), channel(2, temperature=1.0).relax(logits, given, index)
+            channel(2).relax(logits, draws, index), channel(2, temperature=1.0).relax(logits, draws, index)
         )

@@ -35,22 +35,22 @@ CHANNELS = [
 
 def add_option(channel):
     """Return the channel as a class of the same name that has one more option with a default."""
-    kind = type(channel)
+    base = type(channel)
     field = ("extra", int, dataclasses.field(default=1))
-    more = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True)
-    return more(**{f.name: getattr(channel, f.name) for f in dataclasses.fields(channel)})
+    extended = dataclasses.make_dataclass(base.__name__, [field], bases=(base,), frozen=True)
+    return extended(**{f.name: getattr(channel, f.name) for f in dataclasses.fields(channel)})
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: type(channel).__name__)
 def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
-    more = add_option(channel)
-    assert repr(more) != repr(channel)
+    extended = add_option(channel)
+    assert repr(extended) != repr(channel)
     speaker = toy.agents(dropout=0.3).speaker.train()
-    generated = [StepRollouts(speaker, toy.batch(), 1).get_message(each).tokens for each in (channel, more)]
+    generated = [StepRollouts(speaker, toy.batch(), 1).get_message(each).tokens for each in (channel, extended)]
     assert torch.equal(*generated)
 
 
-def test_channels_with_other_draws_have_their_own_streams():
+def test_channels_with_different_draws_have_different_streams():
     assert len({channel.rng_key for channel in CHANNELS}) == len(CHANNELS)
     assert PartialSampling(Gumbel(2), 0.5).rng_key != PartialSampling(Gumbel(2), 0.25).rng_key
     assert Multinomial(2, entropies=True).rng_key == Multinomial(2).rng_key

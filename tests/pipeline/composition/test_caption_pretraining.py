@@ -1,4 +1,4 @@
-"""Pretraining from settings: the length of the listener's first epochs."""
+"""Pretraining from settings: the length of the listener's warm-up."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Update schedules and terms of a method: frozen agents, reports and dropped terms."""
+"""Update schedules and terms of a method: frozen agents, reports and control variates."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -58,7 +60,6 @@ def test_a_term_is_in_the_steps_of_its_roles_with_its_weight(toy):
     speaker, listener = frozenset({"speaker"}), frozenset({"listener"})
     method = make_weighted_method(toy, naturalness=speaker, matching=listener, both=speaker | listener, all=None)
     assert method.weights == {"naturalness": 1, "matching": 2, "both": 3, "all": 4}
-    plain = None
     for step, names in ((0, ["naturalness", "both", "all"]), (1, ["matching", "both", "all"])):
         losses, report = method.step(toy.batch(step), seed=1)
         assert list(losses) == names
@@ -72,10 +73,10 @@ def test_a_term_is_in_the_steps_of_its_roles_with_its_weight(toy):
 def test_only_scheduled_roles_have_a_gradient(toy):
     method = reinforce(toy.agents(), Objective(), 0.3)
     for step in range(4):
-        learners = method.freeze(step)
-        assert learners == method.schedule.roles(step)
+        roles = method.freeze(step)
+        assert roles == method.schedule.roles(step)
         for role, agent in method.agents.items():
-            assert {p.requires_grad for p in agent.parameters()} == {role in learners}
+            assert {p.requires_grad for p in agent.parameters()} == {role in roles}
 
 
 def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
@@ -83,12 +84,16 @@ def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
     plain = luo(toy.agents(), objective, 0.3)
     method = with_relax(plain)
     assert [term.name for term in method.terms] == [term.name for term in plain.terms]
-    for before, after in zip(plain.terms, method.terms, strict=True):
-        assert isinstance(after.estimator, RelaxEstimator)
-        assert after.estimator.inner == before.estimator == ScoreFunction(Multinomial(3), LeaveOneOut())
-        assert (after.weight, after.score, after.updates) == (before.weight, before.score, before.updates | {"critic"})
-        control = method.agents["critic"][after.name]
-        assert after.estimator.control is control
+    for plain_term, term in zip(plain.terms, method.terms, strict=True):
+        assert isinstance(term.estimator, RelaxEstimator)
+        assert term.estimator.inner == plain_term.estimator == ScoreFunction(Multinomial(3), LeaveOneOut())
+        assert (term.weight, term.score, term.updates) == (
+            plain_term.weight,
+            plain_term.score,
+            plain_term.updates | {"critic"},
+        )
+        control = method.agents["critic"][term.name]
+        assert term.estimator.control is control
         speaker = method.speaker
         assert (control.from_state.in_features, control.from_word.in_features) == (
             speaker.hidden,
@@ -100,10 +105,10 @@ def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
 def test_controls_are_updated_only_with_the_speaker(toy):
     method = with_relax(reinforce(toy.agents(), Objective(), 0.3))
     assert method.schedule.order == (frozenset({"speaker", "critic"}), frozenset({"listener"}))
-    through = with_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
-    kinds = {term.name: isinstance(term.estimator, RelaxEstimator) for term in through.terms}
+    pathwise = with_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
+    kinds = {term.name: isinstance(term.estimator, RelaxEstimator) for term in pathwise.terms}
     assert kinds == {"discriminability": False, "naturalness": True, "cross_entropy": False}
-    assert list(through.agents["critic"]) == ["naturalness"]
+    assert list(pathwise.agents["critic"]) == ["naturalness"]
 
 
 def test_a_composed_method_has_a_control_only_where_asked(toy):
@@ -118,7 +123,7 @@ def test_scaled_terms_have_no_control(toy, options):
     assert with_relax(plain) is plain
 
 
-def test_the_entropy_has_no_control_and_a_sets_distance_has(toy):
+def test_a_sets_distance_has_a_control_and_the_entropy_has_none(toy):
     with_entropy = with_relax(sll_me(toy.agents(), Objective(), samples=2))
     assert [isinstance(term.estimator, RelaxEstimator) for term in with_entropy.terms] == [True, False]
     sets = with_relax(sll_sle(toy.agents(), Objective(), samples=3))
@@ -131,8 +136,6 @@ def test_the_state_of_a_score_is_saved_with_the_agents(toy):
 
     method = make_weighted_method(toy, naturalness=None)
     score = ModuleScore()
-    from dataclasses import replace
-
     counted = replace(method, terms=(Term("naturalness", 1.0, score, ScoreFunction(TeacherForcing())),))
     assert counted.modules() == {**method.agents, "score.naturalness": score}
     plain = Term("naturalness", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
@@ -158,7 +161,7 @@ def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):
     assert set(method.modules()) == {"speaker", "listener", "critic", *means}
 
 
-def test_gradients_are_normalised_in_every_method_that_asks_for_it(toy):
+def test_compose_passes_normalise_gradients_to_the_method(toy):
     for normalise in (False, True):
         objective = Objective(normalise_gradients=normalise)
         for composition, arguments, rewards in (

@@ -3,7 +3,7 @@
 from pipeline.composition.method_modules import method_modules
 
 
-def test_a_slices_methods_are_found_beside_the_cores():
+def test_methods_of_the_core_and_of_slices_are_found():
     modules = method_modules()
     assert modules["luo"] == "pipeline.methods.luo"
     assert modules["visual_dialog"] == "pipeline.dialog.methods.visual_dialog"

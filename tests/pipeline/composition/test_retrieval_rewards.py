@@ -41,8 +41,8 @@ def make_log_odds(rewards, head: str):
 
     def compute_log_odds(message) -> torch.Tensor:
         text_vectors, image_vectors = rewards.retriever.encode_text(message), rewards.retriever.vectors[message.images]
-        two = network.layers(torch.cat([image_vectors, text_vectors], 1) if network.with_images else text_vectors)
-        return two[:, 1] - two[:, 0]
+        logits = network.layers(torch.cat([image_vectors, text_vectors], 1) if network.with_images else text_vectors)
+        return logits[:, 1] - logits[:, 0]
 
     return compute_log_odds
 
@@ -86,18 +86,18 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = TeacherForcing(requires_grad=False) if make is wtf else rewards.search
     generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).get_message(channel)
-    before = float(rewards.human_probability(generated, toy.batch()).mean())
+    old = float(rewards.human_probability(generated, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
     Training(
         method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
     ).run()
-    after = float(rewards.human_probability(generated, toy.batch()).mean())
-    assert logged[0]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
-    assert abs(after - before) > 1e-3
+    new = float(rewards.human_probability(generated, toy.batch()).mean())
+    assert logged[0]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(new)
+    assert abs(new - old) > 1e-3
 
 
-def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
+def test_a_discriminator_is_updated_in_every_step_after_the_warm_up(toy, rewards):
     term = Term("naturalness", 1.0, rewards.human_probability, ScoreFunction(Multinomial()), frozenset({"speaker"}))
     roles = toy.agents().roles
     schedule = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
@@ -119,15 +119,15 @@ def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
 
 
 def test_searched_greedy_and_human_captions_are_compared(rewards):
-    made = rewards.contrastive("both", "mean", 3.0)
-    assert made.captions == (rewards.search, Greedy(), TeacherForcing(requires_grad=False))
-    assert (made.retriever, made.temperature) == (rewards.retriever, rewards.retriever.temperature)
-    assert (made.directions, made.combine, made.clamp) == ("both", "mean", 3.0)
+    score = rewards.contrastive("both", "mean", 3.0)
+    assert score.captions == (rewards.search, Greedy(), TeacherForcing(requires_grad=False))
+    assert (score.retriever, score.temperature) == (rewards.retriever, rewards.retriever.temperature)
+    assert (score.directions, score.combine, score.clamp) == ("both", "mean", 3.0)
     other = make_reward_models(6).retriever
     assert rewards.contrastive("both", "sum", None, other).retriever is other
     assert rewards.search_trajectory == SearchTrajectory(rewards.search)
-    judged = replace(rewards, judge=other)
-    assert judged.validation_judge == {"rewarded": rewards.retriever, "judged": other}
+    with_judge = replace(rewards, judge=other)
+    assert with_judge.validation_judge == {"rewarded": rewards.retriever, "judged": other}
 
 
 def test_a_method_drops_terms_of_weight_0(toy, rewards):

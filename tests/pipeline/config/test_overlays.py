@@ -187,7 +187,7 @@ def test_files_variants_and_named_compositions_are_profiles(folder):
     assert overlays.Profiles(folder).names() == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
 
 
-def test_the_method_set_of_a_data_file_overrides_that_of_all_data(folder):
+def test_the_method_set_of_a_data_file_overrides_the_method_set_of_all_data(folder):
     text = overlays.profile_text("large_both", folder)
     assert text.startswith("# Both methods.\n#\n# A second paragraph.\nseed: 1\n")
     assert BOTH in text, "repeated values are written out"
@@ -200,7 +200,7 @@ def test_the_method_set_of_a_data_file_overrides_that_of_all_data(folder):
     assert compose_parameters("plain", "both")["train"]["rate"] == 0.1
 
 
-def test_data_methods_and_grid_are_chosen_apart(folder):
+def test_data_methods_and_grid_are_selected_separately(folder):
     large = compose_parameters("large")
     assert compose_parameters("large", "psst") == large
     assert compose_parameters("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
@@ -212,9 +212,9 @@ def test_a_variant_overrides_its_file_and_may_extend_another(folder):
     assert compose_parameters("large_short") == large | {"train": large["train"] | {"epochs": 2}}
     assert compose_parameters("large_other") == compose_parameters("large_short") | {"seed": 2}
     assert overlays.profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
-    named = overlays.profile_text("large_other", folder)
-    assert named.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
-    assert yaml.safe_load(named)["sweep"]["grid"] == {}
+    text = overlays.profile_text("large_other", folder)
+    assert text.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
+    assert yaml.safe_load(text)["sweep"]["grid"] == {}
 
 
 def test_there_are_at_most_twelve_profile_files_and_no_train_block_is_repeated():
@@ -231,8 +231,8 @@ def test_no_comment_of_a_file_is_lost(path):
     if path.stem in overlays.NO_PROFILES:
         return
     sets = sorted(PROFILES.files[path.stem].groups["method_sets"]) if path.stem in PROFILES.data else []
-    chosen = [PROFILES.compose(Composition(path.stem, methods)) for methods in sets]  # each with its own grid
-    written = "\n".join([*map(read_profile_text, NAMES), *chosen])
+    with_methods = [PROFILES.compose(Composition(path.stem, methods)) for methods in sets]  # each with its own grid
+    written = "\n".join([*map(read_profile_text, NAMES), *with_methods])
     sections, *layers = re.split(r"^(?:variants|method_sets|grids|profiles):.*\n", path.read_text("utf-8"), flags=re.M)
     lines = re.sub(r"^(  \w+:).*#.*$", r"\1", "\n".join(layers), flags=re.M).splitlines()  # a layer's own remark
     _, _, rest = sections.partition("\nseed:")
@@ -309,11 +309,11 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     assert capsys.readouterr().out.endswith("params.yaml is now composed of large, both, none\n")
     assert main(["plain"]) == 0
     assert not list(folder.parent.glob("params.yaml.*"))
-    for kept in ("params.yaml.bak", "params.yaml.bak2", "params.yaml.bak3"):
-        params.write_text(f"seed: 2 # {kept}\n")
+    for copy in ("params.yaml.bak", "params.yaml.bak2", "params.yaml.bak3"):
+        params.write_text(f"seed: 2 # {copy}\n")
         assert main(["plain"]) == 0
-        assert (folder.parent / kept).read_text() == f"seed: 2 # {kept}\n"
-        assert f"it is kept as {kept}" in capsys.readouterr().out
+        assert (folder.parent / copy).read_text() == f"seed: 2 # {copy}\n"
+        assert f"it is kept as {copy}" in capsys.readouterr().out
     params.write_text("seed: 2 # params.yaml.bak2\n")
     assert main(["plain"]) == 0
     assert "it is kept as params.yaml.bak2\n" in capsys.readouterr().out
@@ -339,7 +339,7 @@ def test_params_changed_by_hand_exist_until_the_new_file_is_complete(folder, mon
     assert (folder.parent / "params.yaml.bak").read_text() == "seed: 2 # by hand\n"
 
 
-def test_params_of_a_profile_that_was_edited_since_are_no_change_by_hand(folder, capsys):
+def test_params_of_a_profile_that_was_edited_later_are_no_change_by_hand(folder, capsys):
     params, copies = folder.parent / "params.yaml", lambda: list(folder.parent.glob("params.yaml.*"))
     assert main(["large"]) == 0
     base = folder / "base.yaml"
@@ -371,7 +371,7 @@ def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
     nearest, lines = overlays.nearest_profile(rewritten, [name], profiles)
     assert nearest == name
     assert [line.partition(":")[0] for line in lines] == ["detector"] * (2 if name == "scenes" else 0)
-    with modify_yaml(path) as values:  # the seeds that START=7 gives to detectors
+    with modify_yaml(path) as values:  # START=7 sets the detectors' seeds
         for section in values["features"].values():
             if section.get("detector"):
                 section["detector"]["seed"] += 6
@@ -425,7 +425,7 @@ def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
         (["large", "--grid", "none"], "PROFILE: names data, methods and grid itself"),
     ],
 )
-def test_an_unknown_profile_leaves_params_unchanged(folder, capsys, arguments, message):
+def test_a_wrong_argument_leaves_params_unchanged(folder, capsys, arguments, message):
     params = folder.parent / "params.yaml"
     params.write_text("seed: 2\n")
     assert main(arguments) == 2

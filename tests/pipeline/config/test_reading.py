@@ -92,7 +92,7 @@ class SeedSection(Section):
         ({"seeds": 1}, "unknown key seeds = 1; did you mean seed? allowed: seed"),
     ],
 )
-def test_a_wrong_value_or_key_is_described_with_what_is_allowed(content, line):
+def test_a_wrong_value_or_key_is_described_with_the_allowed_ones(content, line):
     with pytest.raises(ValidationError) as caught:
         SeedSection.model_validate(content)
     assert describe_error(caught.value, SeedSection)[1] == line

@@ -50,12 +50,12 @@ def write_params(former: str, folder: Path) -> Path:
     tree["methods"]["mixer"] = {"from": "mixer", "speaker": "speaker"}
     tree["methods"]["pg_spider"] = {"from": "spider", "speaker": "speaker"}
     section = tree
-    *above, key = path.split(".")
-    for part in above:
+    *sections, key = path.split(".")
+    for part in sections:
         section[part] = section.get(part) or {}
         section = section[part]
     section[key] = 3
-    if "imported" in above:
+    if "imported" in sections:
         tree["features"]["main"] = {"network": "imported", "imported": section}
     (folder / "params.yaml").write_text(json.dumps(tree))  # JSON is YAML, and faster to write
     return folder / "params.yaml"
@@ -78,12 +78,12 @@ def test_a_former_key_of_a_profile_is_reported_in_one_line_with_the_present_one(
 
 
 def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
-    moved = {former: f"{former.rpartition('.')[0]}.{new}" for former, new in RENAMED.items()}
-    assert not set(moved.values()) & set(RENAMED)
+    present = {former: f"{former.rpartition('.')[0]}.{new}" for former, new in RENAMED.items()}
+    assert not set(present.values()) & set(RENAMED)
     assert all(re.fullmatch("[a-z_]+", new) for new in RENAMED.values())
 
 
-def test_a_misspelt_key_is_reported_with_the_nearest_key(tmp_path):
+def test_a_former_key_of_another_method_is_reported_with_the_allowed_keys(tmp_path):
     tree = YAML(typ="safe").load(profile_text("scenes", ROOT / "profiles"))
     tree["methods"]["mle"]["by"] = 3  # a former key of another method
     with (tmp_path / "params.yaml").open("w") as file:

@@ -85,7 +85,7 @@ def test_a_stage_cannot_read_unlisted_parameters(make_view):
     assert view.read == set()
 
 
-def test_settings_that_are_listed_in_part_have_no_private_names_and_can_be_copied(make_view):
+def test_partly_listed_settings_have_no_private_names_and_can_be_copied(make_view):
     train = make_view("one").settings.train
     assert not hasattr(train, "_private")
     assert copy(train).objective.margin == 0.2
@@ -113,7 +113,7 @@ def test_records_and_digests_hold_all_listed_parameters_without_counting_as_read
     assert view.read == set()
 
 
-def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(make_view):
+def test_a_misspelt_parameter_is_reported_with_the_nearest_name(make_view):
     with pytest.raises(UserError, match=r"one: no parameter train.objective.margn; did you mean margin\?"):
         _ = make_view("one").settings.train.objective.margn
 

@@ -41,7 +41,7 @@ def pack(path: Path, entries: list[Entry]) -> Path:
     return path
 
 
-def pack_special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> Path:
+def pack_special(path: Path, name: str, kind: bytes, mode: int, link: str = "") -> Path:
     """Write an archive with a member that is no plain file; a zip archive also holds PHOTOS."""
     pack(path, list(PHOTOS.items()))
     if path.name.endswith(".zip"):
@@ -49,19 +49,19 @@ def pack_special(path: Path, name: str, kind: bytes, mode: int, target: str = ""
             info = zipfile.ZipInfo(name)
             info.create_system = 3
             info.external_attr = (mode | 0o644) << 16
-            archive.writestr(info, target)
+            archive.writestr(info, link)
     else:
         with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
             info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, target
+            info.type, info.linkname = kind, link
             archive.addfile(info)
     return path
 
 
 def unpack_photos(
-    archive: Path, to: Path, files: int = 2, max_bytes: int = 1_000, members: str = "photos/*.jpg"
+    archive: Path, target: Path, files: int = 2, max_bytes: int = 1_000, members: str = "photos/*.jpg"
 ) -> None:
-    unpack(archive, members, to, files=files, max_bytes=max_bytes, source={"sha256": "abc"})
+    unpack(archive, members, target, files=files, max_bytes=max_bytes, source={"sha256": "abc"})
 
 
 @pytest.fixture(params=FORMS)
@@ -71,16 +71,16 @@ def form(request) -> str:
 
 @pytest.fixture
 def check_refusal(tmp_path: Path) -> Callable[..., None]:
-    """Return a function that checks that an archive is refused with these words and that no file is left."""
+    """Return a function that checks that an archive is refused with this message and leaves no file."""
 
-    def check_archive(archive: Path, words: str, **options) -> None:
+    def check_archive(archive: Path, message: str, **options) -> None:
         inside = tmp_path / "inside"
-        before = set(tmp_path.rglob("*")) - {inside}
-        with pytest.raises(UserError, match=words) as error:
+        existing = set(tmp_path.rglob("*")) - {inside}
+        with pytest.raises(UserError, match=message) as error:
             unpack_photos(archive, inside / "out", **options)
         assert "\n" not in str(error.value)
         assert str(archive) in str(error.value)
-        assert set(tmp_path.rglob("*")) - {inside} == before
+        assert set(tmp_path.rglob("*")) - {inside} == existing
 
     return check_archive
 
@@ -114,7 +114,7 @@ def test_a_damaged_marker_is_one_line(tmp_path, content):
         read_marker(tmp_path)
 
 
-def test_files_at_the_top_and_with_a_dot_before_them_are_taken(tmp_path, form):
+def test_files_at_the_top_level_and_below_a_dot_are_unpacked(tmp_path, form):
     unpack_photos(
         pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt"
     )
@@ -138,7 +138,7 @@ def test_folders_of_an_archive_are_no_files(tmp_path):
         unpack_photos(tmp_path / f"a.{name}", tmp_path / f"out {name}", files=1)
 
 
-def test_long_names_and_files_of_megabytes_come_whole(tmp_path, form):
+def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, form):
     name, content = "p" * 120 + "/" + "n" * 150 + ".jpg", os.urandom(3_000_000)
     archive = pack(tmp_path / f"a.{form}", [("before", bytes(2_500_000)), (name, content), ("after", bytes(1_024))])
     unpack_photos(archive, tmp_path / "out", files=1, max_bytes=3_000_000, members="p" * 120 + "/*")
@@ -171,18 +171,18 @@ def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, check_
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode", "words"),
+    ("kind", "mode", "message"),
     [
         (tarfile.SYMTYPE, stat.S_IFLNK, "is a link"),
         (tarfile.LNKTYPE, stat.S_IFLNK, "is a link"),
         (tarfile.CHRTYPE, stat.S_IFCHR, "no plain file"),
         (tarfile.BLKTYPE, stat.S_IFBLK, "no plain file"),
         (tarfile.FIFOTYPE, stat.S_IFIFO, "no plain file"),
-        (b"Z", stat.S_IFSOCK, "no plain file|leads outside|size|file"),
+        (b"Z", stat.S_IFSOCK, "no plain file"),
     ],
 )
-def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, check_refusal, kind, mode, words):
-    check_refusal(pack_special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), words)
+def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, check_refusal, kind, mode, message):
+    check_refusal(pack_special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), message)
 
 
 def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, check_refusal):
@@ -192,7 +192,7 @@ def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, check_re
 
 
 def test_the_limit_holds_for_archives_with_wrong_sizes_in_headers(tmp_path, check_refusal):
-    """The limit counts the bytes that are written: the header states 10 bytes, and 10 million follow."""
+    """The header states 10 bytes, and 10 million follow."""
     path = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
     content = path.read_bytes()
     assert content.count(struct.pack("<L", 10_000_000)) == 2
@@ -269,8 +269,8 @@ def test_an_archive_whose_header_leads_backwards_is_refused(tmp_path, check_refu
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
     header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
-    before = tarfile.TarInfo("before.jpg").tobuf(tarfile.GNU_FORMAT)
-    (tmp_path / "a.tar").write_bytes(before + bytes(header) + bytes(10_240))
+    first = tarfile.TarInfo("first.jpg").tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "a.tar").write_bytes(first + bytes(header) + bytes(10_240))
     check_refusal(tmp_path / "a.tar", "leads backwards")
 
 
@@ -296,7 +296,7 @@ def get_error(act: Callable[[], None]) -> str | None:
 @settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_archive_gives_one_line_or_the_right_files(tmp_path_factory, form, data):
+def test_a_damaged_archive_gives_one_line_or_all_files(tmp_path_factory, form, data):
     folder = tmp_path_factory.mktemp("broken")
     path = pack(folder / f"a.{form}", [("photos/1.jpg", b"one"), ("photos/2.jpg", b"two" * 300)])
     content = bytearray(path.read_bytes())
@@ -334,7 +334,7 @@ def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):
     assert os.listdir(folder) == ["in"]
 
 
-def test_an_interrupted_run_leaves_nothing_and_the_next_one_clears_what_a_killed_one_left(tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_nothing_and_the_next_run_removes_an_old_part(tmp_path, monkeypatch):
     archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))
 
     def interrupt(*arguments):

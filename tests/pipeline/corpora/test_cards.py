@@ -4,7 +4,7 @@ from whole_profiles import load_profile
 from pipeline.corpora import cards
 from pipeline.errors import UserError
 
-WHOLE = """
+CARD = """
 title = "Balls"
 images = 3
 captions = 5
@@ -42,8 +42,8 @@ def test_a_card_lists_the_files_that_its_profile_reads(name):
     prepare = load_profile(name)["prepare"]
     card = cards.load_card(name)
     assert prepare["root"] == f"data/external/{name}"
-    named = prepare["annotations"]
-    files = set(named.values()) if isinstance(named, dict) else {named}
+    annotations = prepare["annotations"]
+    files = set(annotations.values()) if isinstance(annotations, dict) else {annotations}
     assert files <= {entry.file for entry in card.by_hand if not entry.optional}
     assert all(archive.to.split("/")[0] == prepare["images"] for archive in card.archives if ".jpg" in archive.members)
     for source in (source for source in card.archives if source.profile):
@@ -70,7 +70,7 @@ def test_an_unknown_card_is_reported_with_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("images = 3", "images = ", "not TOML"),
         ("images = 3", 'images = "3"', "images: Input should be a valid integer"),
@@ -85,19 +85,19 @@ def test_an_unknown_card_is_reported_with_the_known_ones():
         ('file = "a.zip"', 'file = "a.rar"', "file: String should match"),
     ],
 )
-def test_a_mistake_in_a_card_is_reported_in_one_line(tmp_path, old, new, words):
+def test_a_mistake_in_a_card_is_reported_in_one_line(tmp_path, old, new, message):
     path = tmp_path / "balls.toml"
-    path.write_text(WHOLE)
+    path.write_text(CARD)
     assert cards.read_card(path).name == "balls"
-    assert old in WHOLE
-    path.write_text(WHOLE.replace(old, new))
-    with pytest.raises(UserError, match=words) as error:
+    assert old in CARD
+    path.write_text(CARD.replace(old, new))
+    with pytest.raises(UserError, match=message) as error:
         cards.read_card(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("files", "missing", "least"), [(10, 0.7, 3), (100, 0.29, 71), (3, 0.5, 2), (7, 0.0, 7)])
-def test_the_number_of_files_that_may_be_missing_is_a_whole_share(files, missing, least):
+@pytest.mark.parametrize(("files", "missing", "expected"), [(10, 0.7, 3), (100, 0.29, 71), (3, 0.5, 2), (7, 0.0, 7)])
+def test_the_number_of_files_that_may_be_missing_is_a_whole_share(files, missing, expected):
     options = {"file": "a.zip", "where": "a form", "members": "*", "to": "a", "unpacked": 1}
-    assert cards.ArchiveSource(files=files, missing=missing, **options).min_files == least
+    assert cards.ArchiveSource(files=files, missing=missing, **options).min_files == expected

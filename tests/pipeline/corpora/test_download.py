@@ -23,22 +23,22 @@ def fetch_body(web, tmp_path: Path) -> Callable[..., Path]:
 
     def run(*faults: Callable, url: str | None = None, wait: float = 60.0) -> Path:
         web.faults["a.zip"] = list(faults)
-        to = tmp_path / "downloads" / "a.zip"
-        download(url or f"{web.address}/a.zip", to, len(BODY), DIGEST, attempts=3, pause=0.0, wait=wait)
-        return to
+        path = tmp_path / "downloads" / "a.zip"
+        download(url or f"{web.address}/a.zip", path, len(BODY), DIGEST, attempts=3, pause=0.0, wait=wait)
+        return path
 
     return run
 
 
-def list_files(to: Path) -> list[str]:
-    return sorted(path.name for path in to.parent.iterdir())
+def list_files(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.parent.iterdir())
 
 
 def test_a_complete_file_is_not_downloaded_again(web, fetch_body):
-    to = fetch_body()
-    assert to.read_bytes() == BODY
-    assert list_files(to) == ["a.zip"]
-    assert fetch_body() == to
+    path = fetch_body()
+    assert path.read_bytes() == BODY
+    assert list_files(path) == ["a.zip"]
+    assert fetch_body() == path
     assert web.ranges() == [None]
 
 
@@ -83,10 +83,10 @@ def test_a_server_without_length_or_version_suffices(web, fetch_body):
 
 
 @pytest.mark.parametrize(
-    "message", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""]
+    "content_range", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""]
 )
-def test_an_unrequested_range_is_not_used(web, fetch_body, message):
-    wrong = web.make_answer(206, {"Content-Range": message}, BODY[30_000:])
+def test_an_unrequested_range_is_not_used(web, fetch_body, content_range):
+    wrong = web.make_answer(206, {"Content-Range": content_range}, BODY[30_000:])
     assert fetch_body(web.make_cut(30_000), wrong).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", None]
 
@@ -142,12 +142,12 @@ def test_wrong_bytes_in_one_part_are_detected(web, fetch_body, tmp_path):
 
 
 def test_another_file_of_that_name_is_reported_and_kept(web, fetch_body, tmp_path):
-    to = tmp_path / "downloads" / "a.zip"
-    to.parent.mkdir()
-    to.write_bytes(b"somebody's own")
+    path = tmp_path / "downloads" / "a.zip"
+    path.parent.mkdir()
+    path.write_bytes(b"somebody's own")
     with pytest.raises(UserError, match="move it away"):
         fetch_body()
-    assert to.read_bytes() == b"somebody's own"
+    assert path.read_bytes() == b"somebody's own"
 
 
 @pytest.mark.parametrize("length", [99_999, 100_001])
@@ -167,8 +167,8 @@ def test_more_bytes_than_announced_are_not_read(web, fetch_body):
 
 def test_a_broken_chunked_response_is_resumed(web, fetch_body):
     chunked = b"%x\r\n%s\r\n" % (60_000, BODY[:60_000])
-    to = fetch_body(web.make_answer(200, {"Transfer-Encoding": "chunked"}, chunked))
-    assert to.read_bytes() == BODY
+    path = fetch_body(web.make_answer(200, {"Transfer-Encoding": "chunked"}, chunked))
+    assert path.read_bytes() == BODY
     assert len(web.requests) == 2
 
 
@@ -194,27 +194,27 @@ def test_a_permanent_fault_is_reported_at_once_with_the_path_for_a_copy(web, fet
 
 
 def test_a_redirection_is_followed_with_its_range(web, fetch_body):
-    moved = web.make_answer(302, {"Location": f"{web.address}/b.zip"}, b"")
+    redirection = web.make_answer(302, {"Location": f"{web.address}/b.zip"}, b"")
     web.files["b.zip"] = BODY
-    assert fetch_body(web.make_cut(30_000), moved).read_bytes() == BODY
+    assert fetch_body(web.make_cut(30_000), redirection).read_bytes() == BODY
     assert web.requests[-1][0] == "b.zip"
     assert web.requests[-1][1]["Range"] == "bytes=30000-"
 
 
-@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "data:,a"])
-def test_a_redirection_to_anything_but_the_web_is_refused(web, fetch_body, tmp_path, place):
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "data:,a"])
+def test_a_redirection_to_anything_but_the_web_is_refused(web, fetch_body, tmp_path, location):
     with pytest.raises(UserError, match=r"only http and https|not allowed"):
-        fetch_body(web.make_answer(302, {"Location": place}, b""))
+        fetch_body(web.make_answer(302, {"Location": location}, b""))
     assert list_files(tmp_path / "downloads" / "a.zip") == []
 
 
-@pytest.mark.parametrize("place", ["http://[::1", f"http://{'a' * 80}.example/"])
-def test_a_redirection_to_a_malformed_address_is_reported(web, fetch_body, place):
+@pytest.mark.parametrize("location", ["http://[::1", f"http://{'a' * 80}.example/"])
+def test_a_redirection_to_a_malformed_address_is_reported(web, fetch_body, location):
     with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
-        fetch_body(*[web.make_answer(302, {"Location": place}, b"")] * 3)
+        fetch_body(*[web.make_answer(302, {"Location": location}, b"")] * 3)
 
 
-def test_what_a_server_sends_is_printed_without_control_characters(web, fetch_body, capsys):
+def test_text_from_a_server_is_printed_without_control_characters(web, fetch_body, capsys):
     assert fetch_body(web.make_answer(206, {"Content-Range": "\x1b[31mred"}, b"")).read_bytes() == BODY
     assert r"the server sends \x1b[31mred; next attempt" in capsys.readouterr().err
 
@@ -237,19 +237,19 @@ def test_a_refused_connection_is_reported(fetch_body):
 
 
 def test_a_silent_server_fails_the_attempt(web, fetch_body):
-    released = threading.Event()
+    resume = threading.Event()
 
     def stall(request, body):
         request.send_response(200)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body[:10_000])
-        released.wait(60)
+        resume.wait(60)
 
     try:
         assert fetch_body(stall, wait=1.0).read_bytes() == BODY
     finally:
-        released.set()
+        resume.set()
 
 
 def test_attempts_with_progress_do_not_count_as_failed(web, fetch_body, monkeypatch):
@@ -264,12 +264,12 @@ def test_attempts_with_progress_do_not_count_as_failed(web, fetch_body, monkeypa
 
 
 def test_pauses_between_attempts_grow(web, tmp_path, monkeypatch):
-    waited: list[float] = []
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=waited.append))
+    pauses: list[float] = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
     web.faults["a.zip"] = [web.make_answer(503, content=b"")] * 7
     with pytest.raises(UserError):
         download(f"{web.address}/a.zip", tmp_path / "a.zip", 5, DIGEST, attempts=7, pause=2.0)
-    assert waited == [4, 8, 16, 32, 60, 60]
+    assert pauses == [4, 8, 16, 32, 60, 60]
 
 
 def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetch_body, tmp_path):

@@ -30,7 +30,7 @@ BALLS = make_zip({"balls/1.jpg": b"1", "balls/2.jpg": b"22", "read.me": b"more"}
 
 
 class SampleCorpus:
-    """A card of two archives and a file, with its folders and the printed lines."""
+    """Card of two archives and a file, with its folders and the printed lines."""
 
     def __init__(self, web, folder: Path) -> None:
         self.out, self.downloads = folder / "corpus", folder / "downloads"
@@ -132,10 +132,10 @@ def test_missing_files_are_named_with_their_source_and_their_path(corpus):
 def test_a_second_fetch_sends_no_request_and_writes_nothing(web, corpus):
     corpus.place_manual_files()
     corpus.fetch()
-    before = {path: path.stat().st_mtime_ns for path in corpus.out.rglob("*")}
+    times = {path: path.stat().st_mtime_ns for path in corpus.out.rglob("*")}
     printed = corpus.fetch()
     assert len(web.requests) == 1
-    assert {path: path.stat().st_mtime_ns for path in corpus.out.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in corpus.out.rglob("*")} == times
     assert f"found: {corpus.out / 'images' / 'balls'}, 2 files" in printed
     assert "fetching" not in printed
 
@@ -168,7 +168,7 @@ def test_an_archive_with_a_wrong_digest_is_not_unpacked(web, corpus):
     assert not corpus.out.exists()
 
 
-def test_a_photo_lost_after_unpacking_is_reported(corpus):
+def test_a_photo_emptied_after_unpacking_is_reported(corpus):
     corpus.place_manual_files()
     corpus.fetch()
     (corpus.out / "images" / "balls" / "2.jpg").write_bytes(b"")
@@ -230,10 +230,10 @@ def test_two_runs_at_once_do_not_share_a_part(corpus):
     assert not corpus.out.exists()
 
 
-def test_of_a_choice_one_is_enough_and_its_profile_is_named(corpus):
+def test_one_source_of_a_choice_suffices_and_its_profile_is_named(corpus):
     first, more = corpus.card.archives
-    text = more.model_copy(update={"choice": "said", "profile": "own"})
-    table = ManualSource(file="captions.json", where="another form", choice="said", profile="another")
+    text = more.model_copy(update={"choice": "texts", "profile": "own"})
+    table = ManualSource(file="captions.json", where="another form", choice="texts", profile="another")
     corpus.card = corpus.card.model_copy(update={"archives": (first, text), "by_hand": (table,)})
     assert "by hand: more.zip or captions.json" in card_summary(corpus.card)
     both = rf"missing: {corpus.out}/more, {corpus.out}/captions.json \({corpus.out}/more or .*json: one is enough"
@@ -273,18 +273,18 @@ def run_fetch(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_lists_the_corpora_and_names_missing_files(tmp_path):
-    listed = run_fetch()
-    assert listed.returncode == 0
-    assert [line.split(":")[0] for line in listed.stdout.splitlines() if line[:1].strip()][:3] == [
+    listing = run_fetch()
+    assert listing.returncode == 0
+    assert [line.split(":")[0] for line in listing.stdout.splitlines() if line[:1].strip()][:3] == [
         "coco",
         "flickr30k",
         "flickr8k",
     ]
     folders = ("--out", str(tmp_path / "out"), "--downloads", str(tmp_path / "downloads"))
-    missing = run_fetch("--dataset", "flickr8k", *folders)
-    assert missing.returncode == 2
-    assert missing.stderr.count("\n") == 1
-    assert "still missing" in missing.stderr
-    assert "forms.illinois.edu" in missing.stdout
+    incomplete = run_fetch("--dataset", "flickr8k", *folders)
+    assert incomplete.returncode == 2
+    assert incomplete.stderr.count("\n") == 1
+    assert "still missing" in incomplete.stderr
+    assert "forms.illinois.edu" in incomplete.stdout
     assert os.listdir(tmp_path) == []
     assert run_fetch("--dataset", "coc", *folders).stderr.startswith("DATASET=coc: no such data card")

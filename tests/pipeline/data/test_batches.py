@@ -24,7 +24,7 @@ def world(karpathy, tmp_path):
 
 
 def collect_captions(batches, epoch):
-    """Return a mapping from each image to its caption in an epoch."""
+    """Return a mapping from images to captions in an epoch with one caption per image."""
     pairs = [
         (int(i), tuple(c.tolist())) for b in batches.epoch(epoch) for i, c in zip(b.images, b.captions, strict=True)
     ]
@@ -92,31 +92,31 @@ def test_all_captions_of_an_image_are_equally_likely(world):
     prepared, store = world
     image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
     batches = Batches(prepared, store, prepared.rows("train"), 20, 0)
-    seen = Counter(collect_captions(batches, epoch)[image] for epoch in range(400))
-    assert len(seen) == 5
-    assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
+    counts = Counter(collect_captions(batches, epoch)[image] for epoch in range(400))
+    assert len(counts) == 5
+    assert all(50 < count < 110 for count in counts.values())  # 80 ± 8
 
 
 def list_pairs(batches, epoch, start=0):
-    """Return the batches of an epoch, each as (image, caption) in order."""
+    """Return the batches of an epoch, each as a list of pairs (image, caption) in order."""
     return [
         [(int(i), tuple(t for t in c.tolist() if t)) for i, c in zip(b.images, b.captions, strict=True)]
         for b in batches.epoch(epoch, start)
     ]
 
 
-def test_an_epoch_of_all_captions_shows_each_of_them_once_and_no_image_twice_in_a_batch(world):
+def test_an_epoch_of_all_captions_has_each_caption_once_and_no_image_twice_in_a_batch(world):
     prepared, store = world
     rows = prepared.rows("train")
-    count = [len(prepared.captions(row)) for row in rows]
+    counts = [len(prepared.captions(row)) for row in rows]
     batches = Batches(prepared, store, rows, 1, 3, captions="all")
-    assert len(batches) == sum(count) == 60
-    every = sorted((int(row), tuple(caption)) for row in rows for caption in prepared.captions(row))
-    seen = [[pair for (pair,) in list_pairs(batches, epoch)] for epoch in (0, 1)]
-    assert sorted(seen[0]) == sorted(seen[1]) == every
-    assert seen[0] != seen[1]
+    assert len(batches) == sum(counts) == 60
+    pairs = sorted((int(row), tuple(caption)) for row in rows for caption in prepared.captions(row))
+    epochs = [[pair for (pair,) in list_pairs(batches, epoch)] for epoch in (0, 1)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == pairs
+    assert epochs[0] != epochs[1]
     sixes = Batches(prepared, store, rows, 6, 3, captions="all")
-    assert len(sixes) == sum(sum(one > k for one in count) // 6 for k in range(max(count)))
+    assert len(sixes) == sum(sum(count > k for count in counts) // 6 for k in range(max(counts)))
     whole = list_pairs(sixes, 4)
     assert len(whole) == len(sixes)
     assert all(len(dict(batch)) == 6 for batch in whole)
@@ -152,13 +152,13 @@ def test_masked_images_have_any_of_their_captions(world):
     prepared, store = world
     image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
     batches = Batches(prepared, store, prepared.rows("train"), 20, 0, image_dropout=0.3)
-    seen = Counter(
+    captions = Counter(
         tuple(batch.captions[place].tolist())
         for epoch in range(200)
         for batch in batches.epoch(epoch)
         for place in ((batch.images == image) & ~batch.region_mask.any(1)).nonzero().flatten().tolist()
     )
-    assert len(seen) == 5
+    assert len(captions) == 5
 
 
 def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_pass(world, tmp_path):
@@ -177,17 +177,18 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_pass(world, tmp
         return found
 
     reference = sorted(list_orientations(20))
-    assert 3 < sum(side for _, side in reference) < 17
+    assert 3 < sum(mirrored for _, mirrored in reference) < 17
     assert sorted(list_orientations(4)) == reference
     assert sorted(list_orientations(4, part=(0, 2)) + list_orientations(4, part=(1, 2))) == reference
     assert sorted(list_orientations(20, epoch=5)) != reference != sorted(list_orientations(20, seed=4))
-    assert 0.45 < np.mean([side for epoch in range(60) for _, side in list_orientations(20, epoch)]) < 0.55  # .5 ± .014
-    again = list_orientations(1, captions="all")
-    assert len(set(again)) > len(rows), "some image must occur in both orientations"
-    straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
-    assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
-    seen = next(sequential_batches(prepared, store, rows, 20))
-    assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation mirrors no image"
+    share = np.mean([mirrored for epoch in range(60) for _, mirrored in list_orientations(20, epoch)])
+    assert 0.45 < share < 0.55  # .5 ± .014
+    orientations = list_orientations(1, captions="all")
+    assert len(set(orientations)) > len(rows), "some image must occur in both orientations"
+    order = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
+    assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == order
+    batch = next(sequential_batches(prepared, store, rows, 20))
+    assert torch.equal(batch.pooled[:, 0], batch.images.float()), "evaluation mirrors no image"
 
 
 def test_an_epoch_resumes_at_any_batch(world):
@@ -204,17 +205,17 @@ def test_an_epoch_resumes_at_any_batch(world):
 
 def test_a_pinned_batch_is_equal_after_its_transfer(world, monkeypatch):
     prepared, store = world
-    empty, pinned = torch.empty, []
-    # Without a GPU no memory can be pinned, so the test records the requests.
-    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: pinned.append(pin_memory) or empty(*a, **k))
-    here, there = (
+    empty, requests = torch.empty, []
+    # Without a GPU no memory can be pinned, so the test records the requests for pinned memory.
+    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **k: requests.append(pin_memory) or empty(*a, **k))
+    plain, pinned = (
         next(Batches(prepared, store, prepared.rows("train"), 6, 1, pinned=p).epoch(0)) for p in (False, True)
     )
-    assert pinned.count(True) >= 2
-    assert there.pooled.dtype == there.regions.dtype == torch.float16
-    moved = there.to("cpu")
+    assert requests.count(True) >= 2
+    assert pinned.pooled.dtype == pinned.regions.dtype == torch.float16
+    transferred = pinned.to("cpu")
     for name in ("images", "pooled", "regions", "region_mask", "captions"):
-        one, other = getattr(here, name), getattr(moved, name)
+        one, other = getattr(plain, name), getattr(transferred, name)
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
 
@@ -286,8 +287,8 @@ def test_look_alikes_follow_each_other_in_groups_that_every_epoch_forms_anew(wor
 
     assert sorted(list_images(0)) == rows.tolist()
     assert list_images(0) == list_images(0) != list_images(1)
-    rank = {image: place for place, image in enumerate(rows.tolist())}
-    are_close = [abs(rank[a] - rank[b]) <= 3 for a, b in zip(list_images(0), list_images(0)[1:], strict=False)]
+    position = {image: n for n, image in enumerate(rows.tolist())}
+    are_close = [abs(position[a] - position[b]) <= 3 for a, b in zip(list_images(0), list_images(0)[1:], strict=False)]
     assert sum(are_close) >= 9  # an order at random has about 5
 
 

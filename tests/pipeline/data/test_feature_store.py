@@ -128,7 +128,7 @@ def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
         FeatureStore(tmp_path / "none").boxes(np.array([0]))
 
 
-def test_checksums_of_files_without_boxes_are_as_they_were(tmp_path):
+def test_a_checksum_without_boxes_covers_pooled_regions_and_their_count(tmp_path):
     """A checksum is the CRC-32 of pooled, regions and region_count, and a file without crc_pooled is valid."""
     write_store(tmp_path)
     pooled, regions, count = make_features()
@@ -145,21 +145,21 @@ def send_sum(store, rows, queue):
     queue.put(store.read(rows)[0].sum())
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_an_opened_store_is_read_in_another_process(tmp_path, how):
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_an_opened_store_is_read_in_another_process(tmp_path, start_method):
     write_store(tmp_path)
     store, rows = FeatureStore(tmp_path), np.array([2, 5])
-    here = store.read(rows)[0].sum()
-    context = multiprocessing.get_context(how)
+    expected = store.read(rows)[0].sum()
+    context = multiprocessing.get_context(start_method)
     queue = context.Queue()
     process = context.Process(target=send_sum, args=(pickle.loads(pickle.dumps(store)), rows, queue))
     process.start()
-    assert queue.get(timeout=600) == here
+    assert queue.get(timeout=600) == expected
     process.join()
 
 
 @pytest.mark.parametrize("name", ["pooled", "regions", "region_count"])
-def test_a_flipped_bit_is_found_in_its_row(tmp_path, name):
+def test_a_changed_value_is_reported_with_its_row(tmp_path, name):
     write_store(tmp_path, images=600)
     with h5py.File(tmp_path / "features.h5", "r+") as file:
         file[name][517] = file[name][517] * 2 + 1
@@ -186,16 +186,16 @@ def test_a_row_is_compared_once(tmp_path, monkeypatch):
     assert compared == [2, 1, 2]
 
 
-def write_three_of_ten(folder, then=lambda: None):
+def write_three_of_ten(folder, act=lambda: None):
     pooled, regions, _ = make_features()
     with FeatureWriter(folder, 10, 6, (4, 3)) as store:
         store.write(np.arange(3), pooled[:3], regions[:3])
-        then()
+        act()
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path):
     with pytest.raises(ZeroDivisionError):
-        write_three_of_ten(tmp_path, then=lambda: 1 / 0)
+        write_three_of_ten(tmp_path, act=lambda: 1 / 0)
     with pytest.raises(UserError, match="row 3 was never written"):
         write_three_of_ten(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -231,11 +231,11 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_p
 
 
 def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
-    """Only bytes of HDF5 that are never read may differ; an error names the file for all others."""
+    """A flipped bit gives an error that names the file, or is in a byte that is never read."""
     write_store(tmp_path)
     path, rows = tmp_path / "features.h5", np.arange(10)
     whole, expected = path.read_bytes(), FeatureStore(tmp_path).read(rows)
-    named = 0
+    messages = []
     for place in range(0, len(whole), 7):
         broken = bytearray(whole)
         broken[place] ^= 16
@@ -244,11 +244,13 @@ def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
             store = FeatureStore(tmp_path)
             found = store.read(rows), store.pooled(rows)
         except UserError as error:
-            named += "features.h5" in str(error)
+            messages.append(str(error))
         else:
             for values, expectation in zip(found[0], expected, strict=True):
                 np.testing.assert_array_equal(values, expectation)
-    assert named > 100
+            np.testing.assert_array_equal(found[1], expected[0])
+    assert len(messages) > 100
+    assert all("features.h5" in message for message in messages)
 
 
 def test_a_disk_without_room_is_reported_before_extraction(tmp_path, monkeypatch):

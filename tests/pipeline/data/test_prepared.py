@@ -18,7 +18,7 @@ def corpus(karpathy):
     return read_karpathy(karpathy()[0])
 
 
-def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus, tmp_path):
+def test_the_vocabulary_has_the_words_above_min_count_in_the_training_split(corpus, tmp_path):
     write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16)
     # train is images 0, 1, 4, 5 with 1, 2, 5, 1 captions: ball 9, red 7, a 6, the 2, one 1, big 1, on 1, grass 1
     assert PreparedData.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
@@ -77,7 +77,7 @@ def test_long_captions_are_counted_in_tokens_where_a_tokenizer_reads_them(corpus
     assert re.match(r"note: 1\d of 21 captions are longer than 8 tokens \(max_words\), ", capsys.readouterr().err)
 
 
-def test_captions_come_back_by_image(corpus, tmp_path, capsys):
+def test_captions_are_read_by_image(corpus, tmp_path, capsys):
     write_prepared(corpus, tmp_path, min_count=3, max_words=4)
     printed = capsys.readouterr().err
     assert re.match(

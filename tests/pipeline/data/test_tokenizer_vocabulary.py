@@ -19,7 +19,7 @@ END = "<|endoftext|>"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write a byte-level tokenizer such as GPT-2's, which encodes every text and whose BOS is its EOS."""
+    """Write a byte-level tokenizer such as GPT-2's, which encodes every text and has one token for BOS and EOS."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
@@ -28,8 +28,8 @@ def folder(tmp_path):
         CAPTIONS, trainers.BpeTrainer(vocab_size=262, special_tokens=[END], initial_alphabet=alphabet)
     )
     plain.enable_truncation(3)  # as in some published files
-    ends = {name: END for name in ("eos_token", "bos_token", "unk_token")}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **ends).save_pretrained(tmp_path / "named")
+    special_tokens = {name: END for name in ("eos_token", "bos_token", "unk_token")}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special_tokens).save_pretrained(tmp_path / "named")
     return tmp_path / "named"
 
 
@@ -50,7 +50,7 @@ def test_texts_are_encoded_and_decoded_without_unknown_tokens(folder, tmp_path):
     assert loaded.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
 
 
-def test_a_tokenizer_whose_numbers_have_gaps_is_read_back(tmp_path):
+def test_a_tokenizer_whose_numbers_have_gaps_is_read(tmp_path):
     plain = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "ball": 2, "red": 7}, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]").save_pretrained(tmp_path / "named")

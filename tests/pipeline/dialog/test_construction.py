@@ -77,21 +77,21 @@ def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
     assert listener.inner is not None
     assert listener.encode_eos is False
     assert listener.encoder.ago is not None
-    without = make_method(make_settings(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
-    assert without.encoder.ago is None
+    plain = make_method(make_settings(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
+    assert plain.encoder.ago is None
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
 def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
-    words = 8 if decoder == "transformer" else 6
-    method = make_method(make_settings(decoder=decoder, **sizes, word_dim=words), *dialog_data)
+    word_dim = 8 if decoder == "transformer" else 6
+    method = make_method(make_settings(decoder=decoder, **sizes, word_dim=word_dim), *dialog_data)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
     longest = PreparedDialogs.load(dialog_data[0].folder).answers.shape[1]
     assert (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.hidden) == (9, longest, 0.25, 8)
-    assert speaker.word.weight.shape == (11, words)
+    assert speaker.word.weight.shape == (11, word_dim)
     assert [term.name for term in method.terms] == ["likelihood"]
     assert method.image_dropout == 0
     if kind is Transformer:
@@ -106,7 +106,7 @@ def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, k
         ({"word_dim": 8}, "decoder transformer takes layers and heads, decoder lstm neither"),
     ],
 )
-def test_the_sizes_of_a_transformer_fit_together(sizes, message):
+def test_mismatched_sizes_of_a_transformer_are_reported(sizes, message):
     with pytest.raises(ValueError, match=message):
         make_settings(decoder="transformer", layers=2, **sizes)
 
@@ -126,11 +126,11 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(dialo
     assert order[0] == order[1]
     other = build_training(method, None, Optimisation(1, 2), prepared, store, 4, CPU)
     assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
-    found = validate()
-    assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
-    listening = build_pretraining(make_settings(**LISTENER), prepared, store, CPU)[0]
-    validate = build_training(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
-    assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
+    metrics = validate()
+    assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(metrics)
+    listener_method = build_pretraining(make_settings(**LISTENER), prepared, store, CPU)[0]
+    validate = build_training(listener_method, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
+    assert (validate.speaker, validate.listener) == (None, listener_method.agents["listener"])
 
 
 def test_agents_of_dialogs_belong_to_the_slice(dialog_data, toy):

@@ -21,8 +21,8 @@ SAMPLES = 3
 CHANNEL = Multinomial(2)
 
 
-class WordCount:
-    """A score that is the number of words of a caption, and a count of its own calls."""
+class TokenCount:
+    """A score that is the number of tokens of a caption, with EOS; `calls` counts its calls."""
 
     differentiable = False
     calls = 0
@@ -43,7 +43,7 @@ def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts)
     message, found = rollouts.get_message(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
     continued = found.tokens.view(n, steps - 1, SAMPLES, -1)
-    other = 0
+    different = 0
     for caption in range(n):
         for t in range(steps - 1):
             for k in range(SAMPLES):
@@ -53,8 +53,8 @@ def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts)
                     assert row[:steps] == own
                     assert not any(row[steps:])
                 else:
-                    other += row[:steps] != own
-    assert other > n
+                    different += row[:steps] != own
+    assert different > n
     assert torch.equal(found.mask, caption_mask(found.tokens))
     assert found.samples == message.samples * (steps - 1) * SAMPLES
     assert torch.equal(found.images, message.images.repeat_interleave((steps - 1) * SAMPLES))
@@ -70,7 +70,7 @@ def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeyp
 
 
 def test_the_credit_of_the_last_token_is_the_captions_score(rollouts):
-    score, message = WordCount(), rollouts.get_message(CHANNEL)
+    score, message = TokenCount(), rollouts.get_message(CHANNEL)
     value = score(message, rollouts.batch)
     credit = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
     assert credit.shape == message.tokens.shape
@@ -85,13 +85,13 @@ def test_the_credit_of_empty_captions_is_their_score(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 100.0
-    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), WordCount()
+    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), TokenCount()
     value = score(rollouts.get_message(CHANNEL), rollouts.batch)
     assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
 
 
 def test_speaker_and_critic_share_the_continuations(rollouts):
-    score, credit, critic = WordCount(), MonteCarloCredit(SAMPLES), Critic(8, 4)
+    score, credit, critic = TokenCount(), MonteCarloCredit(SAMPLES), Critic(8, 4)
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL), credit=credit).surrogate(score, rollouts)
     calls = score.calls
     CriticLoss(CHANNEL, critic, credit).surrogate(score, rollouts)
@@ -100,7 +100,7 @@ def test_speaker_and_critic_share_the_continuations(rollouts):
 
 def test_speaker_and_critic_get_no_gradient_from_each_others_terms(toy):
     agents, critic = toy.agents(), Critic(8, 4)
-    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), WordCount()
+    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), TokenCount()
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL)).surrogate(score, rollouts)[0].backward()
     assert all(p.grad is None for p in critic.parameters())
     assert agents.speaker.logit.weight.grad.any()
@@ -117,6 +117,14 @@ def test_a_hinge_scores_each_continuation_among_the_captions_continued_at_the_sa
     loss, report = ScoreFunction(Multinomial(), credit=MonteCarloCredit(2)).surrogate(score, rollouts)
     assert torch.isfinite(loss)
     assert set(report) == {"score", "words", "advantage", "log_prob"}
+    message, continued = rollouts.get_message(Multinomial()), rollouts.continue_prefixes(Multinomial(), 2)
+    credit = MonteCarloCredit(2)(score(message, rollouts.batch), score, Multinomial(), rollouts)
+    tokens = continued.tokens.view(len(message), -1, 2, continued.tokens.shape[1])
+    for t in range(message.tokens.shape[1] - 1):
+        groups = [Message(tokens[:, t, k], caption_mask(tokens[:, t, k]), torch.arange(8), 1) for k in range(2)]
+        expected = torch.stack([score(group, rollouts.batch) for group in groups]).mean(0)
+        inner = message.mask[:, t + 1]
+        torch.testing.assert_close(credit[inner, t], expected[inner])
 
 
 def test_the_surrogate_with_an_advantage_for_each_word_by_hand():

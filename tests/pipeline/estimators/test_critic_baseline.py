@@ -61,9 +61,9 @@ def test_a_control_adds_the_relaxed_token_to_the_state_and_is_initially_0():
     torch.nn.init.normal_(control.outer.weight)
     torch.nn.init.normal_(control.outer.bias)
     torch.nn.init.constant_(control.log_temperature, 0.7)
-    share = (perturbed / torch.tensor(0.7).exp()).softmax(1)
+    relaxed_token = (perturbed / torch.tensor(0.7).exp()).softmax(1)
     hidden = torch.relu(
-        states @ control.from_state.weight.T + control.from_state.bias + share @ control.from_word.weight.T
+        states @ control.from_state.weight.T + control.from_state.bias + relaxed_token @ control.from_word.weight.T
     )
     expected = hidden @ control.outer.weight[0] + control.outer.bias
     torch.testing.assert_close(control(states, perturbed), expected)

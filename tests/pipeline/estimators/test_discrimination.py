@@ -27,7 +27,7 @@ from pipeline.training.optimisation import Optimisation
 
 
 class FixedLogOdds:
-    """Log-odds of 1, 2, 3, … for human captions, and of −.5 for all others."""
+    """Log-odds of 1, 2, 3, … for human captions, and of −.5 for all other captions."""
 
     differentiable = False
 
@@ -39,8 +39,8 @@ class FixedLogOdds:
 def test_the_loss_is_the_cross_entropy_of_both_classes_and_the_accuracy_the_share_of_correct_captions(toy):
     rollouts = StepRollouts(None, toy.batch(), seed=0)
     loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(FixedLogOdds(), rollouts)
-    people = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
-    assert float(loss) == pytest.approx((people + log(1 + exp(-0.5))) / 2)
+    human_loss = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
+    assert float(loss) == pytest.approx((human_loss + log(1 + exp(-0.5))) / 2)
     assert float(report["accuracy"]) == 1
     assert float(report["others"]) == pytest.approx(1 / (1 + exp(0.5)))
 
@@ -94,24 +94,24 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
     logged = train_one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     generated = rollouts.get_message(rewards.search)
-    after = rewards.human_probability(generated, toy.batch()).mean()
-    before = make_reward_models().human_probability(generated, toy.batch()).mean()
-    assert logged["naturalness/score"] == pytest.approx(float(after))
-    assert abs(float(after - before)) > 1e-3
+    updated = rewards.human_probability(generated, toy.batch()).mean()
+    initial = make_reward_models().human_probability(generated, toy.batch()).mean()
+    assert logged["naturalness/score"] == pytest.approx(float(updated))
+    assert abs(float(updated - initial)) > 1e-3
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
 
 
 def test_a_discriminator_has_its_own_learning_rate(toy):
-    moved = []
+    changes = []
     for rate in (0.0, 0.02):
         rewards = replace(make_reward_models(), rate=rate)
-        before = {name: p.detach().clone() for name, p in rewards.discriminator.named_parameters()}
+        initial = {name: p.detach().clone() for name, p in rewards.discriminator.named_parameters()}
         train_one_step(wtf_rl(toy.agents(), Objective(), rewards), toy)
-        moved.append(
-            max(float((p.detach() - before[name]).abs().max()) for name, p in rewards.discriminator.named_parameters())
+        changes.append(
+            max(float((p.detach() - initial[name]).abs().max()) for name, p in rewards.discriminator.named_parameters())
         )
-    assert moved[0] == 0
-    assert moved[1] == pytest.approx(0.02, rel=0.01)  # Adam's first step
+    assert changes[0] == 0
+    assert changes[1] == pytest.approx(0.02, rel=0.01)  # Adam's first step
 
 
 def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
@@ -119,13 +119,13 @@ def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
     method = wtf_rl(toy.agents(), Objective(), rewards)
     train_one_step(replace(method, schedule=SPEAKER_ONLY), toy)
     for role in ("discriminator", "grammar"):
-        kept, was = getattr(rewards, role).state_dict(), getattr(fresh, role).state_dict()
-        assert all(torch.equal(kept[name], value) for name, value in was.items())
-    kept = rewards.retriever.encoder.state_dict()
-    assert all(torch.equal(kept[name], value) for name, value in fresh.retriever.encoder.state_dict().items())
+        current, initial = getattr(rewards, role).state_dict(), getattr(fresh, role).state_dict()
+        assert all(torch.equal(current[name], value) for name, value in initial.items())
+    current = rewards.retriever.encoder.state_dict()
+    assert all(torch.equal(current[name], value) for name, value in fresh.retriever.encoder.state_dict().items())
 
 
-def test_the_discriminators_reward_updates_only_the_speaker(toy):
+def test_the_human_probability_gives_the_discriminator_no_gradient(toy):
     rewards = make_reward_models()
     human = HumanProbability(rewards.retriever, rewards.discriminator)
     found = human(StepRollouts(None, toy.batch(), 0).get_message(TeacherForcing(requires_grad=False)), toy.batch())

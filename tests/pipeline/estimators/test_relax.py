@@ -1,4 +1,4 @@
-"""RELAX's gradients of the speaker and of the control, against both computed word by word with autograd."""
+"""RELAX's gradients of the speaker and of the control equal those that autograd computes token by token."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ from pipeline.scores.naturalness import CiderScore
 
 @pytest.fixture
 def batch(toy):
-    given = toy.batch()
-    return replace(given, pooled=given.pooled.double(), regions=given.regions.double())
+    toy_batch = toy.batch()
+    return replace(toy_batch, pooled=toy_batch.pooled.double(), regions=toy_batch.regions.double())
 
 
 @pytest.fixture
@@ -30,18 +30,18 @@ def speaker(toy):
 def control(speaker) -> ControlVariate:
     """Return a control variate whose values are far from the score."""
     torch.manual_seed(2)
-    made = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 8).double()
-    for parameter in made.parameters():
+    variate = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 8).double()
+    for parameter in variate.parameters():
         torch.nn.init.normal_(parameter)
-    return made
+    return variate
 
 
 def compute_losses(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
-    """Return the speaker's loss, the control's loss, and the mean of the control over words."""
+    """Return the speaker's loss, the control's loss, and the mean of the control over tokens."""
     message = rollouts.get_message(Multinomial(samples))
     value = score(message, rollouts.batch)
     groups = value.view(-1, samples)
-    expected = {"none": 0 * groups, "others": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
+    expected = {"none": 0 * groups, "RLOO": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
     advantage = (groups - expected).flatten()
     count, words = int(message.mask.sum()), rollouts.speaker.vocabulary + 1
     numbers = rollouts.random(f"noise of {Multinomial(samples).rng_key}")
@@ -55,25 +55,28 @@ def compute_losses(score, rollouts: StepRollouts, samples: int, control: Control
         word = int(message.tokens[n, t])
         log_p = logits[n, t].log_softmax(0)
         arrival = -torch.log1p(-uniform[n, t])
-        later = arrival / log_p.exp() + arrival[word]  # given that `word` comes first
-        given = -torch.where(torch.arange(words) == word, arrival[word], later).log()
-        free = given.detach() + log_p - log_p.detach()  # the same value, with the derivative of unconditional noise
-        about = control(states[n, t][None], given.detach()[None])[0]
-        crossed = control(states[n, t][None], free[None])[0] - control(states[n, t][None], given[None])[0]
-        mean += float(about.detach()) / count
-        (whole,) = torch.autograd.grad(
-            (advantage[n] - about) * log_p[word] + crossed, logits, create_graph=True, retain_graph=True
+        later = arrival / log_p.exp() + arrival[word]  # on condition that `word` comes first
+        conditional = -torch.where(torch.arange(words) == word, arrival[word], later).log()
+        # the same value, with the derivative of unconditional noise
+        unconditional = conditional.detach() + log_p - log_p.detach()
+        control_value = control(states[n, t][None], conditional.detach()[None])[0]
+        difference = (
+            control(states[n, t][None], unconditional[None])[0] - control(states[n, t][None], conditional[None])[0]
         )
-        frozen = (advantage[n] - about.detach()) * log_p[word] + crossed
-        speaker_loss = speaker_loss - frozen / count
-        control_loss = control_loss + whole.square().sum() / count
+        mean += float(control_value.detach()) / count
+        (logit_gradient,) = torch.autograd.grad(
+            (advantage[n] - control_value) * log_p[word] + difference, logits, create_graph=True, retain_graph=True
+        )
+        speaker_term = (advantage[n] - control_value.detach()) * log_p[word] + difference
+        speaker_loss = speaker_loss - speaker_term / count
+        control_loss = control_loss + logit_gradient.square().sum() / count
     return speaker_loss, control_loss, mean
 
 
-@pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "others")])
+@pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "RLOO")])
 def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
-    expected = NoBaseline() if baseline == "none" else LeaveOneOut()
-    relax = RelaxEstimator(ScoreFunction(Multinomial(samples), expected), control)
+    inner_baseline = NoBaseline() if baseline == "none" else LeaveOneOut()
+    relax = RelaxEstimator(ScoreFunction(Multinomial(samples), inner_baseline), control)
     score, rollouts = CiderScore(toy.cider), StepRollouts(speaker, batch, seed=5)
     loss, report = relax.surrogate(score, rollouts)
     speaker_loss, control_loss, mean = compute_losses(
@@ -89,7 +92,7 @@ def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker
     assert float(report["control"]) == pytest.approx(mean)
 
 
-def test_the_control_reads_the_state_before_a_word_and_fresh_noise_at_every_word(toy, batch, speaker, control):
+def test_perturbed_logits_are_largest_at_the_token_with_fresh_noise_at_every_token(toy, batch, speaker, control):
     relax, rollouts = RelaxEstimator(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
     assert relax.channel == Multinomial(2)
     message = rollouts.get_message(Multinomial(2))

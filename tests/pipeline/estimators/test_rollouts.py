@@ -61,11 +61,11 @@ def test_no_gradient_goes_through_an_advantage():
     assert message.log_probs.grad.any()
 
 
-def test_every_parameter_of_the_speaker_has_a_gradient_after_a_baseline_used_the_captions(toy, decoder):
-    for first in (False, True):
+def test_every_parameter_of_the_speaker_has_a_gradient_also_after_a_greedy_baseline(toy, decoder):
+    for with_baseline in (False, True):
         speaker = toy.agents(decoder=decoder).speaker
         rollouts = StepRollouts(speaker, toy.batch(), 1)
-        if first:
+        if with_baseline:
             with torch.no_grad():
                 rollouts.get_message(Greedy())
         ScoreFunction(Multinomial()).surrogate(CiderScore(toy.cider), rollouts)[0].backward()
@@ -73,7 +73,7 @@ def test_every_parameter_of_the_speaker_has_a_gradient_after_a_baseline_used_the
         assert [name for name, p in speaker.named_parameters() if p.grad is None] == []
 
 
-def test_a_frozen_speaker_has_no_dropout_and_stays_unchanged(toy):
+def test_a_frozen_speaker_has_no_dropout_and_stays_in_evaluation_mode(toy):
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.eval()
@@ -98,10 +98,10 @@ def test_continuations_have_their_own_stream_for_every_channel(toy):
     ends = PrefixRollouts(6, steps - 1)
     for channel, tokens in zip(channels, found, strict=True):
         rng = rollouts._make_rng(f"{ends.rng_key} of {channel.rng_key}")
-        alone = generate(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
-        alone = pad(alone, (0, tokens.shape[1] - alone.shape[1]))
+        expected = generate(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
+        expected = pad(expected, (0, tokens.shape[1] - expected.shape[1]))
         generated = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
-        assert torch.equal(tokens[generated], alone[generated])
+        assert torch.equal(tokens[generated], expected[generated])
 
 
 def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the_whole(toy):

@@ -14,5 +14,5 @@ def test_random_captions_are_those_of_other_images():
     captions = random_captions(PREPARED)(ROWS, [""] * len(ROWS))
     images = [int(caption.removeprefix("caption of ")) for caption in captions]
     assert set(images) <= set(ROWS.tolist())
-    assert all(other != row for other, row in zip(images, ROWS, strict=True))
+    assert all(image != row for image, row in zip(images, ROWS, strict=True))
     assert len(set(images)) > 5

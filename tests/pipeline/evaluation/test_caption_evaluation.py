@@ -35,7 +35,7 @@ NOUNS = ("ball", "dog", "cat", "tree", "car", "bird", "cup", "hat", "boat", "cow
 
 @pytest.fixture(scope="module")
 def prepared_data(tmp_path_factory) -> PreparedData:
-    """Return twelve images with two captions each, of which every third one is in the same split."""
+    """Return twelve images with two captions each; every third image is in the same split."""
     images = []
     for n, noun in enumerate(NOUNS):
         words = (("a", noun, "is", "here"), ("the", noun))
@@ -112,7 +112,7 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
     assert "|decode=beam:3,no-repeat:1|" in evaluation.signature(("val",), reward, 1.0)
 
 
-def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepared_data, store, speaker, judge):
+def test_every_judge_ranks_generated_and_human_captions_among_the_split(prepared_data, store, speaker, judge):
     rows = torch.from_numpy(prepared_data.rows("val"))
     hard_gallery = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
     evaluation = make_evaluation(
@@ -132,8 +132,10 @@ def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepa
     assert columns["retrieved_own"] == rows[found.retrieved].tolist()
     assert {row for each in columns["retrieved_own"] for row in each} == set(rows.tolist())
     human = torch.tensor(prepared_data.references(rows.numpy())).flatten(0, 1).long()
-    people = judge_retrieval(judge, JudgedCaptions(human, []), torch.arange(4).repeat_interleave(2), rows, distractors)
-    assert own["human"] == {**people.recalls(), "galleries": people.galleries}
+    human_retrieval = judge_retrieval(
+        judge, JudgedCaptions(human, []), torch.arange(4).repeat_interleave(2), rows, distractors
+    )
+    assert own["human"] == {**human_retrieval.recalls(), "galleries": human_retrieval.galleries}
     assert results["diversity"]["human_log_likelihood"] == human_log_likelihood(
         speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), prepared_data, CPU
     )
@@ -174,14 +176,14 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speak
     def read_batch(images):
         return next(sequential_batches(prepared_data, store, images, len(images)))
 
-    bound = decoding.bind(speaker, rows, read_batch, prepared_data.vocabulary)
+    pragmatic_speaker = decoding.bind(speaker, rows, read_batch, prepared_data.vocabulary)
     channel = without_repeated_ngrams(Beam(3), 1)
-    generated = generate_captions(bound, [read_batch(rows)], channel, CPU, prepared_data.vocabulary.unk)
+    generated = generate_captions(pragmatic_speaker, [read_batch(rows)], channel, CPU, prepared_data.vocabulary.unk)
     assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
     assert columns["caption"] != plain["caption"]
 
 
-def test_the_signature_says_how_captions_were_chosen(prepared_data, store, judge):
+def test_the_signature_names_reranking_guidance_and_pragmatic_decoding(prepared_data, store, judge):
     reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
     reranking = make_evaluation(
         prepared_data, store, {"own": judge}, rerank=Reranker(Reranking(6, 0.5, "similarity", "judge"), judge)
@@ -196,7 +198,7 @@ def test_the_signature_says_how_captions_were_chosen(prepared_data, store, judge
     assert part in pragmatic.signature(("val",), reward, 1.5)
 
 
-def test_caption_sets_repeat_no_ngram_either(prepared_data, store, speaker):
+def test_caption_sets_repeat_no_banned_ngram(prepared_data, store, speaker):
     for no_repeat in (1, None):
         evaluation = make_evaluation(prepared_data, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)
         _, columns = evaluation.evaluate_split(speaker, "val")
@@ -217,7 +219,7 @@ def test_the_best_caption_of_a_wide_beam_is_its_first(prepared_data, store, spea
 
     evaluation = Evaluation(prepared_data, store, {}, RecordingScorer(), 3, CPU, multi_sample=MultiSample(2, 3))
     results, columns = evaluation.evaluate_split(speaker, "val")
-    first, last = ([beam[place] for beam in columns["beams"]] for place in (0, -1))
+    first, last = ([beam[rank] for beam in columns["beams"]] for rank in (0, -1))
     assert first == columns["caption"] != last
     assert first in scored[1 + 3 + 2 :]  # after the scores of the captions and of both sets
     assert last not in scored[1 + 3 + 2 :]

@@ -45,31 +45,31 @@ def test_masking_an_improbable_unk_changes_no_token(toy):
     with torch.no_grad():
         speaker.logit.bias[UNK] = -torch.inf
     for channel in CHANNELS:
-        plain, without = (generate_captions(speaker, [toy.batch()], channel, CPU, unk).tokens for unk in (-1, UNK))
-        assert torch.equal(plain, without)
+        unmasked, masked = (generate_captions(speaker, [toy.batch()], channel, CPU, unk).tokens for unk in (-1, UNK))
+        assert torch.equal(unmasked, masked)
 
 
 def test_samples_depend_on_the_batch_number_and_images_keep_their_order(toy):
     speaker, channel = toy.agents().speaker, Multinomial(3, requires_grad=False)
     found = generate_captions(speaker, [toy.batch(5), toy.batch(6)], channel, CPU, -1)
-    alone = [generate_captions(speaker, [toy.batch(step)], channel, CPU, -1).tokens for step in (5, 6)]
-    assert torch.equal(found.tokens, torch.cat(alone))
-    assert not torch.equal(*alone)
+    separate = [generate_captions(speaker, [toy.batch(step)], channel, CPU, -1).tokens for step in (5, 6)]
+    assert torch.equal(found.tokens, torch.cat(separate))
+    assert not torch.equal(*separate)
     assert found.images.tolist() == 2 * list(range(8))
     assert torch.equal(found.pooled, torch.cat([toy.pooled, toy.pooled]))
     generated = generate(speaker.eval(), toy.batch(5), channel, torch.Generator().manual_seed(5)).tokens
-    assert torch.equal(alone[0].flatten(0, 1)[:, : generated.shape[1]], generated)
-    assert not alone[0].flatten(0, 1)[:, generated.shape[1] :].any()
+    assert torch.equal(separate[0].flatten(0, 1)[:, : generated.shape[1]], generated)
+    assert not separate[0].flatten(0, 1)[:, generated.shape[1] :].any()
 
 
 def test_matrix_products_use_the_requested_precision(toy):
     speaker, channel = toy.agents().speaker.eval(), Multinomial(300, requires_grad=False)
-    exact, nearly = (
+    exact, rounded = (
         generate_captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16)
     )
     generated = generate(
         optimize_for_decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)
     ).tokens
-    assert torch.equal(nearly.tokens.flatten(0, 1)[:, : generated.shape[1]], generated)
-    differs = (exact.tokens != nearly.tokens).any(2).float().mean()
-    assert 0 < differs < 0.2
+    assert torch.equal(rounded.tokens.flatten(0, 1)[:, : generated.shape[1]], generated)
+    share = (exact.tokens != rounded.tokens).any(2).float().mean()
+    assert 0 < share < 0.2

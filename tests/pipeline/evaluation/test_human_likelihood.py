@@ -40,7 +40,7 @@ def test_the_mean_is_over_words_of_all_captions_and_their_ends(toy):
     assert found == pytest.approx(sum(log_probs) / len(log_probs), rel=1e-5)
 
 
-def test_an_untrained_speaker_gives_every_token_the_same_probability(toy):
+def test_a_speaker_with_zero_logits_gives_every_token_the_same_probability(toy):
     speaker = toy.agents().speaker
     with torch.no_grad():
         speaker.logit.weight.zero_()

@@ -10,7 +10,7 @@ from pipeline.evaluation.human_reference import human_reference
 def prepared_data(tmp_path):
     """Return prepared data of two images, one with three captions and one with one.
 
-    Words that occur twice are known: a 1, dog 2, red 3, ball 4, UNK 5. Captions are cut after four words.
+    Words that occur twice are known: a 1, ball 2, dog 3, red 4, UNK 5. Captions are cut after four words.
     """
     captions = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
     words = ((("a", "red", "dog", "a", "ball"), ("a", "dog"), ("a", "red", "cat")), (("a", "ball"),))
@@ -38,7 +38,7 @@ def test_statistics_of_a_speaker_beside_human_captions(prepared_data):
 
 def test_human_captions_are_compared_unclipped_with_the_images_other_captions(prepared_data):
     found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared_data, prepared_data.rows("train"))
-    # red dog ball* | dog | red cat*; the other image has no second caption to compare
+    # red dog ball* | dog | red cat* (*: in no other caption); image 1 has no second caption
     assert found["human_reader"] == {"repeated": 0, "content_words": 4 / 6, "colour_words": 1}
     assert found["human_chair"] == {"CHAIR_i": 2 / 4, "CHAIR_s": 2 / 3, "objects": 4 / 3}
     first = found["human_diversity"]  # a red dog a ball, a ball

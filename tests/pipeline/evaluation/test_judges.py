@@ -34,7 +34,7 @@ class FirstTokenListener(torch.nn.Module):
 
 
 def test_recalls_both_ways_by_hand():
-    """The captions of image 0 name images 7 and 3, those of 1 and 2 name image 1, and the others their own image."""
+    """The captions of image 0 name images 7 and 3, the captions of 1 and 2 image 1; the others name their own image."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
     found = judge_tokens(FirstTokenListener(), tokens, owners)
@@ -107,14 +107,14 @@ def test_validation_metrics_depend_on_the_trained_agents(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[12] += 5  # UNK, which is banned
-    both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
-    assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
+    metrics = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
+    assert set(metrics) == {"cider", "recall@1", "recall@5", "recall@10"}
     generated = generate_captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
-    assert both["cider"] == pytest.approx(float(toy.cider(generated.tokens[:, 0], torch.arange(8)).mean()))
+    assert metrics["cider"] == pytest.approx(float(toy.cider(generated.tokens[:, 0], torch.arange(8)).mean()))
     assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU, 12)()) == {"cider"}
-    alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, 12)()
-    assert alone["rsum"] == pytest.approx(sum(v for k, v in alone.items() if k != "rsum"))
-    assert len(alone) == 7
+    listener_metrics = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, 12)()
+    assert listener_metrics["rsum"] == pytest.approx(sum(v for k, v in listener_metrics.items() if k != "rsum"))
+    assert len(listener_metrics) == 7
 
 
 class NoisyListener(torch.nn.Module):
@@ -144,8 +144,8 @@ def test_a_text_judge_encodes_texts_not_ids():
     judge = TextJudge(NumberEncoder(), lambda rows: torch.eye(8)[rows], CPU)
     found = judge_retrieval(judge, JudgedCaptions(torch.zeros(8, 2), texts), torch.arange(8), torch.arange(8))
     assert found.text_to_image["R@1"] == pytest.approx(75.0)
-    some = torch.tensor([2, 0])  # a gallery of two images, and two equal captions
-    found = judge_retrieval(judge, JudgedCaptions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
+    rows = torch.tensor([2, 0])  # a gallery of two images, and two equal captions
+    found = judge_retrieval(judge, JudgedCaptions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), rows)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
 

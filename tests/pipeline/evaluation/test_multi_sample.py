@@ -1,5 +1,4 @@
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ def slice_batch(batch, rows, step):
     return dataclasses.replace(batch, step=step, **{name: getattr(batch, name)[rows] for name in fields})
 
 
-def test_sets_belong_to_their_images_best_first_and_repeat(toy):
+def test_sets_belong_to_their_images_best_first_and_are_reproducible(toy):
     speaker, vocabulary = toy.agents(dropout=0.5).speaker, Vocabulary(tuple("abcdefghijkl"))
     with torch.no_grad():
         speaker.logit.bias[vocabulary.unk] += 5
@@ -41,13 +40,13 @@ def test_samples_depend_on_the_number_of_the_batch_alone(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
     first, second = slice_batch(batch, slice(0, 4), 0), slice_batch(batch, slice(4, 8), 1)
     channel = Multinomial(5, requires_grad=False)
-    together, alone, other = (
+    together, separate, renumbered = (
         generate_captions(speaker, batches, channel, CPU, 12).tokens
         for batches in ([first, second], [second], [dataclasses.replace(second, step=0)])
     )
     assert together.shape == (8, 5, 6)
-    assert torch.equal(together[4:], alone)
-    assert not torch.equal(other, alone)
+    assert torch.equal(together[4:], separate)
+    assert not torch.equal(renumbered, separate)
     assert torch.equal(
         generate(speaker, batch, channel, torch.Generator().manual_seed(3)).tokens,
         generate(speaker, batch, Multinomial(5), torch.Generator().manual_seed(3)).tokens,
@@ -59,10 +58,10 @@ def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():
     sets = [["A dog runs.", "a dog , runs"], ["two cats sit here", "a bird"]]
     references = [["a dog runs", "the dog is running"], ["two cats sit", "cats sit on a mat"]]
     with LanguageScorer(["BLEU-4"]) as language:
-        found, lacking = measure_sets(sets, references, language)
+        found, reasons = measure_sets(sets, references, language)
         ciders = [language.score(list(each), references, ["CIDEr"]).scores["CIDEr"] for each in zip(*sets, strict=True)]
         assert set(language.score(["a dog", "a cat"], references).scores) == {"BLEU-4"}
-    assert not lacking
+    assert not reasons
     assert found["captions"] == 2
     assert found["CIDEr"] == pytest.approx(sum(ciders) / 2)
     assert ciders[0] != pytest.approx(ciders[1])
@@ -75,8 +74,7 @@ def test_the_reason_is_recorded_where_the_tokeniser_fails(monkeypatch):
 
     monkeypatch.setattr(java, "tokenise_ptb", raise_not_computed)
     with LanguageScorer(["CIDEr"]) as language:
-        found, lacking = measure_sets([["a", "b"]], [["a"]], language)
+        found, reasons = measure_sets([["a", "b"]], [["a"]], language)
     assert found == {"captions": 2}
     names = ("CIDEr", "Div-1", "Div-2", "mBLEU-4 corpus", "mBLEU-4 per caption")
-    assert lacking == dict.fromkeys(names, "tokeniser: no Java")
-    assert not any(math.isnan(value) for value in found.values())
+    assert reasons == dict.fromkeys(names, "tokeniser: no Java")

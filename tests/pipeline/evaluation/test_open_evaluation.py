@@ -83,10 +83,10 @@ def test_a_pretrained_listener_can_rerank_samples(monkeypatch):
         assert found.rerank == Reranker(reranking, ("clip", SOURCES))
 
 
-def test_settings_that_are_not_given_leave_parts_out():
+def test_omitted_settings_leave_parts_out():
     with open_evaluation(make_settings(), "luo", None, EvaluationParts(PARTS.judges), SOURCES, STORE) as found:
-        left_out = (found.no_repeat, found.multi_sample, found.hard_gallery, found.hard_gallery_name, found.truth)
-        assert left_out == (None,) * 5
+        optional_parts = (found.no_repeat, found.multi_sample, found.hard_gallery, found.hard_gallery_name, found.truth)
+        assert optional_parts == (None,) * 5
         assert (found.rerank, found.pragmatic, found.baselines) == (None, None, {})
 
 

@@ -12,19 +12,19 @@ E = torch.eye(3)
 def test_the_candidate_with_the_largest_margin_is_taken():
     # three images on the axes; the first image's second candidate is less similar to it, but has a larger margin
     text_vectors = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
-    others, same = E, torch.tensor([[True, False, False]])
-    chosen = rank_candidates(text_vectors, E[:1], others, same)
-    torch.testing.assert_close(chosen.margins, torch.tensor([[0.1, 0.6, 0.6]]))
-    assert chosen.best.tolist() == [1], "expected the first of two equally good candidates"
-    assert chosen.ranks.tolist() == [[1, 1, 1]]
+    same = torch.tensor([[True, False, False]])
+    ranking = rank_candidates(text_vectors, E[:1], E, same)
+    torch.testing.assert_close(ranking.margins, torch.tensor([[0.1, 0.6, 0.6]]))
+    assert ranking.best.tolist() == [1], "expected the first of two equally good candidates"
+    assert ranking.ranks.tolist() == [[1, 1, 1]]
 
 
-def test_a_tie_and_a_better_other_count_against_the_rank():
+def test_ties_and_more_similar_images_worsen_the_rank():
     text_vectors = torch.tensor([[[0.5, 0.5, 0.6], [0.5, 0.5, 0.0], [0.2, 0.9, 0.9]]])
-    chosen = rank_candidates(text_vectors, E[:1], E, torch.tensor([[True, False, False]]))
-    assert chosen.ranks.tolist() == [[3, 2, 3]]
-    torch.testing.assert_close(chosen.margins, torch.tensor([[-0.1, 0.0, -0.7]]))
-    assert chosen.best.tolist() == [1]
+    ranking = rank_candidates(text_vectors, E[:1], E, torch.tensor([[True, False, False]]))
+    assert ranking.ranks.tolist() == [[3, 2, 3]]
+    torch.testing.assert_close(ranking.margins, torch.tensor([[-0.1, 0.0, -0.7]]))
+    assert ranking.best.tolist() == [1]
 
 
 def test_parts_equal_the_whole(monkeypatch):
@@ -40,15 +40,15 @@ def test_parts_equal_the_whole(monkeypatch):
 
 
 def test_every_caption_retrieves_a_single_image():
-    chosen = rank_candidates(
+    ranking = rank_candidates(
         torch.randn(2, 3, 5), torch.randn(2, 5), torch.zeros(0, 5), torch.zeros(2, 0, dtype=torch.bool)
     )
-    assert chosen.ranks.eq(1).all()
-    assert chosen.best.tolist() == [0, 0]
+    assert ranking.ranks.eq(1).all()
+    assert ranking.best.tolist() == [0, 0]
 
 
 class ImageNumberJudge:
-    """A judge that takes the caption's first token as the number of the image."""
+    """A judge that takes the caption's first token, minus 1, as the number of the image."""
 
     def embed(self, message, rows):
         first = [text.split()[:1] for text in message.texts]
@@ -59,11 +59,11 @@ class ImageNumberJudge:
 def test_each_image_gets_the_caption_that_retrieves_it(toy):
     """The speaker's words are random: with many samples, one of them begins with the word of the image."""
     speaker, batch = toy.agents().speaker, replace(toy.batch(), images=torch.tensor([7, 3, 10, 4, 9, 5, 8, 6]))
-    words = Vocabulary((*map(str, range(1, 12)), "UNK"))
+    vocabulary = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def measure_recall(samples):
         captions = Reranker(Reranking(samples), ImageNumberJudge()).captions(
-            speaker, [batch], words, torch.device("cpu")
+            speaker, [batch], vocabulary, torch.device("cpu")
         )
         assert captions.tokens.shape == (8, 1, 6)
         return (captions.tokens[:, 0, 0] == captions.images + 1).float().mean()
@@ -73,11 +73,11 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
 
 
 def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
-    speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
+    speaker, vocabulary = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def generate_tokens(temperature):
         reranker = Reranker(Reranking(2, temperature), ImageNumberJudge())
-        return reranker.captions(speaker, [toy.batch()], words, torch.device("cpu")).tokens
+        return reranker.captions(speaker, [toy.batch()], vocabulary, torch.device("cpu")).tokens
 
     tempered, plain = generate_tokens(0.125), generate_tokens(1.0)
     speaker.divide_logits(0.125)  # division by a power of two is exact
@@ -97,11 +97,11 @@ class ParityJudge:
 
 def test_by_similarity_other_images_do_not_count(toy):
     """Image 0 has similarities 1.26 and .76 to the captions, and margins .36 and .56."""
-    speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
+    speaker, vocabulary = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def choose_parities(score):
         reranker = Reranker(Reranking(200, score=score), ParityJudge())
-        captions = reranker.captions(speaker, [toy.batch()], words, torch.device("cpu"))
+        captions = reranker.captions(speaker, [toy.batch()], vocabulary, torch.device("cpu"))
         return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
 
     assert set(choose_parities("margin")) == {1}

@@ -10,12 +10,12 @@ OBJECTIVE = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
 
 
 def test_the_signature_does_not_name_the_matmul_precision():
-    names = []
+    signatures = []
     for precision in ("highest", "medium"):
         torch.set_float32_matmul_precision(precision)
-        names.append(protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"]))
+        signatures.append(protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"]))
     torch.set_float32_matmul_precision("highest")
-    assert names[0] == names[1]
+    assert signatures[0] == signatures[1]
 
 
 def test_the_signature_names_guidance_and_the_hard_gallery_if_used():

@@ -2,11 +2,11 @@ from pipeline.evaluation.summary import summary_metrics
 from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
-def test_a_summary_is_one_line_of_a_table():
-    def make_judge_results(ten, **galleries):
-        return {"text_to_image": {"R@1": 1.0, "R@10": ten}, "galleries": galleries}
+def test_a_summary_has_cider_r10_and_measured_hard_recalls():
+    def make_judge_results(recall_at_10, **galleries):
+        return {"text_to_image": {"R@1": 1.0, "R@10": recall_at_10}, "galleries": galleries}
 
-    found = {
+    results = {
         "images": 8,
         "language": {"CIDEr": 0.8, "BLEU-4": 0.3},
         "judges": {
@@ -14,4 +14,4 @@ def test_a_summary_is_one_line_of_a_table():
             "judge": make_judge_results(40.0),
         },
     }
-    assert summary_metrics(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 (hard) own": 30.0}
+    assert summary_metrics(results) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 (hard) own": 30.0}

@@ -35,7 +35,7 @@ def test_a_thumbnail_has_few_small_frames_and_the_films_duration(tmp_path):
     assert open_first_frame(tmp_path / "a.gif").getpixel((0, 0)) == (10, 10, 10)
 
 
-def test_a_film_is_copied_as_a_gif_is_and_a_still_image_is_not(tmp_path):
+def test_a_film_has_an_animated_thumbnail_and_a_still_image_has_none(tmp_path):
     av = pytest.importorskip("av")
     with av.open(str(tmp_path / "a.mp4"), "w") as film:
         stream = film.add_stream("mpeg4", rate=10)

@@ -36,7 +36,7 @@ def test_the_vector_is_the_embedding_and_the_regions_are_patches(clip):
     assert (clip.pooled_size, clip.regions_shape, count.tolist(), boxes) == (256, (4, 64), [4], None)
     with torch.inference_mode():
         torch.testing.assert_close(pooled, clip.model.encode_image(image[None]), atol=1e-5, rtol=1e-4)
-        visual = clip.model.visual  # by hand: the tokens after all blocks, normed, without the first
+        visual = clip.model.visual  # by hand: the normalised tokens after all blocks; the first is the class token
         tokens = visual.ln_post(visual.transformer(visual._embeds(image[None])))
         torch.testing.assert_close(tokens[:, 0] @ visual.proj, pooled, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(regions, tokens[:, 1:], atol=1e-5, rtol=1e-4)
@@ -65,7 +65,7 @@ def test_means_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
     assert network.prepare(Image.new("RGB", (300, 100))).shape == (3, 64, 64)
 
 
-def test_captions_have_embeddings_beside_those_of_images(clip):
+def test_text_embeddings_have_the_size_of_image_embeddings_and_ignore_case(clip):
     captions = ["a dog on a beach", "two men", "word " * 200]
     embedded = clip.encode_text(captions)
     assert embedded.shape == (3, clip.pooled_size)
@@ -139,13 +139,13 @@ def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch,
     """ViT-B-32.openai was trained with QuickGELU, which the network's name does not state."""
     import open_clip
 
-    built = {}
+    created = {}
     create = open_clip.create_model
 
     def create_small_model(name, **options):
-        built["gelu"] = options.get("force_quick_gelu")
-        built["model"] = create("ViT-S-32-alt", **{**options, **SMALL})
-        return built["model"]
+        created["gelu"] = options.get("force_quick_gelu")
+        created["model"] = create("ViT-S-32-alt", **{**options, **SMALL})
+        return created["model"]
 
     monkeypatch.setattr(open_clip, "create_model", create_small_model)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -153,8 +153,8 @@ def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch,
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"fetch open_clip_model.safetensors of timm/vit_base_patch32_clip_224.openai"):
         ClipNetwork(NetworkSettings("open_clip/ViT-B-32.openai", 64, "hub"))
-    assert built["gelu"] is True
-    assert any(type(part).__name__ == "QuickGELU" for part in built["model"].modules())
+    assert created["gelu"] is True
+    assert any(type(part).__name__ == "QuickGELU" for part in created["model"].modules())
 
 
 def test_siglip_reads_its_tokenizer_from_the_hubs_cache_or_reports_it_in_one_line(monkeypatch, tmp_path):
@@ -169,20 +169,20 @@ def test_siglip_reads_its_tokenizer_from_the_hubs_cache_or_reports_it_in_one_lin
         "embed_dim": 16,
     }
     torch.manual_seed(0)
-    drawn = open_clip.create_model("ViT-B-16-SigLIP", **small)
-    save_file(drawn.state_dict(), tmp_path / "siglip.safetensors")
+    model = open_clip.create_model("ViT-B-16-SigLIP", **small)
+    save_file(model.state_dict(), tmp_path / "siglip.safetensors")
     network = ClipNetwork(NetworkSettings("open_clip/ViT-B-16-SigLIP", 32, str(tmp_path / "siglip.safetensors"), small))
     line = r"^the tokenizer of ViT-B-16-SigLIP, timm/ViT-B-16-SigLIP, is not on this machine and cannot be fetched"
     with pytest.raises(UserError, match=line) as error:
         network.encode_text(["a red ball"])
     assert "\n" not in str(error.value)
-    kept = tmp_path / "hub/models--timm--ViT-B-16-SigLIP"
-    (kept / "refs").mkdir(parents=True)
-    (kept / "refs/main").write_text("0" * 40)
-    write_judge("siglip", kept / "snapshots" / ("0" * 40))
+    repository = tmp_path / "hub/models--timm--ViT-B-16-SigLIP"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("0" * 40)
+    write_judge("siglip", repository / "snapshots" / ("0" * 40))
     found = network.encode_text(["a red ball", "a green dog"])
     tokens = network.tokenizer(["a red ball"])
     assert tokens.shape == (1, 16)
     with torch.no_grad():
-        torch.testing.assert_close(found[:1], drawn.eval().encode_text(tokens))
+        torch.testing.assert_close(found[:1], model.eval().encode_text(tokens))
     assert (found[0] - found[1]).abs().max() > 1e-4

@@ -65,8 +65,8 @@ def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
     assert features.boxes.max() <= 1
     assert (features.boxes[..., 2:] > features.boxes[..., :2]).all()
     assert (features.regions[0, 0] - features.regions[0, 5]).abs().max() > 1e-4
-    alone = network(prepared[1:])  # a wider image in the batch changes no feature
-    torch.testing.assert_close(alone.regions[0], features.regions[1], atol=1e-5, rtol=1e-5)
+    single = network(prepared[1:])  # a wider image in the batch changes no feature
+    torch.testing.assert_close(single.regions[0], features.regions[1], atol=1e-5, rtol=1e-5)
     # the box head at the kept boxes, from torchvision's modules
     pixels = network.model.transform.batch_images([prepared[0]])
     with torch.inference_mode(), torch.compiler.set_stance("force_eager"):

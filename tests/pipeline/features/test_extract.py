@@ -151,8 +151,8 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_i
 
 def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn_images, tiny_network, tmp_path):
     extract(*drawn_images, tmp_path / "own", tmp_path / "work", tiny_network, batch=5)
-    both = replace(tiny_network, vector="mean_and_max", grid_size=1)
-    extract(*drawn_images, tmp_path / "both", tmp_path / "work", both, batch=5)
+    mean_and_max = replace(tiny_network, vector="mean_and_max", grid_size=1)
+    extract(*drawn_images, tmp_path / "both", tmp_path / "work", mean_and_max, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
     expected = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
@@ -161,12 +161,12 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
 
 
-def test_the_batch_size_changes_no_float(drawn_images, tiny_network):
+def test_the_batch_size_changes_features_by_rounding_errors_alone(drawn_images, tiny_network):
     photos, images = drawn_images
     network = open_network(tiny_network)
     tensors = [network.prepare(open_image(images / name)) for name in photos.files]
-    together, alone = network(tensors), [network([tensor]) for tensor in tensors]
-    for i, one in enumerate(alone):
+    together, separate = network(tensors), [network([tensor]) for tensor in tensors]
+    for i, one in enumerate(separate):
         torch.testing.assert_close(one.regions[0], together.regions[i], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(one.pooled[0], together.pooled[i], atol=1e-5, rtol=1e-5)
 

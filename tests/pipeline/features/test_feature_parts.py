@@ -17,38 +17,38 @@ def make_features(rows, boxes=True):
 
 def write_parts(folder, boxes=True):
     """Write ten rows in batches of 4, 4 and 2."""
-    rows = FeatureParts(folder, 4)
+    parts = FeatureParts(folder, 4)
     for first in (8, 0, 4):
-        assert rows.write(first, make_features(range(first, min(first + 4, 10)), boxes)).all()
-    return rows
+        assert parts.write(first, make_features(range(first, min(first + 4, 10)), boxes)).all()
+    return parts
 
 
 @pytest.mark.parametrize("boxes", [True, False])
 def test_rows_are_read_from_any_file(tmp_path, boxes):
-    rows = write_parts(tmp_path, boxes)
-    found = rows.read(np.array([0, 3, 6, 9]))
+    parts = write_parts(tmp_path, boxes)
+    found = parts.read(np.array([0, 3, 6, 9]))
     assert found["pooled"].dtype == found["regions"].dtype == np.float16
     assert found["pooled"][:, 4].tolist() == [0, 3, 6, 9]
     assert found["regions"][:, 1, 2].tolist() == [2, 5, 8, 11]
     assert found["region_count"].tolist() == [2] * 4
     assert ("boxes" in found) == boxes
-    assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
+    assert parts.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize(
     "damage", [lambda content: content[:-10], lambda content: content[:200] + b"\7" + content[201:], lambda _: b""]
 )
 def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
-    rows = write_parts(tmp_path)
-    assert [rows.holds(first) for first in (0, 4, 8, 12)] == [True, True, True, False]
+    parts = write_parts(tmp_path)
+    assert [parts.holds(first) for first in (0, 4, 8, 12)] == [True, True, True, False]
     path = tmp_path / "000000004.npz"
     path.write_bytes(damage(path.read_bytes()))
-    assert [rows.holds(first) for first in (0, 4, 8)] == [True, False, True]
-    assert rows.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
+    assert [parts.holds(first) for first in (0, 4, 8)] == [True, False, True]
+    assert parts.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
     with pytest.raises(UserError, match=r"000000004.npz: missing or damaged .* check the disk"):
-        rows.read(np.arange(10))
-    rows.write(4, make_features(range(4, 8)))
-    assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
+        parts.read(np.arange(10))
+    parts.write(4, make_features(range(4, 8)))
+    assert parts.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     [(0, 0), (7, 4), (0, 6)],  # first entry of the zip file's directory: signature, version, encryption flag
 )
 def test_a_flipped_bit_in_the_directory_of_a_batch_does_not_count(tmp_path, bit, offset):
-    rows = write_parts(tmp_path)
+    parts = write_parts(tmp_path)
     path = tmp_path / "000000000.npz"
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\1\2") + offset + (2 if offset else 0)] ^= 1 << bit
     path.write_bytes(content)
-    assert not rows.holds(0)
+    assert not parts.holds(0)
     with pytest.raises(UserError, match=r"000000000\.npz: missing or damaged"):
-        rows.read(np.arange(4))
+        parts.read(np.arange(4))
 
 
 @pytest.mark.parametrize("name", ["pooled", "regions", "region_count"])
 def test_a_batch_without_one_of_its_arrays_does_not_count(tmp_path, name):
-    rows = write_parts(tmp_path)
+    parts = write_parts(tmp_path)
     with np.load(tmp_path / "000000004.npz") as content:
         arrays = {key: value for key, value in content.items() if key != name}
     np.savez(tmp_path / "000000004.npz", **arrays)
-    assert not rows.holds(4)
+    assert not parts.holds(4)
 
 
 def test_infinite_features_are_reported_and_not_written(tmp_path):

@@ -201,22 +201,22 @@ def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monke
 
 
 def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypatch):
-    """An image that needs more than half of the memory keeps others from being decoded until its block ends."""
+    """An image that needs more than half of the memory keeps other images from being decoded until its block ends."""
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
     monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # an image needs 16,000
-    at_once, most, lock = 0, [], threading.Lock()
+    active, counts, lock = 0, [], threading.Lock()
 
     def decode_image(_):
-        nonlocal at_once
+        nonlocal active
         with decode_within(tmp_path / "a.png"):
             with lock:
-                at_once += 1
-                most.append(at_once)
+                active += 1
+                counts.append(active)
             threading.Event().wait(0.01)
             with lock:
-                at_once -= 1
+                active -= 1
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(decode_image, range(12)))
-    assert len(most) == 12
-    assert max(most) == 1
+    assert len(counts) == 12
+    assert max(counts) == 1

@@ -44,10 +44,10 @@ def write_npy_folders(folder: Path) -> dict[str, str]:
     return {"format": "npy_folders", "regions": str(folder / "att"), "pooled": str(folder / "fc")}
 
 
-def format_line(id_: str, features: np.ndarray, where: np.ndarray, size: tuple[int, int] = (640, 480)) -> bytes:
+def format_line(id_: str, features: np.ndarray, boxes: np.ndarray, size: tuple[int, int] = (640, 480)) -> bytes:
     """Return a line as bottom-up-attention's generate_tsv.py writes it: with tabs, and with CR LF at the end."""
     numbers = (str(number).encode() for number in (*size, len(features)))
-    coded = (base64.b64encode(array.tobytes()) for array in (where, features))
+    coded = (base64.b64encode(array.tobytes()) for array in (boxes, features))
     return b"\t".join([id_.encode(), *numbers, *coded]) + b"\r\n"
 
 
@@ -142,7 +142,7 @@ def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
 
 
 @pytest.mark.parametrize("form", EXPORTS)
-def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, form):
+def test_the_first_regions_are_kept_and_the_mean_is_of_all(tmp_path, form):
     pooled, found, mask = import_store(tmp_path / "out", form(tmp_path), max_regions=4).read(np.arange(5))
     assert mask.sum(1).tolist() == [3, 4, 4, 4, 4]
     np.testing.assert_array_equal(found[4], round_to_half(make_regions(4)[:4]))
@@ -171,13 +171,13 @@ def test_files_without_image_sizes_give_no_boxes(tmp_path, form):
     assert not import_store(tmp_path / "out", form(tmp_path)).has_boxes
 
 
-def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(tmp_path):
+def test_the_most_confident_detections_are_kept_whatever_the_background(tmp_path):
     def make_probabilities(row):  # 1, 3, 4 and 6 most probably show an object, and 0 the background
-        likely = np.full((3 + row, 3), 0.1, np.float32)
-        likely[0, 0] = 0.9
+        probabilities = np.full((3 + row, 3), 0.1, np.float32)
+        probabilities[0, 0] = 0.9
         for rank, region in enumerate(r for r in (6, 1, 4, 3) if r < 3 + row):
-            likely[region, 1 + region % 2] = 0.8 - rank / 10
-        return likely
+            probabilities[region, 1 + region % 2] = 0.8 - rank / 10
+        return probabilities
 
     store = import_store(tmp_path / "out", write_detections(tmp_path, make_probabilities), max_regions=4)
     np.testing.assert_array_equal(store.read(np.array([4]))[1][0], round_to_half(make_regions(4)[[1, 3, 4, 6]]))
@@ -239,9 +239,9 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
     )
     first.write_bytes(broken + whole[1] + whole[3])
     second.write_bytes(whole[2] + whole[4])
-    printed = catch_import_error(tmp_path / "none", settings)
-    assert printed.startswith(f"{first}, line 1: image 391895 cannot be read (")
-    assert "padding" in printed
+    message = catch_import_error(tmp_path / "none", settings)
+    assert message.startswith(f"{first}, line 1: image 391895 cannot be read (")
+    assert "padding" in message
 
 
 @pytest.mark.parametrize(
@@ -282,12 +282,12 @@ class FileOpeningPickle:
 
 def test_damaged_and_foreign_files_are_reported_in_one_line_and_nothing_is_executed(tmp_path):
     settings = write_npy_folders(tmp_path)
-    for name, content in (
+    for name, write in (
         ("pickle", lambda f: np.save(f, np.array([FileOpeningPickle(tmp_path / "done")], object), allow_pickle=True)),
         ("cut", lambda f: f.write_bytes((tmp_path / "fc" / "391895.npy").read_bytes()[:-3])),
         ("empty", lambda f: f.write_bytes(b"")),
     ):
-        content(tmp_path / "fc" / "522418.npy")
+        write(tmp_path / "fc" / "522418.npy")
         assert "522418.npy: the features of image 522418 cannot be read (" in catch_import_error(
             tmp_path / name, settings
         )
@@ -324,18 +324,18 @@ def test_features_that_are_not_finite_in_half_precision_are_reported_with_image_
     (tmp_path / "att/522418.npz").unlink(missing_ok=part == "att")
     if part == "fc":
         np.savez(tmp_path / "att/522418.npz", feat=make_regions(1))
-    printed = catch_import_error(tmp_path / "out", settings)
-    assert printed.startswith(f"{tmp_path / 'att'}/522418.np")
-    assert "image 522418 has a feature or vector that is infinite or NaN in half precision" in printed
+    message = catch_import_error(tmp_path / "out", settings)
+    assert message.startswith(f"{tmp_path / 'att'}/522418.np")
+    assert "image 522418 has a feature or vector that is infinite or NaN in half precision" in message
 
 
 def test_every_file_of_a_folder_counts_for_the_digest_also_in_folders_below(tmp_path):
     manifests = []
     for number, changed in enumerate((0, 1, 2)):
         folder = tmp_path / str(number)
-        for row, below in enumerate(("a", "b")):
-            (folder / below).mkdir(parents=True)
-            np.save(folder / below / "1.npy", make_regions(row) + (changed == row + 1))
+        for row, subfolder in enumerate(("a", "b")):
+            (folder / subfolder).mkdir(parents=True)
+            np.save(folder / subfolder / "1.npy", make_regions(row) + (changed == row + 1))
         run_import(["a/1", "b/1"], folder / "out", {"format": "npy_folders", "regions": str(folder)}, 7)
         manifests.append(FeatureStore(folder / "out").manifest["sources"]["regions"])
     assert [manifest["files"] for manifest in manifests] == [2, 2, 2]
@@ -346,7 +346,7 @@ def test_detections_of_another_form_are_reported(tmp_path):
     settings = write_detections(tmp_path, lambda row: np.ones((3, 2), np.float32))
     assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in catch_import_error(tmp_path / "out", settings)
     for name, wrong in (
-        ("whole", lambda row: np.ones((3 + row, 2), np.uint8)),  # their negatives have another order
+        ("whole", lambda row: np.ones((3 + row, 2), np.uint8)),  # negation changes the order of unsigned integers
         ("truth", lambda row: np.ones((3 + row, 2), bool)),
         ("deep", lambda row: np.ones((3 + row, 2, 2), np.float32)),
     ):

@@ -117,7 +117,7 @@ def test_options_tags_and_sizes_that_timm_refuses_are_reported_in_one_line(timm,
         TimmNetwork(NetworkSettings(name, size, str(weights), options))
 
 
-def test_a_full_gpu_is_no_wrong_image_size(timm, weights, monkeypatch):
+def test_a_full_gpu_is_not_reported_as_a_wrong_image_size(timm, weights, monkeypatch):
     def fill_memory(self, model, *others):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -118,7 +118,7 @@ def test_a_detector_learns_objects_and_scenes_of_held_out_images(mirrored):
     with torch.inference_mode():
         objects, scene = detector(torch.from_numpy(data.pixels[HELD_OUT_ROWS]).float())
     expected = np.stack([data.objects.cells(data.objects.images[row], 2, 2) for row in HELD_OUT_ROWS])
-    assert 0 < expected.sum() < len(HELD_OUT_ROWS)  # some images have a square, some none
+    assert 0 < expected.sum() < len(HELD_OUT_ROWS)  # some images have no square
     np.testing.assert_array_equal(objects.numpy() > 0, expected == 1)
     np.testing.assert_array_equal(scene.numpy()[:, 0] > 0, data.day[HELD_OUT_ROWS])
 

@@ -28,7 +28,7 @@ def test_vectors_on_a_line_are_kept_and_the_sign_is_fixed():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_equal_vectors_lose_no_variance(size):
+def test_the_explained_share_of_equal_vectors_is_from_0_to_1(size):
     """The explained share is a number from 0 to 1, although the variance is 0 except for rounding."""
     vectors = torch.tensor([0.3, -7.1, 0.0]).expand(12_545, 3)  # their mean is rounded
     for parts in ([vectors], [vectors[:1]], vectors.split(7)):

@@ -35,9 +35,9 @@ def test_distances_are_mahalanobis_and_false_alarms_have_the_stated_rate():
         return torch.randn(number, SIZE, generator=torch.Generator().manual_seed(seed)) @ mix + 3
 
     fitted = TrainingTexture.fit(draw_statistics(20_000, 1), draw_statistics(20_000, 2))
-    whole = mix.T @ mix
+    covariance = mix.T @ mix
     fresh = draw_statistics(20_000, 3)
-    expected = (((fresh - 3) @ torch.linalg.inv(whole)) * (fresh - 3)).sum(1).sqrt()
+    expected = (((fresh - 3) @ torch.linalg.inv(covariance)) * (fresh - 3)).sum(1).sqrt()
     # with shrinkage, directions of small variance count a little less
     assert ((fitted.distances(fresh) / expected).median() - 1).abs() < 0.03
     rate = (fitted.distances(fresh) > fitted.limit).float().mean()

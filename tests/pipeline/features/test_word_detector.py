@@ -21,7 +21,7 @@ SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "horizon
 
 
 class BrightImages:
-    """128 images, the even ones bright. All captions have word 1; half of those of bright images also have word 2."""
+    """128 images; even ones are bright. All captions have word 1; half the captions of bright images have word 2."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -59,9 +59,11 @@ def test_the_detector_learns_visible_words_on_held_out_images():
     assert losses[5] < losses[0]
     data = BrightImages()
     with torch.inference_mode():
-        features = detector(torch.from_numpy(data.pixels[100:]).float()).sigmoid()
-    assert (features[:, 0] > 0.9).all()
-    torch.testing.assert_close(features[:, 1], torch.from_numpy(data.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
+        probabilities = detector(torch.from_numpy(data.pixels[100:]).float()).sigmoid()
+    assert (probabilities[:, 0] > 0.9).all()
+    torch.testing.assert_close(
+        probabilities[:, 1], torch.from_numpy(data.bright[100:] * 0.5).float(), atol=0.15, rtol=0
+    )
 
 
 class HalfBrightImages:
@@ -93,9 +95,9 @@ def test_training_on_mirrored_images_confuses_left_and_right(mirrored):
 
 def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():
     torch.manual_seed(5)
-    before = torch.random.get_rng_state()
+    state = torch.random.get_rng_state()
     one = train(epochs=2)
-    assert torch.equal(torch.random.get_rng_state(), before)  # the global stream does not change
+    assert torch.equal(torch.random.get_rng_state(), state)  # the global stream does not change
     torch.manual_seed(6)
     other, third = train(epochs=2), train(epochs=2, seed=2)
     for name, value in one.state_dict().items():

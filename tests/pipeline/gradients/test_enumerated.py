@@ -110,7 +110,7 @@ def test_sampling_agrees(single_image, estimator):
     assert float(found.var(0).sum()) == pytest.approx(float(variance), rel=0.3)
 
 
-def test_rho_0_is_straight_through_to_the_bit(single_image):
+def test_rho_0_is_straight_through(single_image):
     mean, variance = single_image.moments(make_psst(0.0))
     other = single_image.moments(Pathwise(StraightThrough(1, "soft")))
     torch.testing.assert_close(mean, other[0], rtol=0, atol=1e-14)

@@ -1,4 +1,4 @@
-"""Each line of ESTIMATORS can be measured."""
+"""Each candidate of ESTIMATORS can be measured."""
 
 from __future__ import annotations
 

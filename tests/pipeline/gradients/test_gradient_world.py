@@ -19,10 +19,10 @@ def test_every_caption_occurs_once_and_probabilities_sum_to_one():
 
 def test_the_gradient_of_one_word_by_hand():
     """With two words and EOS, ∂/∂bias of Σ p r is p · (r − r̄), where p is the softmax of three logits."""
-    world, taste = draw_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
+    world, score = draw_world(images=1, vocabulary=2, max_words=1, seed=0), LinearScore(1, 2, 1)
     p = world.log_probs().exp()[0].detach()
-    r = taste.table[0]
-    found = world.exact_gradient(taste)
+    r = score.table[0]
+    found = world.exact_gradient(score)
     end = 0
     for name, weight in world.speaker.named_parameters():
         begin, end = end, end + weight.numel()
@@ -34,12 +34,12 @@ def test_the_gradient_of_one_word_by_hand():
         pytest.fail("no logit.bias")
 
 
-@pytest.mark.parametrize("score", ["taste", "hinge", "infonce"])
+@pytest.mark.parametrize("score", ["linear", "hinge", "infonce"])
 def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     world = draw_world(images=2, vocabulary=2, max_words=2, seed=1)
     with torch.no_grad():
         world.listener.word.weight *= 20  # with nearly equal embeddings of words, the scores would hardly differ
-    score = {"taste": LinearScore(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[
+    score = {"linear": LinearScore(2, 2, 2), "hinge": Hinge(world.listener, 1.0), "infonce": InfoNCE(world.listener)}[
         score
     ]
     gradient, step = world.exact_gradient(score), 1e-5
@@ -47,8 +47,8 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     def compute_expected_score() -> float:
         p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0
         for first, second in world.outcomes().tolist():
-            chosen = captions[[first, second]]
-            value = score(Message(chosen, caption_mask(chosen), torch.arange(2), 1), world.batch).mean()
+            pair = captions[[first, second]]
+            value = score(Message(pair, caption_mask(pair), torch.arange(2), 1), world.batch).mean()
             total += float(p[0, first] * p[1, second] * value.detach())
         return total
 
@@ -70,11 +70,11 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     assert abs(slope) > 1e-6
 
 
-def test_the_linear_score_is_the_tables_value_of_tokens_and_linear_in_distributions():
-    world, taste = draw_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
+def test_the_linear_score_of_tokens_is_the_tables_value():
+    world, score = draw_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
     captions = torch.tensor([[2, 3], [1, 0]])
     message = Message(captions, caption_mask(captions), torch.arange(2), 1)
-    assert taste(message, world.batch).tolist() == [taste.table[0, 2, 3], taste.table[1, 1, 0]]
+    assert score(message, world.batch).tolist() == [score.table[0, 2, 3], score.table[1, 1, 0]]
     short = Message(captions[1:, :1], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1]), 1)
-    assert taste(short, world.batch).tolist() == [taste.table[1, 1, 0]]
-    assert 3 < taste.table.mean() < 7
+    assert score(short, world.batch).tolist() == [score.table[1, 1, 0]]
+    assert 3 < score.table.mean() < 7

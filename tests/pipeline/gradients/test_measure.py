@@ -53,10 +53,10 @@ def test_one_sampled_step_has_no_variance():
 
 
 def test_rounds_are_independent_and_repeatable():
-    world, taste = draw_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
-    found = estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5)
-    assert found.shape == (5, len(world.exact_gradient(taste)))
-    assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), taste, rounds=5))
+    world, score = draw_world(2, 2, 2, seed=0), LinearScore(2, 2, 2)
+    found = estimate_gradients(world, ScoreFunction(Multinomial()), score, rounds=5)
+    assert found.shape == (5, len(world.exact_gradient(score)))
+    assert torch.equal(found, estimate_gradients(world, ScoreFunction(Multinomial()), score, rounds=5))
     assert not torch.equal(found[0], found[1])
 
 

@@ -14,10 +14,10 @@ NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 
 @pytest.fixture(scope="module")
 def observation():
-    chosen = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
+    candidates = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
     messages = []
     result = measure_candidates(
-        chosen, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), messages.append
+        candidates, MeasurementEffort(worlds=2, epochs=5, samples=(1, 4), rounds=12, repeats=1), messages.append
     )
     assert messages[0] == "world 1 of 2, hinge: REINFORCE, greedy"
     return json.loads(json.dumps(result))

@@ -46,12 +46,9 @@ NAMES = [f"{method.__name__}-{len(options)}" for method, options, _ in PATHWISE]
 
 def replace_eos_gradient(channel, ending: str):
     """Return a copy of `channel` whose EOS gradient is `ending`."""
-    inner = isinstance(channel, PartialSampling)
-    return (
-        replace(channel, inner=replace_eos_gradient(channel.inner, ending))
-        if inner
-        else replace(channel, eos_gradient=ending)
-    )
+    if isinstance(channel, PartialSampling):
+        return replace(channel, inner=replace_eos_gradient(channel.inner, ending))
+    return replace(channel, eos_gradient=ending)
 
 
 @pytest.mark.parametrize(("reduction", "ending"), [("sum", "soft"), ("mean", "constant")])
@@ -87,7 +84,7 @@ def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, ch
     ids=str,
 )
 def test_reinforce_subtracts_the_hinge_of_the_human_caption_by_default(toy, options, channel):
-    """Speaker and listener take turns; CIDEr-D keeps its greedy baseline."""
+    """Updates of speaker and listener alternate; CIDEr-D keeps its greedy baseline."""
     agents, batch = toy.agents(), toy.batch()
     method = reinforce(agents, Objective(), LAM, **options)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
@@ -142,7 +139,7 @@ def test_a_term_of_weight_0_is_left_out(toy, lam):
     )
 
 
-def test_the_anchor_is_cross_entropy_of_human_captions_times_1_minus_lambda(toy):
+def test_cross_entropy_of_human_captions_is_weighted_by_1_minus_lambda(toy):
     agents, batch = toy.agents(), toy.batch()
     losses = compute_losses(psst_multinomial(agents, Objective(cross_entropy_weight=0.5), LAM), batch)
     message = StepRollouts(agents.speaker, batch, seed=1).get_message(TeacherForcing())
@@ -182,7 +179,7 @@ def test_the_objective_centres_and_scales_the_advantages_of_score_functions(toy)
 
 
 def test_the_pathwise_hinge_updates_both_agents_and_likelihood_the_speaker(toy):
-    for method, learners in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
+    for method, roles in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
         terms = {term.name: term.updates for term in method(toy.agents(), Objective(), 0.3).terms}
-        assert terms["discriminability"] == learners
+        assert terms["discriminability"] == roles
         assert terms["naturalness"] == {"speaker"}

@@ -13,13 +13,13 @@ CHANNEL, CONTINUATIONS = Multinomial(2), 3
 
 def compute_credit(toy, message: Message, continued: Message) -> torch.Tensor:
     """Return (N, T): the mean CIDEr-D of a token's continuations; for the last token, the caption's own CIDEr-D."""
-    others = continued.tokens.view(len(message), -1, CONTINUATIONS, toy.batch().captions.shape[1])
+    continuations = continued.tokens.view(len(message), -1, CONTINUATIONS, toy.batch().captions.shape[1])
     found = torch.zeros(message.tokens.shape)
     for n, image in enumerate(message.images):
         last = int(message.mask[n].sum()) - 1
         for t in range(last):
-            assert torch.equal(others[n, t, :, : t + 1], message.tokens[n, : t + 1].expand(CONTINUATIONS, -1))
-            found[n, t] = toy.cider(others[n, t], image.expand(CONTINUATIONS)).mean()
+            assert torch.equal(continuations[n, t, :, : t + 1], message.tokens[n, : t + 1].expand(CONTINUATIONS, -1))
+            found[n, t] = toy.cider(continuations[n, t], image.expand(CONTINUATIONS)).mean()
         found[n, last] = toy.cider(message.tokens[n : n + 1], image[None])[0]
     return found
 

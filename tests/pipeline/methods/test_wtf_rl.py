@@ -51,7 +51,7 @@ def cosine(rewards, message, n: int, image: int) -> float:
 def compute_contrastive_reward(
     rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None, captions=None
 ) -> torch.Tensor:
-    """Return Eq. 2 over the other images, mined ones included, and the other `captions`.
+    """Return Eq. 2 over the other images, including mined images, and the other `captions`.
 
     Without `captions` these are the searched, greedy and human captions.
     """
@@ -62,7 +62,7 @@ def compute_contrastive_reward(
     ]
     found = []
     for n, image in enumerate(message.images.tolist()):
-        others = [
+        caption_cosines = [
             cosine(rewards, other, m, image)
             for other in captions
             for m in range(len(other))
@@ -71,7 +71,7 @@ def compute_contrastive_reward(
         images = {*range(IMAGES), *rewards.retriever.neighbours.flatten().tolist()} - {image}
         ratios = []
         for name, negatives in (
-            ("image_to_text", others),
+            ("image_to_text", caption_cosines),
             ("text_to_image", [cosine(rewards, message, n, other) for other in images]),
         ):
             if directions in ("both", name):
@@ -90,18 +90,18 @@ def compute_human_probability(rewards, message, head: str = "discriminator") -> 
     return network.layers(inputs).softmax(1)[:, 1].detach()
 
 
-SEARCHED, HUMAN = "", "_of_human"
-HALVED = {"combine": "mean", "clamp": 0.5}
+SEARCH, HUMAN = "", "_of_human"
+CLAMPED_MEAN = {"combine": "mean", "clamp": 0.5}
 WTF_RL = [
     (wtf, {}, {HUMAN: {}}),
-    (wtf, HALVED, {HUMAN: HALVED}),
-    (rl, {}, {SEARCHED: {}}),
-    (rl, HALVED, {SEARCHED: HALVED}),
-    (rl, {"directions": "text_to_image"}, {SEARCHED: {"directions": "text_to_image"}}),
-    (rl_unidirectional, {}, {SEARCHED: {"directions": "image_to_text"}}),
-    (rl_unidirectional, {"clamp": 0.5}, {SEARCHED: {"directions": "image_to_text", "clamp": 0.5}}),
-    (wtf_rl, {}, {SEARCHED: {}, HUMAN: {}}),
-    (wtf_rl, HALVED, {SEARCHED: HALVED, HUMAN: HALVED}),
+    (wtf, CLAMPED_MEAN, {HUMAN: CLAMPED_MEAN}),
+    (rl, {}, {SEARCH: {}}),
+    (rl, CLAMPED_MEAN, {SEARCH: CLAMPED_MEAN}),
+    (rl, {"directions": "text_to_image"}, {SEARCH: {"directions": "text_to_image"}}),
+    (rl_unidirectional, {}, {SEARCH: {"directions": "image_to_text"}}),
+    (rl_unidirectional, {"clamp": 0.5}, {SEARCH: {"directions": "image_to_text", "clamp": 0.5}}),
+    (wtf_rl, {}, {SEARCH: {}, HUMAN: {}}),
+    (wtf_rl, CLAMPED_MEAN, {SEARCH: CLAMPED_MEAN, HUMAN: CLAMPED_MEAN}),
 ]
 
 
@@ -221,9 +221,9 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(s
     losses = compute_losses(method, batch)
     message = rollouts.get_message(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
     logits = agents.listener.encode_text(message) @ agents.listener.encode_image(batch.pooled).T / TAU
-    itself = torch.eye(len(batch), dtype=torch.bool)
-    own, against = logits.diagonal(), logits.masked_fill(itself, -torch.inf)
-    reward = TAU * (2 * own - against.logsumexp(0) - against.logsumexp(1))
+    diagonal = torch.eye(len(batch), dtype=torch.bool)
+    own, negatives = logits.diagonal(), logits.masked_fill(diagonal, -torch.inf)
+    reward = TAU * (2 * own - negatives.logsumexp(0) - negatives.logsumexp(1))
     total = torch.sum if reduction == "sum" else torch.mean
     for agent in (agents.speaker, agents.listener):
         assert_same_gradients(losses["discriminability"], -lam * ALPHA * total(reward), agent)

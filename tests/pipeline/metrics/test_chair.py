@@ -34,7 +34,7 @@ def test_chair_by_hand():
         split_captions("a horse"),
         split_captions("a dog", "a cat"),
     ]
-    # synonyms of man and sofa are in the references; both cats are not; a field is no object; the last dog is
+    # the references have synonyms of man and sofa, and the dogs, but not the cats; a field is no object
     assert chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
 
 

@@ -47,7 +47,7 @@ def check_scores(captions, images, references, train, max_words, eos, frequencie
     keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
     documents = train if frequencies == "train" else [references[image] for image in images]
     expected = score_with_pycocoevalcap(captions, images, references, documents, max_words, eos)
-    # pycocoevalcap's idf of a batch, log N − log df, loses digits where df is nearly N; ours does not
+    # pycocoevalcap's idf of a batch, log N − log df, loses digits where df is nearly N; CiderD's does not
     exact = 0 if frequencies == "train" else 1e-10
     for dtype, tolerance in ((torch.float64, exact), (torch.float32, 1e-5)):
         scorer = CiderD.build(
@@ -159,11 +159,11 @@ def test_every_key_is_in_one_of_its_two_slots_and_other_keys_are_absent(amount):
     rng = np.random.default_rng(amount)
     ngrams = np.unique(rng.integers(0, 40, (2 * amount, 4)), axis=0)
     keys = rng.permutation(cider.pack_ngrams(ngrams))
-    mine, others = keys[:amount], keys[amount:]
-    slots, values = cider._build_hash_table(mine, np.arange(amount) + 1.0)
-    assert np.array_equal(np.sort(slots[slots >= 0]), np.sort(mine))
-    assert cider._look_up(torch.from_numpy(mine), slots, values, -1.0).tolist() == [n + 1 for n in range(amount)]
-    assert set(cider._look_up(torch.from_numpy(others), slots, values, -1.0).tolist()) <= {-1.0}
+    stored, absent = keys[:amount], keys[amount:]
+    slots, values = cider._build_hash_table(stored, np.arange(amount) + 1.0)
+    assert np.array_equal(np.sort(slots[slots >= 0]), np.sort(stored))
+    assert cider._look_up(torch.from_numpy(stored), slots, values, -1.0).tolist() == [n + 1 for n in range(amount)]
+    assert set(cider._look_up(torch.from_numpy(absent), slots, values, -1.0).tolist()) <= {-1.0}
 
 
 def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):

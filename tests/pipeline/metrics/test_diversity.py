@@ -108,18 +108,18 @@ def compute_bleu(counts: list[int], length: int, closest: int) -> float:
 def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
     draw = random.Random(3)
     sets = [[" ".join(draw.choices("abcde", k=draw.randint(2, 9))) for _ in range(5)] for _ in range(30)]
-    corpus, each = [], []
+    corpus, per_caption = [], []
     for k in range(5):
         found = [
             count_bleu_matches(captions[k].split(), [text.split() for j, text in enumerate(captions) if j != k])
             for captions in sets
         ]
-        each += [compute_bleu(*one) for one in found]
+        per_caption += [compute_bleu(*one) for one in found]
         sums = [sum(column) for column in zip(*(counts for counts, _, _ in found), strict=True)]
         corpus.append(compute_bleu(sums, sum(one[1] for one in found), sum(one[2] for one in found)))
     figures = set_diversity(sets)
     assert figures["mBLEU-4 corpus"] == pytest.approx(sum(corpus) / 5, rel=1e-9)
-    assert figures["mBLEU-4 per caption"] == pytest.approx(sum(each) / 150, rel=1e-9)
+    assert figures["mBLEU-4 per caption"] == pytest.approx(sum(per_caption) / 150, rel=1e-9)
     assert figures["mBLEU-4 corpus"] > 2 * figures["mBLEU-4 per caption"]
 
 
@@ -162,7 +162,7 @@ def test_self_bleu_is_nltk_s(letters, count, nltk):
     assert self_bleu(captions) == pytest.approx(compute_self_bleu(captions))
 
 
-def test_self_bleu_takes_the_first_thousand_and_needs_two():
+def test_self_bleu_takes_the_first_captions_and_needs_two():
     assert self_bleu(["a b c d e"] * 2) == pytest.approx(1)
     assert self_bleu(["a b c d e", "f g h i j", "a b c d e"], first=2) == 0
     with pytest.raises(UserError, match="Self-BLEU: 1 captions"):

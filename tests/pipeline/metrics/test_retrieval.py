@@ -24,20 +24,20 @@ IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
 @pytest.fixture(params=[None, 1, 300])
 def block_size(request, monkeypatch):
-    """Set the scores of a block: all captions in one block, or one to fifteen captions in each."""
+    """Set the scores per block: the default, one caption, or 300 scores."""
     if request.param is not None:
         monkeypatch.setattr(retrieval, "BLOCK_SCORES", request.param)
 
 
 def rank_pairs(captions, images, owners):
     """Return ranks of captions and of images, one pair at a time."""
-    scores, of = (captions.double() @ images.double().T).float(), owners.tolist()
-    by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, of, strict=True)]
+    scores, owners = (captions.double() @ images.double().T).float(), owners.tolist()
+    by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, owners, strict=True)]
     by_image = []
     for image, column in enumerate(scores.T):
-        others = [score for score, own in zip(column, of, strict=True) if own != image]
-        mine = [score for score, own in zip(column, of, strict=True) if own == image]
-        by_image.append(min(1 + sum(bool(score >= own) for score in others) for own in mine))
+        other_scores = [score for score, own in zip(column, owners, strict=True) if own != image]
+        own_scores = [score for score, own in zip(column, owners, strict=True) if own == image]
+        by_image.append(min(1 + sum(bool(score >= own) for score in other_scores) for own in own_scores))
     return by_caption, by_image
 
 
@@ -76,7 +76,7 @@ def test_equals_the_plain_form_with_several_captions_an_image(tied):
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_a_block():
+def test_memory_does_not_grow_with_the_number_of_scores():
     """All scores would take 1 GB in single precision. A block and its intermediate tensors take 100 MB."""
     code = """
 import resource, torch
@@ -126,17 +126,17 @@ def test_a_diverged_model_has_no_ranks(bad):
 
 
 @pytest.mark.usefixtures("block_size")
-def test_ranks_among_distractors_count_those_only():
+def test_ranks_among_distractors_count_only_the_distractors():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]])
     images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [1.0, 0.1]])
     few = torch.tensor([[1, 2], [0, 2], [0, 1], [0, 1]])
     found = rank_gallery(captions, images, torch.tensor([0, 1, 2, 3]), among={"few": few})
     assert found.by_caption.tolist() == [2, 1, 2, 1]
     assert found.among["few"].tolist() == [1, 1, 2, 1]
-    everyone = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+    all_others = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
     torch.manual_seed(2)
     captions, images, owners = torch.randn(30, 5), torch.randn(4, 5), torch.arange(30) % 4
-    found = rank_gallery(captions, images, owners, among={"all": everyone, "few": few})
+    found = rank_gallery(captions, images, owners, among={"all": all_others, "few": few})
     assert torch.equal(found.among["all"], found.by_caption)
     assert not torch.equal(found.among["few"], found.by_caption)
 
@@ -177,8 +177,8 @@ def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
 def test_similar_distractors_differ_from_the_mean_as_the_image_does():
     """The mean of all images does not count in their similarity.
 
-    Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0). The first has a cosine of .995 with the second
-    and of .958 with the third. With the mean, all point upwards, and the first and the third have a cosine of .99999.
+    Without the mean (0, 10), the features are (1, 0), (3, .3), (1, -.3) and (-5, 0). The first has a cosine of .995
+    with the second and of .958 with the third. With the mean, its cosines are .983 and .99999.
     """
     features = torch.tensor([[1.0, 10.0], [3.0, 10.3], [1.0, 9.7], [-5.0, 10.0]])
     assert find_similar_distractors(features, 2)[0].tolist() == [1, 2]
@@ -210,9 +210,9 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block
     gallery = torch.arange(3, 40, 2)
     found = find_nearest_images(vectors, gallery, (1, 4))
     for image in range(40):
-        others = [row for row in gallery.tolist() if row != image]
-        others.sort(key=lambda row: float(vectors[image] @ vectors[row]), reverse=True)
-        assert found[image].tolist() == [others[0], others[3]]
+        candidates = [row for row in gallery.tolist() if row != image]
+        candidates.sort(key=lambda row: float(vectors[image] @ vectors[row]), reverse=True)
+        assert found[image].tolist() == [candidates[0], candidates[3]]
     assert (found != torch.arange(40).unsqueeze(1)).all()
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
     assert find_nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
@@ -231,7 +231,7 @@ def test_a_gallery_is_drawn_in_its_own_memory():
 
 
 def test_captions_are_ranked_among_those_of_an_images_distractors():
-    """The second image's caption ties with the best one of the first image, and counts against it."""
+    """The second image's caption ties with the best caption of the first image, and counts against it."""
     captions = torch.tensor([[0.2, 0.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.9, 0.0], [0.4, 0.0, 0.3]])
     owners, among = torch.tensor([0, 0, 1, 2]), torch.tensor([[1, 2], [2, -1], [0, 1]])
     assert rank_captions_among(captions, torch.eye(3), owners, among).tolist() == [2, 1, 1]

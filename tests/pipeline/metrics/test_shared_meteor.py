@@ -1,4 +1,4 @@
-"""A shared METEOR: the scores of its clients, and the remaining processes when one is killed or ends.
+"""Clients of a shared METEOR get their scores, also after a process is killed, and no process stays running.
 
 Most tests replace Java by a script that starts at once and answers in METEOR's format.
 """
@@ -126,9 +126,9 @@ def test_concurrent_clients_get_their_own_scores_from_one_server(monkeypatch):
 
 
 def test_a_disconnected_or_late_client_does_not_affect_others(meteor_server):
-    gone = shared_meteor.connect_meteor(100)
-    gone._server.send((100, CAPTIONS, HUMAN))
-    gone.close()
+    disconnected = shared_meteor.connect_meteor(100)
+    disconnected._server.send((100, CAPTIONS, HUMAN))
+    disconnected.close()
     late = shared_meteor.connect_meteor(0.001)
     many = [[texts[0]] * 200_000 for texts in (CAPTIONS, HUMAN)]
     for _ in range(2):  # the second call fails at once
@@ -147,14 +147,14 @@ def test_a_disconnected_or_late_client_does_not_affect_others(meteor_server):
 
 
 def test_clients_start_their_own_meteor_after_the_server_was_killed(meteor_server):
-    before = shared_meteor.connect_meteor(100)
+    client = shared_meteor.connect_meteor(100)
     meteor = meteor_server.find_meteor()
     meteor_server.server.kill()
-    assert before.score(CAPTIONS, HUMAN) == SCORES
-    before.close()
-    after = shared_meteor.connect_meteor(100)
-    assert isinstance(after, Meteor)
-    after.close()
+    assert client.score(CAPTIONS, HUMAN) == SCORES
+    client.close()
+    new_client = shared_meteor.connect_meteor(100)
+    assert isinstance(new_client, Meteor)
+    new_client.close()
     assert has_ended(meteor), "METEOR still runs after the end of its server"
 
 
@@ -168,9 +168,10 @@ def test_a_server_with_another_meteor_jar_is_not_used(meteor_server, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "by", [signal.SIGKILL, *(pytest.param(by, marks=pytest.mark.slow) for by in (signal.SIGINT, signal.SIGTERM))]
+    "number",
+    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM))],
 )
-def test_server_and_meteor_end_with_their_owner(fake_java, by):
+def test_server_and_meteor_end_with_their_owner(fake_java, number):
     code = (
         "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.start_server(os.environ);"
         "signal.signal(signal.SIGINT, signal.default_int_handler);"  # background jobs of a shell ignore SIGINT
@@ -183,7 +184,7 @@ def test_server_and_meteor_end_with_their_owner(fake_java, by):
     assert second == "None", "a second server was started"
     server = psutil.Process(int(pid))
     meteor = wait_for_child(server.pid, "meteor-1.5.jar")
-    owner.send_signal(by)
+    owner.send_signal(number)
     owner.wait()
     owner.stdout.close()
     assert has_ended(server)
@@ -218,9 +219,9 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_disables_only_sharing(tmp_
 
 
 def test_the_end_of_a_server_ends_its_meteor():
-    ended = []
+    calls = []
     server = shared_meteor._Server()
     server.close()  # no METEOR was started
-    server._meteor = SimpleNamespace(close=lambda: ended.append(True))
+    server._meteor = SimpleNamespace(close=lambda: calls.append(True))
     server.close()
-    assert ended == [True]
+    assert calls == [True]

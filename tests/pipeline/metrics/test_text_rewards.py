@@ -7,6 +7,7 @@ import torch
 
 from pipeline.errors import UserError
 from pipeline.metrics import java, shared_meteor, text_rewards
+from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import BY_NAME
 from pipeline.metrics.text_rewards import TextScorer, check_text_metric
 
@@ -79,12 +80,13 @@ def test_the_process_ends_with_its_owner(meteor_requests):
 
 
 @pytest.mark.slow
-def test_meteor_is_that_of_the_evaluation():
+def test_meteor_equals_the_evaluations_meteor():
     scorer = TextScorer(decode, HUMAN.__getitem__)
     found = scorer.score(METEOR, TOKENS, IMAGES)
     captions = ["a dog runs", "a cat", "a dog runs", ""]
-    _, expected = scorer._processes["METEOR"].score(captions, [HUMAN[i] for i in (0, 1, 0, 1)])
-    torch.testing.assert_close(found, torch.tensor(expected).double())
+    with LanguageScorer(["METEOR"]) as evaluation:
+        expected = evaluation.score(captions, [HUMAN[i] for i in (0, 1, 0, 1)]).per_caption["METEOR"]
+    torch.testing.assert_close(found, torch.from_numpy(expected))
     assert found[0] > found[1] > found[3]
 
 

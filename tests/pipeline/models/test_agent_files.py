@@ -16,11 +16,11 @@ def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
     agents = toy.agents(dropout=0.3, decoder=decoder)
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"speaker": agents.speaker, "listener": agents.listener})
-    for name, before in (("speaker", agents.speaker), ("listener", agents.listener)):
-        after = load_agent(path, name)
-        assert after.arguments == before.arguments
-        assert not after.training
-        assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
+    for name, agent in (("speaker", agents.speaker), ("listener", agents.listener)):
+        loaded = load_agent(path, name)
+        assert loaded.arguments == agent.arguments
+        assert not loaded.training
+        assert all(torch.equal(t, loaded.state_dict()[n]) for n, t in agent.state_dict().items())
 
 
 def test_a_guided_speaker_is_loaded_guided_and_one_without_a_null_image_is_written_unchanged(toy, tmp_path):
@@ -60,14 +60,14 @@ def test_unreadable_weights_are_reported_in_one_line_with_the_file(toy, tmp_path
         load_agent(path, "listener")
 
 
-def test_any_flipped_bit_is_named(toy, tmp_path):
+def test_any_flipped_bit_is_reported(toy, tmp_path):
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"listener": toy.agents().listener})
     whole, rng = path.read_bytes(), np.random.default_rng(0)
-    places = [0, 9, whole.index(b"sha256"), whole.index(b"sha256") + 20, *rng.integers(0, len(whole), 100)]
-    for place in places:
+    positions = [0, 9, whole.index(b"sha256"), whole.index(b"sha256") + 20, *rng.integers(0, len(whole), 100)]
+    for position in positions:
         broken = bytearray(whole)
-        broken[place] ^= 1 << int(rng.integers(8))
+        broken[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(broken)
         with pytest.raises(UserError, match=r"weights\.safetensors: not a complete weights file"):
             load_agent(path, "listener")
@@ -127,9 +127,9 @@ def test_exhausted_memory_is_not_taken_for_another_version(toy, tmp_path, monkey
 
 def test_sizes_that_no_network_has_are_refused_however_deep_they_lie():
     deep = {"encoder": {"kind": "Hciae", "arguments": {"hidden": 10**9}}}
-    for given in ({"hidden": 10**9}, {"parts": [{"hidden": 10**9}]}, deep):
+    for arguments in ({"hidden": 10**9}, {"parts": [{"hidden": 10**9}]}, deep):
         with pytest.raises(UserError, match=r"weights: hidden is 1000000000, and .* is the largest possible"):
-            _check_limits(given, "weights")
+            _check_limits(arguments, "weights")
     with pytest.raises(UserError, match=r"weights: max_words is 0, and 1 is the smallest possible"):
         _check_limits({"max_words": 0}, "weights")
     _check_limits({"encoder": {"arguments": {"hidden": 512, "dropout": 0.5, "image": True}}}, "weights")

@@ -15,9 +15,9 @@ def get_shapes(model) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def describe_linear(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
+def describe_linear(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of a linear layer's parameters."""
-    return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
 def test_an_image_without_regions_gives_finite_gradients(toy, decoder):
@@ -62,8 +62,8 @@ def test_a_listener_is_initialised_as_vse():
     word, image = listener.word.weight, listener.image.weight
     assert -0.1 <= word.min() < -0.099
     assert 0.099 < word.max() <= 0.1
-    most = (6 / (40 + H)) ** 0.5
-    assert 0.95 * most < image.abs().max() <= most
+    bound = (6 / (40 + H)) ** 0.5
+    assert 0.95 * bound < image.abs().max() <= bound
     assert not listener.image.bias.any()
 
 
@@ -75,8 +75,10 @@ def test_a_transformer_is_initialised_with_vectors_of_length_1():
 
 
 def test_defaults_are_the_published_sizes():
-    """The sources are self-critical.pytorch and DiscCaptioning for Att2in2, VSE++ for the listener, and "Attention
-    is all you need"."""
+    """The sources are self-critical.pytorch and DiscCaptioning for Att2in2, and VSE++ for the listener.
+
+    The transformer has the width, heads and dropout of "Attention is all you need", but fewer layers.
+    """
     speaker, listener, transformer = Att2in(9, 3).arguments, Listener(9, 3).arguments, Transformer(9, 3).arguments
     for name in ("words", "hidden", "attention"):
         assert speaker[name] == 512

@@ -1,4 +1,4 @@
-"""The stored arguments of a network are those of its constructor, as JSON holds them."""
+"""The stored arguments of a network are its constructor's arguments, in a form that JSON holds."""
 
 import json
 from inspect import signature
@@ -21,7 +21,7 @@ def test_networks_and_sequences_are_stored_in_a_form_that_rebuilds_them():
 
 @pytest.mark.parametrize("kind", [Att2in, CaptionClassifier])
 def test_no_local_name_but_the_arguments_is_stored(kind):
-    made = Att2in(5, 3) if kind is Att2in else CaptionClassifier(3)
-    assert made.arguments.keys() == signature(kind).parameters.keys() - {"null_image"}
-    assert "null_image" not in made.arguments
-    assert json.loads(json.dumps(made.arguments)) == made.arguments
+    network = Att2in(5, 3) if kind is Att2in else CaptionClassifier(3)
+    assert network.arguments.keys() == signature(kind).parameters.keys() - {"null_image"}
+    assert "null_image" not in network.arguments
+    assert json.loads(json.dumps(network.arguments)) == network.arguments

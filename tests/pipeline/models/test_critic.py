@@ -1,4 +1,4 @@
-"""The critic and RELAX's control by hand."""
+"""The critic and RELAX's control variate equal computations by hand."""
 
 import pytest
 import torch

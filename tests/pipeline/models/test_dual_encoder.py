@@ -51,21 +51,21 @@ def clip(tmp_path_factory):
     return PretrainedJudgeSettings(**section), FeatureStore(folder), network, features.pooled
 
 
-def test_embeddings_are_clips_own_also_after_saving(clip, tmp_path):
+def test_embeddings_equal_clips_also_after_saving(clip, tmp_path):
     section, store, network, pooled = clip
     encoder = load_pretrained_encoder(section, store, CPU)
     texts, path = ["a red ball", "two dogs"], tmp_path / "weights"
     save_agents(path, {"listener": encoder})
-    written = load_agent(path, "listener")
-    assert isinstance(written, DualEncoder)
-    assert written.features == "clip"
-    for each in (encoder, written):
+    loaded = load_agent(path, "listener")
+    assert isinstance(loaded, DualEncoder)
+    assert loaded.features == "clip"
+    for each in (encoder, loaded):
         with torch.no_grad():
             torch.testing.assert_close(each.encode_text(texts), normalize(network.encode_text(texts), dim=-1))
         judge = TextJudge(each, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
         image_vectors = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
         torch.testing.assert_close(image_vectors, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
-    assert not any(name.startswith("text.visual") for name in written.state_dict())
+    assert not any(name.startswith("text.visual") for name in loaded.state_dict())
 
 
 def test_features_of_another_network_are_reported(clip):

@@ -18,13 +18,13 @@ def rng() -> torch.Generator:
 @pytest.fixture
 def speaker(toy):
     """Return a speaker with a random null image and large logits, so that guidance changes captions."""
-    made = toy.agents(dropout=0.3).speaker.eval()
-    made.add_null_image()
+    agent = toy.agents(dropout=0.3).speaker.eval()
+    agent.add_null_image()
     with torch.no_grad():
-        made.null.copy_(torch.randn(8, generator=rng()) * 3)
-        made.from_regions.weight *= 4
-        made.logit.weight *= 4
-    return made
+        agent.null.copy_(torch.randn(8, generator=rng()) * 3)
+        agent.from_regions.weight *= 4
+        agent.logit.weight *= 4
+    return agent
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def test_gamma_0_is_the_speaker_of_the_null_image(speaker, batch, channel):
 def test_an_image_without_regions_has_the_null_image_as_its_region(speaker, batch):
     """The values of its masked regions do not count, and an image with a region keeps its own regions."""
     batch.region_mask[2] = False
-    before = teacher_force(speaker, batch).log_probs
+    expected = teacher_force(speaker, batch).log_probs
     other = replace(batch, regions=batch.regions.clone())
     other.regions[2] = 7.0
-    assert torch.equal(teacher_force(speaker, other).log_probs, before)
-    assert not torch.equal(teacher_force(speaker, unmask_regions(batch)).log_probs[2], before[2])
+    assert torch.equal(teacher_force(speaker, other).log_probs, expected)
+    assert not torch.equal(teacher_force(speaker, unmask_regions(batch)).log_probs[2], expected[2])
     with torch.no_grad():
         speaker.null += 1
-    changed = (teacher_force(speaker, batch).log_probs != before).any(1)
+    changed = (teacher_force(speaker, batch).log_probs != expected).any(1)
     assert changed.tolist() == [image == 2 for image in range(len(batch))]
 
 
@@ -78,18 +78,18 @@ def unmask_regions(batch):
     return replace(batch, region_mask=torch.ones_like(batch.region_mask))
 
 
-def test_guidance_raises_the_probability_of_image_specific_tokens(speaker, batch):
-    """Log-probabilities of a guided first word are γ times the image's, minus γ − 1 times those of no image."""
+def test_guided_log_probs_extrapolate_from_the_null_image_to_the_image(speaker, batch):
+    """Up to a constant per image, log p of the first word is γ times the image's minus γ − 1 times the null image's."""
     without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    logits = {}
-    for name, inputs in (("image", batch), ("nothing", without_regions)):
+    log_probs = {}
+    for name, inputs in (("image", batch), ("null image", without_regions)):
         words = torch.arange(1, speaker.vocabulary + 1)
-        logits[name] = torch.stack(
+        log_probs[name] = torch.stack(
             [teacher_force(speaker, _set_first_word(inputs, int(word))).log_probs[:, 0] for word in words], 1
         )
     guided = GuidedDecoder(speaker, 2.5)
     found = torch.stack([teacher_force(guided, _set_first_word(batch, int(w))).log_probs[:, 0] for w in words], 1)
-    expected = 2.5 * logits["image"] - 1.5 * logits["nothing"]
+    expected = 2.5 * log_probs["image"] - 1.5 * log_probs["null image"]
     log_normaliser = found - expected  # one value per image
     torch.testing.assert_close(log_normaliser, log_normaliser[:, :1].expand_as(log_normaliser), atol=1e-4, rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Captioners of transformers generate the tokens of their own `generate`, and train only the chosen weights."""
+"""Captioners of transformers generate the same tokens as the library's `generate`, and LoRA trains only its weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from plain import plain_unroll
 from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, PAD, REGIONS, SIZES, TOWER, write_captioner
-from tiny_pretrained import TRAINED, change_json, write_pretrained
+from tiny_pretrained import PROMPT_KINDS, change_json, write_pretrained
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -84,37 +84,37 @@ class SmallCaptioner:
             chat_prompt = processor.apply_chat_template(
                 [{"role": "user", "content": content}], add_generation_prompt=True
             )
-            given, options = [[photo] for photo in photos], {"do_image_splitting": False}
+            images, options = [[photo] for photo in photos], {"do_image_splitting": False}
             if self.kind in PATCHED:
-                given, options = [photo.resize((SQUARE, SQUARE), Image.Resampling.BICUBIC) for photo in photos], {}
-            self.inputs = processor(images=given, text=[chat_prompt] * 4, return_tensors="pt", **options)
+                images, options = [photo.resize((SQUARE, SQUARE), Image.Resampling.BICUBIC) for photo in photos], {}
+            self.inputs = processor(images=images, text=[chat_prompt] * 4, return_tensors="pt", **options)
         self.end = 2
         self.lead, self.begin = ([2], 1) if self.kind == "florence2" else ([], int(self.inputs["input_ids"][0, -1]))
         self.begin = 0 if self.kind == "blip-2-t5" else self.begin
         network = open_network(NetworkSettings(f"hub/{folder}"))
         return network([network.prepare(photo) for photo in photos]).regions.clone()
 
-    def compute_logits(self, before):
-        """Return the logits (4, T, V) after the tokens `before` (4, T) by the model's own forward pass."""
-        count, inputs = before.shape[1], dict(self.inputs)
+    def compute_logits(self, input_ids):
+        """Return the logits (4, T, V) after the tokens `input_ids` (4, T) by the model's own forward pass."""
+        count, inputs = input_ids.shape[1], dict(self.inputs)
         if self.kind not in (*KINDS, "florence2", "blip-2-t5"):
             prompt = inputs["input_ids"]
-            inputs["input_ids"] = torch.cat([prompt, before[:, 1:]], 1)  # the prompt has the first of these tokens
+            inputs["input_ids"] = torch.cat([prompt, input_ids[:, 1:]], 1)  # the prompt has the first of these tokens
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
             if self.kind in PATCHED:
                 inputs["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, count - 1))
             return self.whole(**inputs).logits[:, -count:]
-        decodes = self.kind in ("vision-encoder-decoder", "gpt2", "florence2", "blip-2-t5")
-        named = "decoder_input_ids" if decodes else "input_ids"
+        has_decoder = self.kind in ("vision-encoder-decoder", "gpt2", "florence2", "blip-2-t5")
+        argument = "decoder_input_ids" if has_decoder else "input_ids"
         lead = torch.tensor([self.lead] * 4, dtype=torch.int64)
-        return self.whole(**inputs, **{named: torch.cat([lead, before], 1)}).logits[:, -count:]
+        return self.whole(**inputs, **{argument: torch.cat([lead, input_ids], 1)}).logits[:, -count:]
 
     def generate_tokens(self, **options):
         """Return the new tokens of each row by the model's own `generate`."""
-        made = self.whole.generate(**self.inputs, **options)
+        tokens = self.whole.generate(**self.inputs, **options)
         prompt = self.inputs.get("input_ids")
-        decodes = self.kind in (*KINDS, "florence2", "blip-2-t5")
-        return made[:, len(self.lead) + 1 if decodes else prompt.shape[1] :]
+        has_own_start = self.kind in (*KINDS, "florence2", "blip-2-t5")
+        return tokens[:, len(self.lead) + 1 if has_own_start else prompt.shape[1] :]
 
     def load_speaker(self, dropout=0.0, lora=None):
         torch.manual_seed(1)
@@ -126,8 +126,8 @@ def rng():
 
 
 def test_every_kind_that_is_trained_is_tested():
-    assert {*KINDS, *TRAINED} - {"gpt2", "blip-2-t5"} == CAPTIONERS.keys()
-    assert {*TRAINED} - {"blip-2-t5"} == {*PROMPTED}
+    assert {*KINDS, *PROMPT_KINDS} - {"gpt2", "blip-2-t5"} == CAPTIONERS.keys()
+    assert {*PROMPT_KINDS} - {"blip-2-t5"} == {*PROMPTED}
 
 
 def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
@@ -148,7 +148,7 @@ def test_a_tower_that_drops_random_patches_is_refused_in_one_line(tmp_path):
 
 @pytest.fixture(
     scope="module",
-    params=[kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in (*KINDS, *TRAINED)],
+    params=[kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in (*KINDS, *PROMPT_KINDS)],
 )
 def captioner(request, tmp_path_factory):
     return SmallCaptioner(request.param, tmp_path_factory.mktemp(request.param))
@@ -174,9 +174,9 @@ def compute_hidden(speaker, batch):
 
 def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
     speaker, tokens = captioner.load_speaker(), captioner.batch.captions
-    before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
+    inputs = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
     with torch.no_grad():
-        expected = captioner.compute_logits(captioner.numbers[before])
+        expected = captioner.compute_logits(captioner.numbers[inputs])
         hidden, places = compute_hidden(speaker, captioner.batch)
         found = speaker.logits(hidden)
     torch.testing.assert_close(found, expected[..., captioner.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
@@ -184,15 +184,15 @@ def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
     assert found.std(0).mean() > 0.01  # logits depend on images and words
 
 
-def test_step_by_step_logits_equal_those_of_teacher_forcing(captioner):
+def test_step_by_step_states_equal_teacher_forcing(captioner):
     speaker, batch = captioner.load_speaker(), captioner.batch
     hidden, places = compute_hidden(speaker, batch)
     state, steps = (
         speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
         [],
     )
-    before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
-    for words in before.unbind(1):
+    inputs = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
+    for words in inputs.unbind(1):
         again, _ = speaker.step(speaker.word(words), state)  # a step does not change its state
         found, state = speaker.step(speaker.word(words), state)
         assert torch.equal(again, found)
@@ -207,10 +207,10 @@ def test_greedy_captions_are_those_of_generate(captioner):
     options = {"do_sample": False, "max_new_tokens": STEPS + len(captioner.lead), "suppress_tokens": sorted(never)}
     generated = captioner.generate_tokens(**options)
     tokens = generate(captioner.load_speaker(), captioner.batch, Greedy(), rng()).tokens
-    for ours, theirs in zip(tokens.tolist(), generated.tolist(), strict=True):
-        ours = ours[: ours.index(0)] if 0 in ours else ours
-        theirs = theirs[: theirs.index(captioner.end)] if captioner.end in theirs else theirs
-        assert captioner.numbers[ours].tolist() == theirs
+    for found, expected in zip(tokens.tolist(), generated.tolist(), strict=True):
+        found = found[: found.index(0)] if 0 in found else found
+        expected = expected[: expected.index(captioner.end)] if captioner.end in expected else expected
+        assert captioner.numbers[found].tolist() == expected
     assert len({tuple(row) for row in tokens.tolist()}) > 1 or captioner.kind == "florence2"
 
 
@@ -224,7 +224,7 @@ def make_channels():
 
 
 @pytest.mark.parametrize("name", make_channels())
-def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
+def test_the_unroll_and_every_gradient_equal_the_plain_form(captioner, name):
     speaker, batch = captioner.load_speaker(dropout=0.2).double().train(), captioner.batch
     batch = replace(batch, regions=batch.regions.double())
     with torch.no_grad():
@@ -244,10 +244,12 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
     (found * weight).sum().backward()
     (expected * weight).sum().backward()
     reached = 0
-    for (path, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
-        if theirs.grad is not None and theirs.grad.abs().max() > 1e-12:
+    for (path, parameter), plain_parameter in zip(speaker.named_parameters(), twin.parameters(), strict=True):
+        if plain_parameter.grad is not None and plain_parameter.grad.abs().max() > 1e-12:
             reached += 1
-            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-10, rtol=1e-7, msg=lambda text, n=path: n + text)
+            torch.testing.assert_close(
+                parameter.grad, plain_parameter.grad, atol=1e-10, rtol=1e-7, msg=lambda text, n=path: n + text
+            )
     assert reached > (30 if captioner.kind in KINDS else 10)  # the other kinds have one layer
     assert speaker.word.weight.grad.abs().max() > 0
     assert speaker.logit.weight.grad.abs().max() > 0
@@ -256,8 +258,9 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
 @pytest.mark.parametrize("channel", [Beam(3), Beam(4, samples=2)])
 def test_beams_are_those_of_the_plain_unroll(captioner, channel):
     speaker = captioner.load_speaker()
-    ours, theirs = (way(speaker, captioner.batch, channel, rng()) for way in (generate, plain.plain_generate))
-    assert torch.equal(ours.tokens, theirs.tokens)
+    found = generate(speaker, captioner.batch, channel, rng())
+    expected = plain.plain_generate(speaker, captioner.batch, channel, rng())
+    assert torch.equal(found.tokens, expected.tokens)
 
 
 def test_teacher_forcing_equals_the_plain_form(captioner):
@@ -267,19 +270,19 @@ def test_teacher_forcing_equals_the_plain_form(captioner):
 
 
 def test_only_lora_weights_have_a_gradient(captioner, lora):
-    before = captioner.load_speaker()
+    base = captioner.load_speaker()
     lora.train().requires_grad_(True)  # as in a step that trains the speaker
     message = generate(lora, captioner.batch, StraightThrough(2), rng())
     (message.distributions(lora.vocabulary) * torch.randn(lora.vocabulary + 1, generator=rng())).sum().backward()
-    learning = {name for name, p in lora.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
-    assert len(learning) > 10
-    assert all("lora_" in name for name in learning)
-    assert {name for name, p in lora.named_parameters() if p.requires_grad} >= learning
+    updated = {name for name, p in lora.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+    assert len(updated) > 10
+    assert all("lora_" in name for name in updated)
+    assert {name for name, p in lora.named_parameters() if p.requires_grad} >= updated
     lora.requires_grad_(False)
     assert not any(p.requires_grad for p in lora.parameters())
     fresh = captioner.load_speaker(lora=LORA)  # the initial product of its matrices is 0
-    torch.testing.assert_close(compute_hidden(fresh, captioner.batch)[0], compute_hidden(before, captioner.batch)[0])
-    difference = compute_hidden(lora.eval(), captioner.batch)[0] - compute_hidden(before, captioner.batch)[0]
+    torch.testing.assert_close(compute_hidden(fresh, captioner.batch)[0], compute_hidden(base, captioner.batch)[0])
+    difference = compute_hidden(lora.eval(), captioner.batch)[0] - compute_hidden(base, captioner.batch)[0]
     assert difference.abs().max() > 1e-3
 
 
@@ -294,9 +297,9 @@ def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [None, LORA], ids=["full", "lora"])
-def test_a_saved_captioner_generates_the_same_captions(captioner, lora, given, tmp_path):
-    speaker = captioner.load_speaker() if given is None else lora
+@pytest.mark.parametrize("settings", [None, LORA], ids=["full", "lora"])
+def test_a_saved_captioner_generates_the_same_captions(captioner, lora, settings, tmp_path):
+    speaker = captioner.load_speaker() if settings is None else lora
     speaker.add_null_image()
     with torch.no_grad():
         speaker.null.normal_(generator=rng())
@@ -304,23 +307,25 @@ def test_a_saved_captioner_generates_the_same_captions(captioner, lora, given, t
     loaded = load_agent(tmp_path / "weights.safetensors", "speaker")
     save_agents(tmp_path / "guided.safetensors", {"speaker": GuidedDecoder(speaker, 2.0)})
     guided = load_agent(tmp_path / "guided.safetensors", "speaker")
-    ours, theirs = (generate(agent, captioner.batch, Beam(2), rng()) for agent in (GuidedDecoder(speaker, 2.0), guided))
-    assert torch.equal(ours.tokens, theirs.tokens)
+    expected, found = (
+        generate(agent, captioner.batch, Beam(2), rng()) for agent in (GuidedDecoder(speaker, 2.0), guided)
+    )
+    assert torch.equal(expected.tokens, found.tokens)
     assert str(captioner.folder) not in json.dumps(loaded.arguments)
     assert [p.requires_grad for p in loaded.parameters()] == [p.requires_grad for p in speaker.parameters()]
-    ours, theirs = (generate(agent, captioner.batch, Multinomial(2), rng()) for agent in (speaker, loaded))
-    assert torch.equal(ours.tokens, theirs.tokens)
-    assert torch.equal(ours.log_probs, theirs.log_probs)
+    expected, found = (generate(agent, captioner.batch, Multinomial(2), rng()) for agent in (speaker, loaded))
+    assert torch.equal(expected.tokens, found.tokens)
+    assert torch.equal(expected.log_probs, found.log_probs)
 
 
 def test_the_null_image_is_one_learned_vector(captioner, lora):
     speaker, batch = lora, captioner.batch
     speaker.add_null_image()
     speaker.requires_grad_(True)
-    nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    hidden, _ = compute_hidden(speaker, nothing)
-    other, _ = compute_hidden(speaker, replace(nothing, regions=batch.regions + 1))
-    assert torch.equal(hidden, other)
+    without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    hidden, _ = compute_hidden(speaker, without_regions)
+    changed, _ = compute_hidden(speaker, replace(without_regions, regions=batch.regions + 1))
+    assert torch.equal(hidden, changed)
     assert (hidden - compute_hidden(speaker, batch)[0]).abs().max() > 1e-3
     (hidden * torch.randn(hidden.shape, generator=rng())).sum().backward()
     assert speaker.null.grad.abs().max() > 0

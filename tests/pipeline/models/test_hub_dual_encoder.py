@@ -51,9 +51,9 @@ def test_both_towers_equal_the_librarys_own_forward(family, tmp_path):
     settings = PretrainedJudgeSettings(features="clip", network=f"hub/{folder}", weights="hub")
     encoder = load_pretrained_encoder(settings, FeatureStore(tmp_path), CPU)
     save_agents(tmp_path / "weights.safetensors", {"listener": encoder})
-    written = load_agent(tmp_path / "weights.safetensors", "listener")
-    assert isinstance(written, HubDualEncoder)
-    assert isinstance(written, DualEncoder)
+    loaded = load_agent(tmp_path / "weights.safetensors", "listener")
+    assert isinstance(loaded, HubDualEncoder)
+    assert isinstance(loaded, DualEncoder)
     hub = import_transformers()
     whole, processor = (
         getattr(hub, MODELS[name]).from_pretrained(folder).eval(),
@@ -65,14 +65,15 @@ def test_both_towers_equal_the_librarys_own_forward(family, tmp_path):
     )
     with torch.inference_mode():
         expected, tower = whole(**inputs), whole.vision_model(inputs["pixel_values"])
-        close = {"atol": 1e-5, "rtol": 0.0}
-        torch.testing.assert_close(written.encode_text(texts), expected.text_embeds, **close)
-        torch.testing.assert_close(written.encode_text(texts[:1]), expected.text_embeds[:1], **close)
-        torch.testing.assert_close(written.encode_image(outputs.pooled), expected.image_embeds, **close)
-    torch.testing.assert_close(outputs.regions, tower.last_hidden_state[:, -4:], **close)  # 32 pixels in patches of 16
-    assert (written.encode_text(TEXTS)[0] - written.encode_text(TEXTS)[1]).abs().max() > 0.01
-    counted = processor.tokenizer([LONG], truncation=False)["input_ids"][0]
-    assert int(written.count_tokens([LONG])) == len(counted) > written.max_tokens == LONGEST
+        tolerance = {"atol": 1e-5, "rtol": 0.0}
+        torch.testing.assert_close(loaded.encode_text(texts), expected.text_embeds, **tolerance)
+        torch.testing.assert_close(loaded.encode_text(texts[:1]), expected.text_embeds[:1], **tolerance)
+        torch.testing.assert_close(loaded.encode_image(outputs.pooled), expected.image_embeds, **tolerance)
+    # 32 pixels in patches of 16
+    torch.testing.assert_close(outputs.regions, tower.last_hidden_state[:, -4:], **tolerance)
+    assert (loaded.encode_text(TEXTS)[0] - loaded.encode_text(TEXTS)[1]).abs().max() > 0.01
+    token_ids = processor.tokenizer([LONG], truncation=False)["input_ids"][0]
+    assert int(loaded.count_tokens([LONG])) == len(token_ids) > loaded.max_tokens == LONGEST
 
 
 def test_a_model_that_does_not_fit_is_reported_in_one_line(tmp_path, monkeypatch):

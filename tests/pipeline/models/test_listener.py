@@ -8,12 +8,12 @@ from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_m
 
 def make_message(rows: list[list[int]], distributions: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
-    whole = (
+    relaxed = (
         None
         if distributions is None
         else RelaxedTokens(full=TokenDistributions(torch.arange(tokens.numel()), distributions.flatten(0, 1)))
     )
-    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=whole)
+    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=relaxed)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
@@ -21,9 +21,9 @@ def test_tokens_and_one_hot_distributions_are_encoded_equally(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
     rows = [[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]]
-    words = make_message(rows)
-    rows_of_words = make_message(rows, F.one_hot(words.tokens, 6).float())
-    torch.testing.assert_close(listener.encode_text(words), listener.encode_text(rows_of_words))
+    message = make_message(rows)
+    one_hot = make_message(rows, F.one_hot(message.tokens, 6).float())
+    torch.testing.assert_close(listener.encode_text(message), listener.encode_text(one_hot))
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
@@ -56,11 +56,11 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
         torch.randn(7, 4),
     )
     state, cosines = pair.state_dict(), []
-    for place, encoder in enumerate(("gru", "bag")):
-        part, half = Listener(5, 4, words=3, hidden=6, encoder=encoder), slice(6 * place, 6 * place + 6)
-        own = {name: value for name, value in state.items() if name in part.state_dict()}
-        own |= {name: state[name][half] for name in ("image.weight", "image.bias")}
-        part.load_state_dict(own | {"word.weight": state["word.weight"][:, 3 * place : 3 * place + 3]})
+    for index, encoder in enumerate(("gru", "bag")):
+        part, half = Listener(5, 4, words=3, hidden=6, encoder=encoder), slice(6 * index, 6 * index + 6)
+        weights = {name: value for name, value in state.items() if name in part.state_dict()}
+        weights |= {name: state[name][half] for name in ("image.weight", "image.bias")}
+        part.load_state_dict(weights | {"word.weight": state["word.weight"][:, 3 * index : 3 * index + 3]})
         cosines.append(part.encode_text(captions) @ part.encode_image(images).T)
     torch.testing.assert_close(pair.encode_text(captions) @ pair.encode_image(images).T, (cosines[0] + cosines[1]) / 2)
     assert not torch.allclose(*cosines)

@@ -1,4 +1,4 @@
-"""Pragmatic decoding equals Bayes' rule, by hand and over whole prefixes."""
+"""Pragmatic decoding equals Bayes' rule, computed by hand and over whole prefixes."""
 
 import math
 from dataclasses import replace
@@ -23,27 +23,27 @@ def rng() -> torch.Generator:
 @pytest.fixture
 def speaker(toy, decoder):
     """Return an untrained speaker of each architecture, with logits large enough to depend on the image."""
-    made = toy.agents(decoder=decoder).speaker.eval()
+    agent = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
-        made.logit.weight *= 4
-        made.region.weight *= 4
-    return made
+        agent.logit.weight *= 4
+        agent.region.weight *= 4
+    return agent
 
 
-def shift_images(batch, by):
-    """Return the batch with the images shifted by `by` rows."""
-    rolled = {name: getattr(batch, name).roll(-by, 0) for name in ("images", "pooled", "regions", "region_mask")}
+def shift_images(batch, rows):
+    """Return the batch with the images shifted by `rows` rows."""
+    rolled = {name: getattr(batch, name).roll(-rows, 0) for name in ("images", "pooled", "regions", "region_mask")}
     return replace(batch, **rolled)
 
 
 def make_distractors(batch):
-    exist = torch.ones(len(batch), 2, dtype=torch.bool)
-    exist[3, 1] = False
-    return DistractorBatches([shift_images(batch, 1), shift_images(batch, 2)], exist)
+    mask = torch.ones(len(batch), 2, dtype=torch.bool)
+    mask[3, 1] = False
+    return DistractorBatches([shift_images(batch, 1), shift_images(batch, 2)], mask)
 
 
 def test_the_distribution_is_bayes_rule_by_hand():
-    """S0 of three words is (.5, .3, .2) for the image and (.1, .6, .3) for the distractor, which has half its prior."""
+    """S0 of three words is (.5, .3, .2) for the image and (.1, .6, .3) for the distractor, with half the prior."""
     generated = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
     prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
     posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
@@ -59,9 +59,9 @@ def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, c
     expected = generate(speaker, batch, channel, rng()).tokens
     no_distractors = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
     missing = replace(make_distractors(batch), mask=torch.zeros(len(batch), 2, dtype=torch.bool))
-    for alpha, others in ((0.0, make_distractors(batch)), (ALPHA, no_distractors), (ALPHA, missing)):
-        bound = PragmaticDecoder(speaker, alpha, lambda _, others=others: others)
-        assert torch.equal(generate(bound, batch, channel, rng()).tokens, expected)
+    for alpha, distractors in ((0.0, make_distractors(batch)), (ALPHA, no_distractors), (ALPHA, missing)):
+        pragmatic = PragmaticDecoder(speaker, alpha, lambda _, found=distractors: found)
+        assert torch.equal(generate(pragmatic, batch, channel, rng()).tokens, expected)
 
 
 def compute_prefix_log_probs(speaker, batch, tokens, position):
@@ -71,13 +71,13 @@ def compute_prefix_log_probs(speaker, batch, tokens, position):
 
 
 def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
-    batch, others = toy.batch(), make_distractors(toy.batch())
-    bound = PragmaticDecoder(speaker, ALPHA, make_distractors)
-    tokens = generate(bound, batch, Greedy(), rng()).tokens
-    differ = not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
-    images = [batch, *others.batches]
+    batch, distractors = toy.batch(), make_distractors(toy.batch())
+    pragmatic = PragmaticDecoder(speaker, ALPHA, make_distractors)
+    tokens = generate(pragmatic, batch, Greedy(), rng()).tokens
+    assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
+    images = [batch, *distractors.batches]
     prior = torch.zeros(len(batch), 3)
-    prior[:, 1:].masked_fill_(~others.mask, -torch.inf)
+    prior[:, 1:].masked_fill_(~distractors.mask, -torch.inf)
     for t in range(tokens.shape[1]):
         alive = ~(tokens[:, :t] == 0).any(1)
         scores = []
@@ -86,23 +86,22 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
             candidate[:, t] = word
             candidate[:, t + 1 :] = 0
             whole = torch.stack([compute_prefix_log_probs(speaker, each, candidate, t + 1) for each in images], 1)
-            before = torch.stack([compute_prefix_log_probs(speaker, each, candidate, t) for each in images], 1)
+            prefix = torch.stack([compute_prefix_log_probs(speaker, each, candidate, t) for each in images], 1)
             posterior = (prior + whole).log_softmax(1)[:, 0]
-            scores.append((whole - before)[:, 0] + ALPHA * posterior)
-        best = torch.stack(scores, 1)
-        chosen = best.gather(1, tokens[:, t : t + 1]).squeeze(1)
-        assert (chosen >= best.max(1).values - 1e-4)[alive].all()
-    assert differ
+            scores.append((whole - prefix)[:, 0] + ALPHA * posterior)
+        scores = torch.stack(scores, 1)
+        token_scores = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
+        assert (token_scores >= scores.max(1).values - 1e-4)[alive].all()
 
 
 def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, speaker):
     batch = toy.batch()
-    bound = PragmaticDecoder(speaker, ALPHA, make_distractors)
-    greedy = generate(bound, batch, Greedy(), rng()).tokens
-    assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, greedy)
-    wide = generate(bound, batch, Beam(12, samples=1), rng()).tokens
+    pragmatic = PragmaticDecoder(speaker, ALPHA, make_distractors)
+    greedy = generate(pragmatic, batch, Greedy(), rng()).tokens
+    assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, greedy)
+    wide = generate(pragmatic, batch, Beam(12, samples=1), rng()).tokens
     scores = [
-        generate(bound, replace(batch, captions=each), TeacherForcing(), rng()).log_probs for each in (wide, greedy)
+        generate(pragmatic, replace(batch, captions=each), TeacherForcing(), rng()).log_probs for each in (wide, greedy)
     ]
     assert (scores[0].sum(1) >= scores[1].sum(1) - 1e-4).all()
 
@@ -125,38 +124,38 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
 
     def load_images(rows):
         loaded_rows.append(rows.tolist())
-        picked = torch.from_numpy(rows)
-        every = toy.batch()
+        indices = torch.from_numpy(rows)
+        all_images = toy.batch()
         return replace(
-            every, images=picked, pooled=every.pooled[picked], regions=every.regions[picked],
-            region_mask=every.region_mask[picked], captions=every.captions[picked],
+            all_images, images=indices, pooled=all_images.pooled[indices], regions=all_images.regions[indices],
+            region_mask=all_images.region_mask[indices], captions=all_images.captions[indices],
         )  # fmt: skip
 
     rows = torch.arange(8).numpy()
-    bound = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
+    pragmatic = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
         speaker.train(), rows, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
     assert not speaker.training
-    found = generate(bound, batch, Greedy(), rng()).tokens
+    found = generate(pragmatic, batch, Greedy(), rng()).tokens
     nearest = find_nearest_images(RowEncoder().encode_image(torch.arange(8)), 2)
     assert loaded_rows == nearest.T.tolist()
-    others = DistractorBatches([load_images(column.numpy()) for column in nearest.T], nearest >= 0)
-    wanted = generate(PragmaticDecoder(speaker, ALPHA, lambda _: others), batch, Greedy(), rng()).tokens
-    assert torch.equal(found, wanted)
-    some = generate(bound, load_images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
-    assert torch.equal(some, wanted[[6, 2, 5], : some.shape[1]])
+    distractors = DistractorBatches([load_images(column.numpy()) for column in nearest.T], nearest >= 0)
+    expected = generate(PragmaticDecoder(speaker, ALPHA, lambda _: distractors), batch, Greedy(), rng()).tokens
+    assert torch.equal(found, expected)
+    some = generate(pragmatic, load_images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
+    assert torch.equal(some, expected[[6, 2, 5], : some.shape[1]])
     split, loaded_rows[:] = rows[[7, 2, 6, 1]], []  # the rows of a split differ from the positions of its images
-    bound = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
+    pragmatic = PragmaticCaptions(ALPHA, 2, "speaker", RowEncoder()).bind(
         speaker, split, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
-    generate(bound, load_images(split), Greedy(), rng())
+    generate(pragmatic, load_images(split), Greedy(), rng())
     nearest = find_nearest_images(RowEncoder().encode_image(torch.from_numpy(split)), 2)
     assert loaded_rows[1:] == torch.from_numpy(split)[nearest].T.tolist()
-    few = [
+    decoders = [
         PragmaticCaptions(ALPHA, count, "speaker", RowEncoder()).bind(
             speaker, rows[:2], load_images, Vocabulary(tuple("abcdefghijkl"))
         )
         for count in (1, 3)
     ]  # two images have one distractor each; two more are missing
-    for_each = [generate(each, load_images(rows[:2]), Greedy(), rng()).tokens for each in few]
-    assert torch.equal(*for_each)
+    captions = [generate(each, load_images(rows[:2]), Greedy(), rng()).tokens for each in decoders]
+    assert torch.equal(*captions)

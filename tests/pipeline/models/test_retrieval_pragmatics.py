@@ -31,12 +31,12 @@ def rng() -> torch.Generator:
 @pytest.fixture
 def agents(toy):
     """Return an untrained speaker and listener that depend on image and words."""
-    made = toy.agents()
+    untrained = toy.agents()
     with torch.no_grad():
-        made.speaker.logit.weight *= 4
-        made.speaker.region.weight *= 4
-        made.listener.word.weight *= 20
-    return made.speaker.eval(), made.listener.eval()
+        untrained.speaker.logit.weight *= 4
+        untrained.speaker.region.weight *= 4
+        untrained.listener.word.weight *= 20
+    return untrained.speaker.eval(), untrained.listener.eval()
 
 
 def embed_tokens(listener, tokens):
@@ -53,7 +53,7 @@ def test_the_posterior_by_hand():
     torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], expected)
 
 
-def test_tokens_outside_the_considered_ones_are_impossible():
+def test_tokens_that_are_no_candidates_are_impossible():
     generated, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
     posterior = torch.tensor([[0.9, 0.5]]).log()
     found = retrieval_logits(generated, best, posterior, 2.0).exp()
@@ -70,9 +70,11 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     nearest = find_nearest_images(vectors, 2)
     nearest[3, 1] = -1
     images = stack_distractors(vectors, vectors, nearest)
-    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens))
-    bound.candidates = candidates or speaker.vocabulary + 1
-    tokens = generate(bound, batch, Greedy(), rng()).tokens
+    pragmatic = RetrievalPragmaticDecoder(
+        speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
+    )
+    pragmatic.candidates = candidates or speaker.vocabulary + 1
+    tokens = generate(pragmatic, batch, Greedy(), rng()).tokens
     for t in range(tokens.shape[1]):
         alive = ~(tokens[:, :t] == 0).any(1)
         generated, posterior = [], []
@@ -83,14 +85,14 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
             cosines = torch.einsum("nd,nkd->nk", embed_tokens(listener, prefix), images) / TEMPERATURE
             cosines[3, 2] = -torch.inf
             posterior.append(cosines.log_softmax(1)[:, 0])
-        texts = torch.stack(generated, 1)
-        scores = texts + ALPHA * torch.stack(posterior, 1)
+        log_probs = torch.stack(generated, 1)
+        scores = log_probs + ALPHA * torch.stack(posterior, 1)
         if candidates:
-            scores[texts < texts.topk(candidates, 1).values[:, -1:]] = -torch.inf
-        chosen = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
-        assert (chosen >= scores.max(1).values - 1e-4)[alive].all()
+            scores[log_probs < log_probs.topk(candidates, 1).values[:, -1:]] = -torch.inf
+        token_scores = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
+        assert (token_scores >= scores.max(1).values - 1e-4)[alive].all()
     assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
-    assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, tokens)
+    assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, tokens)
 
 
 @torch.no_grad()
@@ -99,14 +101,16 @@ def test_rows_move_with_their_images_and_tokens(toy, agents):
     batch = toy.batch()
     vectors = listener.encode_image(batch.pooled)
     images = stack_distractors(vectors, vectors, find_nearest_images(vectors, 2))
-    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens))
+    pragmatic = RetrievalPragmaticDecoder(
+        speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
+    )
     drop = RolloutDropout(0.0, BatchRandom(batch, None))
     first = torch.full((len(batch),), speaker.vocabulary + 1)
-    _, state = bound.step(bound.word(first), bound.begin(batch, bound.encode_image(batch), drop, 1))
-    _, state = bound.step(bound.word(1 + torch.arange(len(batch)) % 5), state)
+    _, state = pragmatic.step(pragmatic.word(first), pragmatic.begin(batch, pragmatic.encode_image(batch), drop, 1))
+    _, state = pragmatic.step(pragmatic.word(1 + torch.arange(len(batch)) % 5), state)
     rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
-    expected, _ = bound.step(bound.word(last), state)
-    found, _ = bound.step(bound.word(last[rows]), bound.select(state, rows))
+    expected, _ = pragmatic.step(pragmatic.word(last), state)
+    found, _ = pragmatic.step(pragmatic.word(last[rows]), pragmatic.select(state, rows))
     torch.testing.assert_close(found, expected[rows])
 
 
@@ -115,22 +119,24 @@ def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
     batch = toy.batch()
     judge = ListenerJudge(listener, lambda rows: batch.pooled[rows], torch.device("cpu"))
     rows = torch.arange(len(batch))
-    bound = PragmaticCaptions(ALPHA, 2, "listener", judge).bind(
+    pragmatic = PragmaticCaptions(ALPHA, 2, "listener", judge).bind(
         speaker, rows.numpy(), lambda _: pytest.fail("features"), WORDS
     )
-    found = generate(bound, batch, Beam(3), rng()).tokens
+    found = generate(pragmatic, batch, Beam(3), rng()).tokens
     with torch.no_grad():
         vectors = listener.encode_image(batch.pooled)
         images = stack_distractors(vectors, vectors, find_nearest_images(vectors, 2))
-        wanted = RetrievalPragmaticDecoder(
+        expected = RetrievalPragmaticDecoder(
             speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
         )
-    assert torch.equal(found, generate(wanted, batch, Beam(3), rng()).tokens)
-    last = replace(
+    assert torch.equal(found, generate(expected, batch, Beam(3), rng()).tokens)
+    part = replace(
         batch, images=batch.images[5:], pooled=batch.pooled[5:], regions=batch.regions[5:],
         region_mask=batch.region_mask[5:], captions=batch.captions[5:],
     )  # fmt: skip
-    some = generate(bound, last, Beam(3), rng()).tokens
+    some = generate(pragmatic, part, Beam(3), rng()).tokens
     assert torch.equal(some, found[5:, : some.shape[1]])
-    none = PragmaticCaptions(0.0, 2, "listener", judge).bind(speaker, rows.numpy(), lambda _: batch, WORDS)
-    assert torch.equal(generate(none, batch, Beam(3), rng()).tokens, generate(speaker, batch, Beam(3), rng()).tokens)
+    unweighted = PragmaticCaptions(0.0, 2, "listener", judge).bind(speaker, rows.numpy(), lambda _: batch, WORDS)
+    assert torch.equal(
+        generate(unweighted, batch, Beam(3), rng()).tokens, generate(speaker, batch, Beam(3), rng()).tokens
+    )

@@ -12,38 +12,38 @@ from pipeline.random import BatchRandom
 HIDDEN, HEADS = 8, 2
 
 
-def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAttention) -> None:
+def copy_attention(linears: list[nn.Linear], out: nn.Linear, attention: nn.MultiheadAttention) -> None:
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in ours]))
-        theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in ours]))
-        theirs.out_proj.load_state_dict(out.state_dict())
+        attention.in_proj_weight.copy_(torch.cat([linear.weight for linear in linears]))
+        attention.in_proj_bias.copy_(torch.cat([linear.bias for linear in linears]))
+        attention.out_proj.load_state_dict(out.state_dict())
 
 
 def make_torch_layer(layer: TransformerLayer, regions: bool) -> nn.Module:
     """Return torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
-    made = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
-    copy_attention([layer.own], layer.own_out, made.self_attn)
+    torch_layer = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
+    copy_attention([layer.own], layer.own_out, torch_layer.self_attn)
     norms = [layer.own_norm, layer.inner_norm]
     if regions:
-        copy_attention([layer.query, layer.memory], layer.region_out, made.multihead_attn)
+        copy_attention([layer.query, layer.memory], layer.region_out, torch_layer.multihead_attn)
         norms.insert(1, layer.region_norm)
     for number, norm in enumerate(norms, 1):
         nn.init.normal_(norm.weight)
-        getattr(made, f"norm{number}").load_state_dict(norm.state_dict())
-    made.linear1.load_state_dict(layer.inner.state_dict())
-    made.linear2.load_state_dict(layer.outer.state_dict())
-    return made
+        getattr(torch_layer, f"norm{number}").load_state_dict(norm.state_dict())
+    torch_layer.linear1.load_state_dict(layer.inner.state_dict())
+    torch_layer.linear2.load_state_dict(layer.outer.state_dict())
+    return torch_layer
 
 
-def test_encoder_and_decoder_equal_torchs(toy):
+def test_encoder_and_decoder_equal_torchs_layers(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     assert isinstance(speaker, Transformer)
     encoder = [make_torch_layer(layer, regions=False) for layer in speaker.encoder]
     decoder = [make_torch_layer(layer, regions=True) for layer in speaker.decoder]
-    x, absent = torch.relu(speaker.region(batch.regions)), ~batch.region_mask
+    x, masked = torch.relu(speaker.region(batch.regions)), ~batch.region_mask
     for layer in encoder:
-        x = layer(x, src_key_padding_mask=absent)
+        x = layer(x, src_key_padding_mask=masked)
     memory = speaker.seen_norm(x)
     torch.testing.assert_close(speaker.encode_image(batch)[batch.region_mask], memory[batch.region_mask])
     steps = batch.captions.shape[1]
@@ -51,7 +51,7 @@ def test_encoder_and_decoder_equal_torchs(toy):
     y = speaker.word(words) + speaker.position.weight[:steps]
     for layer in decoder:
         causal = nn.Transformer.generate_square_subsequent_mask(steps)
-        y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=absent, tgt_is_causal=True)
+        y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=masked, tgt_is_causal=True)
     expected = speaker.norm(y).flatten(0, 1)
     hidden, places = speaker.teacher_force(
         batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
@@ -76,14 +76,14 @@ def test_regions_are_kept_once_per_image_while_all_captions_of_an_image_are_kept
     assert speaker.select(state, moved, same_images=True).region_memory is state.region_memory
 
 
-def test_a_null_image_is_one_region(toy):
+def test_images_without_regions_have_one_vector(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     speaker.add_null_image()
-    nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    other = replace(nothing, regions=batch.regions + 1)
-    image_vectors = speaker.encode_image(nothing)[:, 0]
+    without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+    changed = replace(without_regions, regions=batch.regions + 1)
+    image_vectors = speaker.encode_image(without_regions)[:, 0]
     torch.testing.assert_close(image_vectors, image_vectors[:1].expand_as(image_vectors))
-    assert torch.equal(speaker.encode_image(other)[:, 0], image_vectors)
+    assert torch.equal(speaker.encode_image(changed)[:, 0], image_vectors)
 
 
 def test_words_and_positions_begin_with_vectors_of_about_length_1():

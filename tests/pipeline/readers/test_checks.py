@@ -6,13 +6,13 @@ from pipeline.errors import UserError
 from pipeline.readers import read_coco, read_karpathy
 from pipeline.readers.checks import check_corpus
 
-AS_ANNOTATED = {"train": 4, "val": 2, "test": 2}
+COUNTS = {"train": 4, "val": 2, "test": 2}
 
 
 def test_expected_counts_are_checked(karpathy):
     annotations, images = karpathy()
-    assert check_corpus(read_karpathy(annotations), images, AS_ANNOTATED).counts() == AS_ANNOTATED
-    assert check_corpus(read_karpathy(annotations), images, {"val": 2}).counts() == AS_ANNOTATED
+    assert check_corpus(read_karpathy(annotations), images, COUNTS).counts() == COUNTS
+    assert check_corpus(read_karpathy(annotations), images, {"val": 2}).counts() == COUNTS
     with pytest.raises(
         UserError, match="val has 2 images and 3 are expected, test has 2 images and 1 are expected; is it"
     ):
@@ -31,7 +31,7 @@ def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
     annotations, images = karpathy(change=drop)
     message = r"dataset_balls.json: train has 2 images and 4 are .* no image is in the split restval.*\(2 are missing"
     with pytest.raises(UserError, match=message):
-        check_corpus(read_karpathy(annotations), images, AS_ANNOTATED)
+        check_corpus(read_karpathy(annotations), images, COUNTS)
     rows = json.loads(annotations.read_text())["images"]
     coco = {
         "images": [{"id": row["imgid"], "file_name": row["filename"]} for row in rows],
@@ -41,7 +41,7 @@ def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
     with pytest.raises(
         UserError, match=r"dataset_balls.json: train has 2 images and 4 are .* no image is in the split restval"
     ):
-        check_corpus(read_coco([tmp_path / "captions.json"], images, annotations), images, AS_ANNOTATED)
+        check_corpus(read_coco([tmp_path / "captions.json"], images, annotations), images, COUNTS)
 
 
 def test_counts_are_reported_before_an_image_is_opened(karpathy):
@@ -54,7 +54,7 @@ def test_counts_are_reported_before_an_image_is_opened(karpathy):
 def test_an_image_known_to_be_corrupt_is_named_and_skipped(karpathy, capsys):
     annotations, images = karpathy()
     (images / "part" / "5.jpg").write_bytes((images / "part" / "5.jpg").read_bytes()[:-200])
-    corpus = check_corpus(read_karpathy(annotations), images, AS_ANNOTATED, ["part/5.jpg", "part/1.jpg"])
+    corpus = check_corpus(read_karpathy(annotations), images, COUNTS, ["part/5.jpg", "part/1.jpg"])
     assert [image.file for image in corpus.skipped] == ["part/5.jpg"]  # part/1.jpg can be decoded
     assert corpus.counts() == {"train": 3, "val": 2, "test": 2}  # expected counts include skipped images
     printed = capsys.readouterr().err

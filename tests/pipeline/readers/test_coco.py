@@ -11,7 +11,7 @@ from pipeline.readers.checks import check_corpus
 
 def make_coco(*rows: tuple[int, str, list[str]]) -> dict:
     annotations = [
-        {"id": 10 * i + k, "image_id": i, "caption": caption} for i, _, some in rows for k, caption in enumerate(some)
+        {"id": 10 * i + k, "image_id": i, "caption": caption} for i, _, texts in rows for k, caption in enumerate(texts)
     ]
     return {"images": [{"id": i, "file_name": file} for i, file, _ in rows], "annotations": annotations[::-1]}
 
@@ -27,7 +27,7 @@ def write_coco(folder: Path, images: Path) -> dict[str, Path]:
     return files
 
 
-def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
+def test_coco_form_is_read_from_one_file_per_split(karpathy, tmp_path):
     _, images = karpathy(change=lambda d: [i.update(filepath="") for i in d["images"]])
     (images / "part" / "1.jpg").rename(images / "1.jpg")
     files = write_coco(tmp_path, images)
@@ -39,9 +39,9 @@ def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
     ]
     assert [c.words for c in corpus.images[0].captions] == [("two", "balls"), ("a", "ball")]
     assert check_corpus(read_coco(files, None), None).counts() == corpus.counts()  # no image file is opened
-    by_stage = read_corpus("balls", "coco", tmp_path, {k: f.name for k, f in files.items()}, images)
-    assert by_stage.images == corpus.images
-    assert by_stage.name == "balls"
+    by_form = read_corpus("balls", "coco", tmp_path, {k: f.name for k, f in files.items()}, images)
+    assert by_form.images == corpus.images
+    assert by_form.name == "balls"
 
 
 def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_name(karpathy, tmp_path):
@@ -108,8 +108,8 @@ def merged_files(tmp_path) -> tuple[list[Path], Path]:
     return files, tmp_path / "images"
 
 
-VEDANTAM = [("train2014", 9, "test"), ("train2014", 25, "train"), ("val2014", 42, "restval"), ("val2014", 73, "val")]
-COCOTALK = {"images": [{"split": s, "file_path": f"{p}/COCO_{p}_{i:012}.jpg", "id": i} for p, i, s in VEDANTAM]}
+SPLIT_ROWS = [("train2014", 9, "test"), ("train2014", 25, "train"), ("val2014", 42, "restval"), ("val2014", 73, "val")]
+COCOTALK = {"images": [{"split": s, "file_path": f"{p}/COCO_{p}_{i:012}.jpg", "id": i} for p, i, s in SPLIT_ROWS]}
 
 
 def test_two_coco_files_are_merged_by_one_file_of_splits(merged_files, tmp_path):
@@ -171,11 +171,11 @@ def test_an_image_of_the_splits_that_no_file_has_is_reported(merged_files, tmp_p
 def test_an_image_in_two_files_is_reported_with_both_places(merged_files, tmp_path):
     files, images = merged_files
     (tmp_path / "splits.json").write_text(json.dumps({"train": [9], "val": [25], "test": [42]}))
-    again = (
+    message = (
         r"captions_train2014.json, images\[0\] \(line 1\): image id 9 occurs a second .*first at .*other.json, images"
     )
     (tmp_path / "other.json").write_text(files[0].read_text())
-    with pytest.raises(UserError, match=again):
+    with pytest.raises(UserError, match=message):
         check_corpus(read_coco([tmp_path / "other.json", files[0]], images, tmp_path / "splits.json"), images)
 
 
@@ -194,9 +194,9 @@ def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_pa
         read_coco([mini / "captions_val2017.json"], mini / "images", tmp_path / "splits.json"), mini / "images"
     )
     assert corpus.counts() == {"train": 100, "val": 30, "test": len(val) - 130}
-    theirs = {str(row["cocoid"]): {s["raw"].strip() for s in row["sentences"]} for row in rows}
+    texts_by_id = {str(row["cocoid"]): {s["raw"].strip() for s in row["sentences"]} for row in rows}
     for image in corpus.images:
-        assert {" ".join(raw.split()) for raw in theirs[image.id]} <= {caption.text for caption in image.captions}
+        assert {" ".join(raw.split()) for raw in texts_by_id[image.id]} <= {caption.text for caption in image.captions}
 
 
 def test_real_coco_photos_read_in_karpathys_form(real_data, tmp_path):

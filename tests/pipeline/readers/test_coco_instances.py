@@ -19,14 +19,14 @@ def write_instances(folder: Path, content: dict, name: str = "instances.json") -
     return folder / name
 
 
-def test_objects_are_those_that_pycocotools_finds(tmp_path):
+def test_objects_equal_pycocotools(tmp_path):
     file = write_instances(tmp_path, INSTANCES)
     more = write_instances(tmp_path, INSTANCES | {"images": [{"id": 42}], "annotations": []}, "more.json")
     assert read_instances([file, more]) == {"9": ["dining table", "dog"], "25": [], "42": []}
-    theirs = COCO(file)
+    coco = COCO(file)
     for image in (9, 25):
-        known = {theirs.loadCats(each["category_id"])[0]["name"] for each in theirs.loadAnns(theirs.getAnnIds(image))}
-        assert known == set(read_instances([file])[str(image)])
+        names = {coco.loadCats(each["category_id"])[0]["name"] for each in coco.loadAnns(coco.getAnnIds(image))}
+        assert names == set(read_instances([file])[str(image)])
 
 
 @pytest.mark.parametrize(

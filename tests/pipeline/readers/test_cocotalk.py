@@ -73,7 +73,7 @@ def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):
 
 
 def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
-    """The output of prepro_labels.py on the project's own data is read to the same tables."""
+    """The project's prepared data, written in the form of prepro_labels.py, are read to the same tables."""
     own = read_karpathy(karpathy()[0])
     write_prepared(own, tmp_path / "own", 1, 4)
     prepared = PreparedData.load(tmp_path / "own")
@@ -93,8 +93,8 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
     write_files(tmp_path, copy_prepared)
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
     corpus = read_corpus("balls", "cocotalk", tmp_path, files, tmp_path / "images")
-    write_prepared(corpus, tmp_path / "theirs", None, 4)
-    imported = PreparedData.load(tmp_path / "theirs")
+    write_prepared(corpus, tmp_path / "imported", None, 4)
+    imported = PreparedData.load(tmp_path / "imported")
     assert imported.vocabulary == prepared.vocabulary
     assert "UNK" in imported.words(3)[3]  # min_count 1 makes some words unknown
     for name in ("tokens", "first", "splits"):

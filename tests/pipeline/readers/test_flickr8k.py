@@ -44,8 +44,8 @@ def test_flickr8ks_text_form_is_read_without_images_in_no_list(files):
     ]  # fmt: skip
     assert [caption.text for caption in corpus.images[0].captions] == ["A black dog .", "Two dogs#2 run ."]
     assert corpus.images[1].captions[1].words == ("a", "girl", "going", "into", "a", "wooden", "building")
-    named = {part: part for part in ("captions", *LISTS)}
-    assert read_corpus("f", "flickr8k", files, named, files / "images").images == corpus.images
+    annotations = {part: part for part in ("captions", *LISTS)}
+    assert read_corpus("f", "flickr8k", files, annotations, files / "images").images == corpus.images
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ MISTAKES = {
         r"images\[1\] \(line \d+\): image part/1.jpg has no c",
     ),
     "no sentences": (lambda d: d["images"][1].pop("sentences"), r"images\[1\] \(line \d+\): `sentences` is missing"),
-    "another's": (
+    "another image": (
         lambda d: d["images"][2]["sentences"][1].update(imgid=77),
         r"images\[2\].sentences\[1\] \(line \d+\): the caption is of image 77",
     ),
@@ -81,7 +81,7 @@ def test_a_mistake_in_a_karpathy_file_is_reported_with_its_place(karpathy, name)
     assert "\n" not in str(error.value)
 
 
-def test_the_reported_line_is_the_image_s(karpathy):
+def test_the_reported_line_begins_the_image(karpathy):
     annotations, images = karpathy(change=lambda d: d["images"][3].update(split="x"))
     lines = annotations.read_text().splitlines()
     with pytest.raises(UserError) as error:

@@ -61,12 +61,12 @@ def test_a_mistake_in_a_file_of_splits_is_reported_with_its_place(data, message,
 def test_random_splits_are_blake2b_of_seed_and_name():
     import hashlib
 
-    lots = {}
+    values = {}
     for name in ("a.jpg", "trip/b.jpg", "c.png"):
         digest = hashlib.blake2b(f"7\n{name}".encode(), digest_size=8).hexdigest()
-        lots[name] = int(digest, 16) / 16**16
-    for name, lot in lots.items():
-        expected = "val" if lot < 0.4 else "test" if lot < 0.7 else "train"
+        values[name] = int(digest, 16) / 16**16
+    for name, value in values.items():
+        expected = "val" if value < 0.4 else "test" if value < 0.7 else "train"
         assert draw_split(name, 0.4, 0.3, 7) == expected
 
 

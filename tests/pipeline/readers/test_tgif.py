@@ -85,7 +85,7 @@ def test_a_split_without_remaining_images_is_an_error(folder):
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "words"),
+    ("file", "line", "message"),
     [
         ("tgif-v1.0.tsv", "no tab", "line 13: a line is a URL, a tab and a sentence"),
         ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 13: a GIF's URL is expected here"),
@@ -97,11 +97,11 @@ def test_a_split_without_remaining_images_is_an_error(folder):
         ("splits/val.txt", "https://a.b/", "line 3: a GIF's URL is expected here"),
     ],
 )
-def test_a_mistake_is_reported_in_one_line_with_its_place(folder, file, line, words):
+def test_a_mistake_is_reported_in_one_line_with_its_place(folder, file, line, message):
     with open(folder / file, "a") as out:
         out.write(line + "\n")
     lists = {split: folder / ANNOTATIONS[split] for split in SPLITS}
-    with pytest.raises(UserError, match=words) as error:
+    with pytest.raises(UserError, match=message) as error:
         check_corpus(read_tgif(folder / "tgif-v1.0.tsv", lists), None)
     assert str(folder / file) in str(error.value)
     assert "\n" not in str(error.value)

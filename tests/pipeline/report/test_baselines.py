@@ -21,7 +21,7 @@ def results_and_choices(full_world, make_full_cell):
     """Return results of mle and the template, which rank every second image first among its neighbours."""
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     for n, row in enumerate(entry["captions"]):
-        names = [f"{of}neighbourhood_{judge}" for of in ("", "template_") for judge in JUDGES]
+        names = [f"{prefix}neighbourhood_{judge}" for prefix in ("", "template_") for judge in JUDGES]
         row |= dict.fromkeys(names, 1 + n % 2)
     for split in ("val", "test"):
         for judge in JUDGES:

@@ -88,13 +88,14 @@ def test_a_chart_is_read_by_keyboard(page):
 
 def test_the_metric_is_switched(page):
     def read_titles():
-        return page.locator("#curve svg[aria-roledescription]:visible title").evaluate_all(
+        titles = page.locator("#curve svg[aria-roledescription]:visible title").evaluate_all(
             "titles => titles.filter(t => t.id).map(t => t.textContent)"
         )
+        assert len(titles) == 4
+        return titles
 
     assert all(title.endswith("against CIDEr") for title in read_titles())
     page.get_by_role("radio", name="METEOR").check()
-    assert len(read_titles()) == 4
     assert all(title.endswith("against METEOR") for title in read_titles())
     page.keyboard.press("ArrowRight")
     assert all(title.endswith("against ROUGE-L") for title in read_titles())
@@ -189,7 +190,7 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
     assert all(names)
 
 
-def test_tab_reaches_every_control_and_shows_where_it_is(page):
+def test_tab_reaches_every_control_and_outlines_it(page):
     """A group of radio buttons is one stop. The tests above press its arrow keys."""
     expected = page.evaluate(
         """() => {
@@ -197,20 +198,22 @@ def test_tab_reaches_every_control_and_shows_where_it_is(page):
           return all.map((c, n) => (c.dataset.stop = n, c)).filter(c => c.checkVisibility()).map(c => c.dataset.stop);
         }"""
     )
-    reached, unseen = [], []
+    reached, without_outline = [], []
     for _ in range(len(expected) + 1):
         page.keyboard.press("Tab")
         found = page.evaluate(
             """() => {
-              const at = document.activeElement, drawn = at.matches("input") ? at.nextElementSibling : at;
-              return [at.dataset.stop ?? null, getComputedStyle(drawn).outlineStyle, at.outerHTML.slice(0, 80)];
+              const control = document.activeElement;
+              const outlined = control.matches("input") ? control.nextElementSibling : control;
+              const style = getComputedStyle(outlined).outlineStyle;
+              return [control.dataset.stop ?? null, style, control.outerHTML.slice(0, 80)];
             }"""
         )
         reached.append(found[0])
         if found[0] is not None and found[1] == "none":
-            unseen.append(found[2])
+            without_outline.append(found[2])
     assert set(expected) <= set(reached)
-    assert unseen == []
+    assert without_outline == []
 
 
 def test_the_skip_link_leads_to_the_content(page):
@@ -257,7 +260,7 @@ CONTRAST = """() => {
   };
   const behind = (element) => {
     const layers = [];
-    for (let at = element; at; at = at.parentElement) layers.unshift(rgba(getComputedStyle(at).backgroundColor));
+    for (let e = element; e; e = e.parentElement) layers.unshift(rgba(getComputedStyle(e).backgroundColor));
     return layers.reduce((below, top) => over(top, below), [255, 255, 255]);
   };
   const found = [];
@@ -358,8 +361,8 @@ def test_markup_in_captions_is_not_executed(browser, full_world, tmp_path):
         page.goto((tmp_path / "report.html").as_uri())
         assert page.locator("a[href^=javascript]").count() == 0
         assert page.evaluate("window.ran") is None
-        shown = page.evaluate("document.body.textContent")
-        assert [payload for payload in PAYLOADS if payload not in shown] == []
+        text = page.evaluate("document.body.textContent")
+        assert [payload for payload in PAYLOADS if payload not in text] == []
         context.close()
 
 

@@ -31,8 +31,10 @@ def test_the_projects_own_claims_can_be_read():
 def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
     (tmp_path / "results").mkdir()
     assert read_claims(tmp_path) == []
-    (tmp_path / "results" / "claims.toml").write_text('[[claim]]\nsays = "so"\nless = "a"\n')
-    with pytest.raises(UserError, match=r"claims\.toml: claim 0"):
+    (tmp_path / "results" / "claims.toml").write_text(
+        '[[claim]]\nsays = "so"\ndata = "toy"\nmore = "a"\nthan = "b"\nless = "a"\n'
+    )
+    with pytest.raises(UserError, match=r"claims\.toml: claim 0\.less: Extra inputs are not permitted"):
         read_claims(tmp_path)
 
 
@@ -51,16 +53,16 @@ def test_a_file_without_the_form_of_claims_is_reported(tmp_path, content, messag
         read_claims(tmp_path)
 
 
-def test_recorded_results_are_shown_beside_this_runs():
+def test_recorded_results_are_shown_beside_measured_results():
     recorded = dict(tables_in(markdown([make_table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
         "R@1 (hard) own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
     ]  # fmt: skip
     assert recorded.rows[1][4:] == ["–", "–", "open: c was not measured"]
-    beside = compare_claims(make_table(-2.0), recorded)
-    assert beside.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
-    elsewhere = ClaimResult(CLAIM.model_copy(update={"at": "chosen λ"}), "chosen λ", reason="a was not measured")
-    twice = claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), elsewhere], "R@1 (hard)")
-    recorded = dict(tables_in(markdown([twice])))["Claims"]
-    assert [row[5] for row in compare_claims(twice, recorded).rows] == ["open: no result", "open: a was not measured"]
+    compared = compare_claims(make_table(-2.0), recorded)
+    assert compared.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
+    unmeasured = ClaimResult(CLAIM.model_copy(update={"at": "chosen λ"}), "chosen λ", reason="a was not measured")
+    twins = claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), unmeasured], "R@1 (hard)")
+    recorded = dict(tables_in(markdown([twins])))["Claims"]
+    assert [row[5] for row in compare_claims(twins, recorded).rows] == ["open: no result", "open: a was not measured"]
     assert compare_claims(make_table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]

@@ -114,8 +114,8 @@ def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
 
 
 def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):
-    short, there = ((0.7, 0.9), (0.8, 0.8)), ((0.85, 0.65), (0.95, 0.55))
-    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=short, luo=there)
+    low, spanning = ((0.7, 0.9), (0.8, 0.8)), ((0.85, 0.65), (0.95, 0.55))
+    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=low, luo=spanning)
     table = at_cider_table(comparison, slice_)
     assert set(get_cells(table, "psst_multinomial").values()) == {"psst_multinomial", "–"}
     assert "–, not reached (CIDEr measured): psst_multinomial 0.700 to 0.800." in table.notes

@@ -23,7 +23,7 @@ A line with CRLF, and trailing spaces   \r
 ![Recall along *λ*](docs/other.png)
 <!-- end -->
 no newline at the end"""
-SHOWN = """# Found\r
+CURRENT_DOCUMENT = """# Found\r
 A line with CRLF, and trailing spaces   \r
 <!-- results: small | Recall -->
 | Method     |  R@10 | note   |
@@ -77,9 +77,9 @@ def update(capsys, *arguments):
     return status, capsys.readouterr().err.splitlines()
 
 
-def render_block(root, asked):
-    """Return the lines that an update writes between the markers of the request `asked`."""
-    write_readme(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
+def render_block(root, request):
+    """Return the lines that an update writes between the markers of `request`."""
+    write_readme(root, f"<!-- results: {request} -->\n<!-- end -->\n")
     assert documents.update_documents([]) == 0
     return (root / "README.md").read_text().splitlines()[1:-1]
 
@@ -87,7 +87,7 @@ def render_block(root, asked):
 def test_blocks_are_written_between_their_markers_and_the_rest_is_unchanged(root, capsys):
     write_readme(root, DOCUMENT)
     assert update(capsys) == (0, [])
-    assert (root / "README.md").read_bytes().decode() == SHOWN
+    assert (root / "README.md").read_bytes().decode() == CURRENT_DOCUMENT
     os.utime(root / "README.md", (0, 0))
     assert update(capsys) == (0, [])
     assert (root / "README.md").stat().st_mtime == 0, "a current document is not written again"
@@ -95,19 +95,19 @@ def test_blocks_are_written_between_their_markers_and_the_rest_is_unchanged(root
 
 
 def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
-    write_readme(root, SHOWN.replace("7.5", "7.6"))
+    write_readme(root, CURRENT_DOCUMENT.replace("7.5", "7.6"))
     assert update(capsys, "--check") == (
         2,
         ["README.md, line 3: “small | Recall” differs from results/small.json: run make documents"],
     )
     assert "7.6" in (root / "README.md").read_text(), "a check writes nothing"
     assert update(capsys) == (0, [])
-    assert (root / "README.md").read_bytes().decode() == SHOWN
+    assert (root / "README.md").read_bytes().decode() == CURRENT_DOCUMENT
 
 
 def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_shows_it(root, capsys):
-    write_readme(root, SHOWN)
-    (root / "RESULTS.md").write_bytes(SHOWN.encode())
+    write_readme(root, CURRENT_DOCUMENT)
+    (root / "RESULTS.md").write_bytes(CURRENT_DOCUMENT.encode())
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("−10.1", "−10.2"))
     status, lines = update(capsys, "--check")
@@ -116,7 +116,7 @@ def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_sh
 
 
 def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
-    write_readme(root, SHOWN)
+    write_readme(root, CURRENT_DOCUMENT)
     (root / "docs" / "curve.png").write_bytes(b"another")
     for arguments in ([], ["--check"]):
         status, (line,) = update(capsys, *arguments)
@@ -139,11 +139,11 @@ def test_a_row_is_named_by_its_key_or_its_title(root):
         found = json.loads(path.read_text())
         found["tables"] = {recorded: {"columns": ["Method", "mle"], "rows": [["luo ρ 0.5", "luo"]]}}
         path.write_text(json.dumps(found))
-        for asked in (
+        for request in (
             "frozen_luo | columns: Method; mle | rows: luo ρ 0.5",
             "Luo et al. (frozen) | rows: Luo et al. ρ 0.5",
         ):
-            head, _, row = render_block(root, f"small | {asked}")
+            head, _, row = render_block(root, f"small | {request}")
             assert [cell.strip() for cell in (head + row).split("|")[1:-1] if cell] == [
                 "Method", "MLE", "Luo et al. ρ 0.5", "luo",
             ], "only the first cell of a row is a name"  # fmt: skip
@@ -216,18 +216,18 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
 
 
 @pytest.mark.parametrize(
-    ("given", "title", "told"),
+    ("old", "new", "tables"),
     [("Words, all", "Words: all", "“Words” and “Words”, whose file is words.csv"),
      ('"Work"', '"Words and all"', None),
      ('"Work"', '"Words / all"', "“Words, all” and “Words / all”, whose file is words_all.csv")],
 )  # fmt: skip
-def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, given, title, told):
+def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, old, new, tables):
     path = path_of(root, "small")
-    assert given in path.read_text()
-    path.write_text(path.read_text().replace(given, title))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
     write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")
-    line = f"README.md, line 1: results/small.json has tables {told}: rename one"
-    assert update(capsys) == ((2, [line]) if told else (0, []))
+    line = f"README.md, line 1: results/small.json has tables {tables}: rename one"
+    assert update(capsys) == ((2, [line]) if tables else (0, []))
 
 
 def test_provenance_is_one_line(root):
@@ -236,7 +236,7 @@ def test_provenance_is_one_line(root):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("request_text", "message"),
     [
         ("large | Recall", "results/large.json is missing; there are: small; make record PROFILE=large writes it"),
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
@@ -254,8 +254,8 @@ def test_provenance_is_one_line(root):
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
 )
-def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, asked, message):
-    text = f"{DOCUMENT}\n<!-- results: {asked} -->\n<!-- end -->\n"
+def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, request_text, message):
+    text = f"{DOCUMENT}\n<!-- results: {request_text} -->\n<!-- end -->\n"
     write_readme(root, text)
     assert update(capsys) == (2, [f"README.md, line 12: {message}"])
     assert (root / "README.md").read_bytes().decode() == text

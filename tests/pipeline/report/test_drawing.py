@@ -58,17 +58,17 @@ def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
 
 def test_panels_with_other_axes_have_their_own_scale():
     far = replace(RISING, points=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
-    alone = find_points(parse_panels([ONE])[0], 0)
-    assert find_points(parse_panels([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
-    assert find_points(parse_panels([ONE, replace(OTHER, y_label="more →", series=(far,))])[0], 0) == alone
+    expected = find_points(parse_panels([ONE])[0], 0)
+    assert find_points(parse_panels([ONE, replace(OTHER, series=(far,))])[0], 0) != expected
+    assert find_points(parse_panels([ONE, replace(OTHER, y_label="more →", series=(far,))])[0], 0) == expected
 
 
 def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
     line = replace(RISING, points=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
     one, ten, hundred = find_points(parse_panels([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
     assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
-    shown = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, includes=((0.0,), ()))
-    from_zero = find_points(parse_panels([shown])[0], 0)
+    panel = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, includes=((0.0,), ()))
+    from_zero = find_points(parse_panels([panel])[0], 0)
     assert from_zero[0][0] > one[0]
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
 
@@ -116,9 +116,9 @@ def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
             assert ":" not in element.tag
             assert not {"style", "clip-path", "font-family"} & set(element.attrib)
             assert "#" not in element.get("fill", "") + element.get("stroke", "")
-    ids = [{element.get("id") for element in svg.iter() if element.get("id")} for svg in (one, other)]
-    assert ids[0]
-    assert not ids[0] & ids[1]
+    ids = [[element.get("id") for element in svg.iter() if element.get("id")] for svg in (one, other)]
+    assert all(ids)
+    assert len({*ids[0], *ids[1]}) == len(ids[0]) + len(ids[1])
     assert {use.get("href") for use in one.iter("use")} <= {f"#{name}" for name in ids[0]}
     assert {use.get("fill") for use in one.iter("use")} >= {"var(--c1)", "var(--c2)"}
 
@@ -181,10 +181,10 @@ def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
     placed = [
         (text.text, re.search(r"translate\(([\d.]+) ([\d.]+)", text.get("transform", ""))) for text in svg.iter("text")
     ]
-    shown = [(text, float(place[2])) for text, place in placed if place and float(place[1]) > x]
-    assert "".join(text for text, _ in shown if "eee" in text) == labels[3]
-    assert sum("re-ranked" in text for text, _ in shown) == 2
-    heights = sorted(y for _, y in shown)
+    lines_of_labels = [(text, float(place[2])) for text, place in placed if place and float(place[1]) > x]
+    assert "".join(text for text, _ in lines_of_labels if "eee" in text) == labels[3]
+    assert sum("re-ranked" in text for text, _ in lines_of_labels) == 2
+    heights = sorted(y for _, y in lines_of_labels)
     assert all(below - above > 8 for above, below in pairwise(heights))
     assert 0 < heights[0] < heights[-1] < size[1]
 

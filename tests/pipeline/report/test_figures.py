@@ -16,7 +16,7 @@ def read(world):
     return results, choose_all(results, ReportSettings())
 
 
-def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
+def test_each_judge_has_a_panel_each_method_a_line_and_each_setting_a_point(world):
     panels = curve_panels(*read(world))
     assert [panel.name for panel in panels] == ["own", "pretrained", "judge"]
     own, pretrained, judge = panels
@@ -24,11 +24,11 @@ def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
         "MLE": 1, "PSST-Multinomial": 3, "ST-Multinomial": 3, "Luo et al.": 2
     }  # fmt: skip
     psst = own.series[1]
-    assert [spot.tag for spot in psst.points] == ["λ 0.001", "λ 0.005", "λ 0.02"]
-    assert [spot.chosen for spot in psst.points] == [False, True, False]
+    assert [point.tag for point in psst.points] == ["λ 0.001", "λ 0.005", "λ 0.02"]
+    assert [point.chosen for point in psst.points] == [False, True, False]
     assert psst.points[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
     assert psst.points[0].y == pytest.approx(74.5)
-    # the sample standard deviation of .97 and .98 is .00707, and that of 74 and 75 is .707
+    # sample standard deviations: .00707 of .97 and .98, and .707 of 74 and 75
     assert psst.points[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
     assert len(psst.points[0].seeds) == 2
     assert (pretrained.band, judge.band) == ((61.0, 61.0), (41.0, 41.0))
@@ -38,9 +38,9 @@ def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
 def test_points_of_guidance_name_gamma(world, guidance_cells):
     world.write(guidance_cells, [])
     found = {series.label: series.points for series in curve_panels(*read(world))[0].series}
-    assert [spot.tag for spot in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
+    assert [point.tag for point in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
     assert found["Guidance"][2].label.startswith("Guidance, λ 0, γ 2, seed 1, ")
-    assert [spot.tag for spot in found["Luo et al. γ 1.5"]] == ["λ 0.5", "λ 0.9"]
+    assert [point.tag for point in found["Luo et al. γ 1.5"]] == ["λ 0.5", "λ 0.9"]
 
 
 def test_hovering_gives_the_settings_seeds_and_values(world):
@@ -60,16 +60,16 @@ def test_each_rho_has_its_own_line(world, make_cell):
 def test_unmeasured_values_are_not_drawn(world, make_cell):
     entry = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1})
     del entry["test"]["judges"]["judge"], entry["test"]["judges"]["own"]["human"]
-    lost = make_cell("luo", None, 80.0, **{"lambda": 0.9, "seed": 1})
-    del lost["test"]["judges"]["judge"], lost["test"]["judges"]["own"]["human"]
-    world.write([entry, lost], [])
+    without_cider = make_cell("luo", None, 80.0, **{"lambda": 0.9, "seed": 1})
+    del without_cider["test"]["judges"]["judge"], without_cider["test"]["judges"]["own"]["human"]
+    world.write([entry, without_cider], [])
     results = read_results(world.sweep, [])
     own, pretrained = curve_panels(results, [])  # no run has the independent judge
     assert len(own.series[0].points) == len(pretrained.series[0].points) == 1
     assert own.band is None
-    nothing = curve_panels(results, [], metric="SPICE")
-    assert [panel.name for panel in nothing] == ["own", "pretrained", "judge"]
-    assert all(panel.empty for panel in nothing)
+    unmeasured = curve_panels(results, [], metric="SPICE")
+    assert [panel.name for panel in unmeasured] == ["own", "pretrained", "judge"]
+    assert all(panel.empty for panel in unmeasured)
 
 
 def test_methods_have_colours_curves_markers_and_frozen_speakers_dashes(full_world):
@@ -88,19 +88,19 @@ def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
     results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     panels = {panel.name: panel for panel in curve_panels(results, [])}
     assert list(panels) == ["own", "adapted", "pretrained", "judge"]
-    spots = {name: {series.label: series.points for series in panel.series} for name, panel in panels.items()}
-    assert [spot.y for spot in spots["own"]["Luo et al. (frozen)"]] == [
-        spot.y for spot in spots["adapted"]["Luo et al."]
+    points_by_panel = {name: {series.label: series.points for series in panel.series} for name, panel in panels.items()}
+    assert [point.y for point in points_by_panel["own"]["Luo et al. (frozen)"]] == [
+        point.y for point in points_by_panel["adapted"]["Luo et al."]
     ]
-    assert len(spots["own"]["Luo et al. (frozen)"]) == 3
-    assert not spots["judge"]["Luo et al. (frozen)"]
+    assert len(points_by_panel["own"]["Luo et al. (frozen)"]) == 3
+    assert not points_by_panel["judge"]["Luo et al. (frozen)"]
 
 
 def test_drift_compares_human_captions_with_the_speakers(world):
     panel = drift_panel(*read(world))
     assert panel.band == (61.0, 61.0)
     luo = panel.series[3]
-    assert [(spot.x, spot.y) for spot in luo.points] == [(71.0, 60.0), (79.0, 60.0)]
+    assert [(point.x, point.y) for point in luo.points] == [(71.0, 60.0), (79.0, 60.0)]
     assert luo.points[1].label == "Luo et al., λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
 
 
@@ -128,8 +128,8 @@ def test_recall_against_rho_has_its_intervals(full_world):
     own, judge = rho_panels(*make_rho_comparison(full_world, found))
     (line,) = own.series
     assert line.label == "PSST-Multinomial at CIDEr 0.900"
-    assert [spot.x for spot in line.points] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert [spot.y for spot in line.points] == [70.0, 71.0, 72.0, 73.0, 74.0]
+    assert [point.x for point in line.points] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [point.y for point in line.points] == [70.0, 71.0, 72.0, 73.0, 74.0]
     assert line.points[1].bars == (0.25, 0.25, 69.0, 74.0)
     assert line.points[1].label == "PSST-Multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
     assert judge.series[0].points[1].bars is None
@@ -141,9 +141,9 @@ def test_a_lower_bound_is_labelled_at_least(full_world):
     first, *rest = slice_.readings
     slice_ = replace(slice_, readings=(replace(first, above=True), *rest))
     (panel,) = rho_panels(results, replace(comparison, along_rho=(slice_,)))
-    words = [spot.label for spot in panel.series[0].points]
-    assert words[0].endswith("ρ 0, R@10 at least 70.0")
-    assert not any("at least" in label for label in words[1:])
+    labels = [point.label for point in panel.series[0].points]
+    assert labels[0].endswith("ρ 0, R@10 at least 70.0")
+    assert not any("at least" in label for label in labels[1:])
 
 
 def test_a_judge_without_values_along_rho_has_no_panel(full_world):
@@ -152,9 +152,9 @@ def test_a_judge_without_values_along_rho_has_no_panel(full_world):
 
 
 def test_a_methods_colour_does_not_depend_on_the_other_methods():
-    alone, among = method_colours(["luo", "own"]), method_colours(["mle", "psst_multinomial", "luo", "another", "own"])
-    assert alone["luo"] == among["luo"]
-    assert len(set(among.values())) == 5
+    two, five = method_colours(["luo", "own"]), method_colours(["mle", "psst_multinomial", "luo", "another", "own"])
+    assert two["luo"] == five["luo"]
+    assert len(set(five.values())) == 5
     assert replace_method_names("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
     assert replace_method_names("luo *") == "Luo et al. *"
     assert replace_method_names("my_method") == "my_method"

@@ -53,55 +53,55 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     first, n = pictures[0], numbers[0]
     assert first.human == (f"a <i>person</i> on image {n}", f"the <i>person</i> on image {n}")
     assert first.image.size == (64, 48)
-    psst = [words for words in first.captions if words.line == "psst_multinomial"]
-    assert [words.setting for words in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
+    psst = [entry for entry in first.captions if entry.line == "psst_multinomial"]
+    assert [entry.setting for entry in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
     assert psst[1].caption.startswith("psst_multinomial says lambda 0.005 rho 0.25 seed 1 of")
     assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
     assert psst[1].views[:2] == ("chosen", "all")
     assert "chosen" not in psst[0].views
     assert psst[1].ranks == {"own": n + 1, "pretrained": n + 2, "judge": None}
-    assert all(words.retrieved == {"own": (), "judge": ()} for words in first.captions)
+    assert all(entry.retrieved == {"own": (), "judge": ()} for entry in first.captions)
 
 
 def test_settings_of_one_curve_are_consecutive(full_world):
-    lines = [words.line for words in make_world_gallery(full_world, images=1)[0].captions]
+    lines = [entry.line for entry in make_world_gallery(full_world, images=1)[0].captions]
     assert len(lines) == 1 + 5 * 4 + 4 + 4 + 3 + 3
     assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
 
 
 def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world):
-    captions = [(picture.row, words) for picture in make_world_gallery(full_world) for words in picture.captions]
-    for row, words in captions:
-        assert list(words.retrieved) == ["own", "judge"]
-        for judge, found in words.retrieved.items():
-            rank = words.ranks[judge]
+    captions = [(picture.row, entry) for picture in make_world_gallery(full_world) for entry in picture.captions]
+    for row, entry in captions:
+        assert list(entry.retrieved) == ["own", "judge"]
+        for judge, found in entry.retrieved.items():
+            rank = entry.ranks[judge]
             assert len(found) == 5
             assert (row in found) == (rank <= 5)
             if rank <= 5:
                 assert found[rank - 1] == row
-    assert any(words.retrieved["own"] != words.retrieved["judge"] for _, words in captions)
+    assert any(entry.retrieved["own"] != entry.retrieved["judge"] for _, entry in captions)
 
 
 def test_a_frozen_speaker_has_its_methods_captions(full_world):
     for picture in make_world_gallery(full_world):
-        luo, frozen = ([words for words in picture.captions if words.line == m] for m in ("luo", "frozen_luo"))
-        assert [words.caption for words in luo] == [words.caption for words in frozen]
-        assert [words.ranks["adapted"] for words in luo] == [words.ranks["own"] for words in frozen]
-        assert [words.ranks["judge"] for words in luo] == [words.ranks["judge"] for words in frozen]
-        assert all(words.ranks["adapted"] is None for words in frozen)
+        luo, frozen = ([entry for entry in picture.captions if entry.line == m] for m in ("luo", "frozen_luo"))
+        assert [entry.caption for entry in luo] == [entry.caption for entry in frozen]
+        assert [entry.ranks["adapted"] for entry in luo] == [entry.ranks["own"] for entry in frozen]
+        assert [entry.ranks["judge"] for entry in luo] == [entry.ranks["judge"] for entry in frozen]
+        assert all(entry.ranks["adapted"] is None for entry in frozen)
 
 
 def test_each_image_has_one_thumbnail_pictures_first(full_world):
     pictures = make_world_gallery(full_world)
-    made = thumbnails(pictures, full_world.prepared, full_world.images)
+    found = thumbnails(pictures, full_world.prepared, full_world.images)
     rows = [picture.row for picture in pictures]
-    assert list(made)[:5] == rows
-    assert set(made) == {
+    assert list(found)[:5] == rows
+    assert set(found) == {
         *rows,
-        *(row for p in pictures for words in p.captions for rows in words.retrieved.values() for row in rows),
+        *(row for p in pictures for entry in p.captions for rows in entry.retrieved.values() for row in rows),
     }
-    assert all(thumbnail["src"].startswith("data:image/jpeg;base64,") for thumbnail in made.values())
-    assert made[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
+    assert all(thumbnail["src"].startswith("data:image/jpeg;base64,") for thumbnail in found.values())
+    assert found[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
 
 
 def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world, monkeypatch):
@@ -137,28 +137,26 @@ def test_an_image_without_a_caption_has_none(world):
 
 
 def test_a_large_picture_is_made_small(world):
-    from PIL import Image
-
     for n in range(12):
         Image.new("RGB", (900, 300)).save(world.images / f"{n}.jpg")
     assert make_world_gallery(world)[0].image.size == (320, 107)
 
 
 @pytest.mark.parametrize(
-    ("image", "shown"),
+    ("image", "colour"),
     [(Image.new("RGBA", (8, 8), (0, 0, 0, 0)), (255, 255, 255)),
      (Image.fromarray(np.full((8, 8), 100 * 257, np.uint16)), (100, 100, 100))],
 )  # fmt: skip
-def test_transparent_and_16_bit_pictures_look_as_the_captioner_received_them(tmp_path, image, shown):
+def test_thumbnails_of_transparent_and_16_bit_pictures_equal_the_captioners_input(tmp_path, image, colour):
     image.save(tmp_path / "image.png")
-    assert open_thumbnail(tmp_path / "image.png", 320).getpixel((3, 3)) == shown
-    assert open_image(tmp_path / "image.png").getpixel((3, 3)) == shown
+    assert open_thumbnail(tmp_path / "image.png", 320).getpixel((3, 3)) == colour
+    assert open_image(tmp_path / "image.png").getpixel((3, 3)) == colour
 
 
 def test_a_setting_includes_the_value_along_its_curve(world, make_cell):
     cells = [make_cell("scst_grammar", 0.9, 70.0, **{"similarity": n, "seed": 1}) for n in (0.5, 2.0)]
     world.write(cells, [])
-    assert [words.setting for words in make_world_gallery(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
+    assert [entry.setting for entry in make_world_gallery(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
 
 
 def test_missing_files_are_named(world):
@@ -223,41 +221,41 @@ def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
 def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
     results, _, views = read_views(world)
     pictures = make_gallery(results, views, world.prepared, world.images, LEVELS)
-    same = replace(pictures[0], captions=tuple(replace(words, caption="the same") for words in pictures[0].captions))
+    same = replace(pictures[0], captions=tuple(replace(entry, caption="the same") for entry in pictures[0].captions))
     picture, texts = example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
-    assert [words.setting for words in texts] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
+    assert [entry.setting for entry in texts] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
     assert example_along(pictures, None) is None
     assert example_along([], "psst_multinomial") is None
 
 
 def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):
     pictures = make_world_gallery(world, images=99)
-    assert all(words.truths == () for picture in pictures for words in picture.captions)
+    assert all(entry.truths == () for picture in pictures for entry in picture.captions)
     one_scene(world)
-    captions = make_world_gallery(world, images=99)[3].captions[0]
-    assert captions.caption == "two red dogs and a cat on a farm"
-    known = [(word, truth) for word, _, truth in mark_words(captions, "")]
-    assert known == [
+    entry = make_world_gallery(world, images=99)[3].captions[0]
+    assert entry.caption == "two red dogs and a cat on a farm"
+    truths = [(word, truth) for word, _, truth in mark_words(entry, "")]
+    assert truths == [
         ("two", True), ("red", False), ("dogs", True), ("and", None), ("a", False), ("cat", False), ("on", None),
         ("a", None), ("farm", True),
     ]  # fmt: skip
-    assert [word for word, new, _ in mark_words(captions, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
-    assert mark_words(replace(captions, caption=None, truths=()), "a dog") == []
+    assert [word for word, new, _ in mark_words(entry, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
+    assert mark_words(replace(entry, caption=None, truths=()), "a dog") == []
 
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
     results, views = read(world)
-    of_file = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
-    assert of_file.image.size == (64, 48)
+    photo = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    assert photo.image.size == (64, 48)
     one_scene(world)
-    again = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
-    assert again.image.size == (256, 256)
-    scene = read_facts(world.prepared / SCENE_FACTS)[again.id]
-    small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)
+    drawing = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    assert drawing.image.size == (256, 256)
+    scene = read_facts(world.prepared / SCENE_FACTS)[drawing.id]
+    small, reduced = draw_scene(scene, 3, int(drawing.id), 128), drawing.image.reduce(2)
     difference = np.abs(np.asarray(small, float) - np.asarray(reduced, float)).mean()
     assert difference < 4  # of 255: the same picture
-    assert len(again.data_uri) < 30_000
+    assert len(drawing.data_uri) < 30_000
 
 
 def test_words_that_another_caption_does_not_have_are_marked():

@@ -30,12 +30,12 @@ def test_a_module_and_a_line_are_a_section_of_the_report(world, tmp_path):
     done = run_program(copy, REPORT, str(world.root))
     assert done.returncode == 0, done.stderr
     html = (copy / "report/report.html").read_text(encoding="utf-8")
-    shown = re.search(r'<section id="splits".*?</section>', html, re.DOTALL)[0]
-    assert shown.count("<svg viewBox") == 1
-    assert "PSST-Multinomial" in shown
+    section = re.search(r'<section id="splits".*?</section>', html, re.DOTALL)[0]
+    assert section.count("<svg viewBox") == 1
+    assert "PSST-Multinomial" in section
     assert 'href="#splits">Validation and test<' in html
     titles = re.findall(r"^\*\*(.*)\*\*$", (copy / "report/tables.md").read_text(encoding="utf-8"), re.MULTILINE)
-    at = titles.index("R@10 on both splits, in %")
-    assert "equal" in titles[at - 1]
-    assert "human captions" in titles[at + 1]
+    index = titles.index("R@10 on both splits, in %")
+    assert "equal" in titles[index - 1]
+    assert "human captions" in titles[index + 1]
     assert (copy / "report/splits.png").stat().st_size > 0

@@ -1,4 +1,4 @@
-"""Cards of methods: each method has one, of its own name, and cites a paper of PAPERS.md."""
+"""Every method has a card with a unique name and title, and PAPERS.md has every cited paper."""
 
 import re
 from pathlib import Path

@@ -136,9 +136,9 @@ def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
 
 @pytest.mark.parametrize("word", ["PSST-Multinomial", f"data/{'a' * 120}"])
 def test_notes_are_wrapped_between_words_only(word):
-    before = " and".join([""] * 26).strip()  # the word crosses the end of the line
-    assert len(before) < number_files.WIDTH < len(before) + len(word)
-    assert word in markdown([], f"{before} {word}")
+    text = " and".join([""] * 26).strip()  # the word crosses the end of the line
+    assert len(text) < number_files.WIDTH < len(text) + len(word)
+    assert word in markdown([], f"{text} {word}")
 
 
 @pytest.mark.parametrize(

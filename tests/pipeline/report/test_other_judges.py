@@ -1,4 +1,4 @@
-"""The judges of a report are those of its evaluations: here the own listener and an unknown judge."""
+"""A report has the judges of its evaluations: here an unknown judge, with or without the own listener."""
 
 import csv
 import re
@@ -26,9 +26,13 @@ def judged_world(full_world, make_full_cell, judges):
     source = {"own": "own", "clip": "judge"}
     steps = ((0.001, 1.00, 0.55), (0.005, 0.97, 0.70), (0.02, 0.88, 0.95))
     cells = [
-        make_full_cell(method, natural, telling - lift, **{"lambda": lam, "rho": rho, "seed": 1})
-        for lam, natural, telling in steps
-        for method, rho, lift in (("psst_multinomial", 0.0, 0.1), ("psst_multinomial", 0.5, 0.0), ("luo", None, 0.05))
+        make_full_cell(method, cider, share - difference, **{"lambda": lam, "rho": rho, "seed": 1})
+        for lam, cider, share in steps
+        for method, rho, difference in (
+            ("psst_multinomial", 0.0, 0.1),
+            ("psst_multinomial", 0.5, 0.0),
+            ("luo", None, 0.05),
+        )
     ]
     control = make_full_cell("mle", 0.96, 0.5, seed=1)
     for entry in (*cells, control):
@@ -36,7 +40,7 @@ def judged_world(full_world, make_full_cell, judges):
             entry[split]["judges"] = {judge: entry[split]["judges"][source[judge]] for judge in judges}
         entry["captions"] = [
             {name: value for name, value in row.items() if not name.startswith(("rank_", "retrieved_"))}
-            | {f"{what}_{judge}": row[f"{what}_{source[judge]}"] for judge in judges for what in ("rank", "retrieved")}
+            | {f"{name}_{judge}": row[f"{name}_{source[judge]}"] for judge in judges for name in ("rank", "retrieved")}
             for row in entry["captions"]
         ]
     full_world.write(cells, [control])

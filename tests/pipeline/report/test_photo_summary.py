@@ -18,10 +18,10 @@ from pipeline.report.report_content import ReportContent
 
 def test_a_word_is_known_that_occurs_more_than_min_count_times_in_training_captions():
     train = [["a", "dog", "a", "cat"], ["a", "dog"]]
-    others = ["a", "dog", "cat", "bird"]
-    assert compute_unknown_share(train, others, 0) == 1 / 4  # bird
-    assert compute_unknown_share(train, others, 1) == 2 / 4  # cat and bird
-    assert compute_unknown_share(train, others, 2) == 3 / 4
+    words = ["a", "dog", "cat", "bird"]
+    assert compute_unknown_share(train, words, 0) == 1 / 4  # bird
+    assert compute_unknown_share(train, words, 1) == 2 / 4  # cat and bird
+    assert compute_unknown_share(train, words, 2) == 3 / 4
 
 
 def test_unknown_words_are_expected_on_the_power_law_of_the_measured_shares():
@@ -77,7 +77,7 @@ def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_
     assert first[1].strip() == "a person: a <i>person</i> on image 11"
 
 
-def test_the_summary_says_what_more_photos_would_change(content):
+def test_the_summary_states_the_effect_of_more_photos(content):
     flat = " ".join(format_photo_summary(content).split())
     assert "a share of 40 photos has a 95 % interval of up to ±15 points" in flat  # 1.96 · 0.5 / √40
     # one of four words is the place, and training captions have one of the four places
@@ -93,6 +93,7 @@ def test_the_command_quotes_a_folder_with_a_space(content, world):
 
 
 def test_one_photo_has_no_heading_without_captions(content, world):
+    assert "captions by" in format_photo_summary(content)
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
         captions = [row for row in pq.read_table(path).to_pylist() if row["image"] == 6]
         pq.write_table(pa.Table.from_pylist(captions), path)
@@ -108,7 +109,7 @@ def test_words_of_all_splits_have_no_advice_on_training_photos(content, world):
     assert "Training photos: " not in summary
 
 
-def test_drawn_images_and_many_photos_have_tables_and_no_summary(content, monkeypatch):
+def test_drawn_images_and_many_photos_have_no_summary(content, monkeypatch):
     assert format_photo_summary(replace(content, simulated=True)) is None
     monkeypatch.setattr("pipeline.report.photo_summary.MIN_TEST_IMAGES", 40)
     assert format_photo_summary(content) is None

@@ -43,8 +43,8 @@ def test_a_sheet_names_who_wrote_the_human_captions(world):
 
 def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world):
     pictures = read(world)[2]
-    unchosen = [replace(p, captions=tuple(w for w in p.captions if "chosen" in w.views)) for p in pictures]
-    assert gallery_png(unchosen, OWN) == gallery_png(pictures, OWN)
+    chosen_only = [replace(p, captions=tuple(w for w in p.captions if "chosen" in w.views)) for p in pictures]
+    assert gallery_png(chosen_only, OWN) == gallery_png(pictures, OWN)
     assert gallery_png(pictures * 3, OWN) == gallery_png((pictures * 3)[:12], OWN)
 
 

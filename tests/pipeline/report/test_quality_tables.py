@@ -9,7 +9,7 @@ from pipeline.errors import UserError
 from pipeline.report.caption_tables import caption_tables
 from pipeline.report.result_tables import crossed_table, drift, drift_table, galleries_table
 
-SEVERAL = {
+MULTI_SAMPLE = {
     "samples": {
         "captions": 5, "CIDEr": 0.74, "Div-1": 0.57, "Div-2": 0.78, "mBLEU-4 corpus": 0.06, "mBLEU-4 per caption": 0.05,
     },
@@ -42,8 +42,8 @@ def test_galleries_beside_the_whole_split(full_world):
     row = get_cells(galleries_table(results, choices), "mle")
     (run,) = results.get_points("mle")[0].runs
     assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_keys('judge')):.1f}"
-    among = run.value("test", *recall_keys("own", "R@1", "galleries", "similar100"))
-    assert row["100 similar images R@1 own"] == f"{among:.1f}"
+    recall = run.value("test", *recall_keys("own", "R@1", "galleries", "similar100"))
+    assert row["100 similar images R@1 own"] == f"{recall:.1f}"
     assert not any("1,000" in label for label in row)  # the split is not larger
     frozen = get_cells(galleries_table(results, choices), "frozen_mle")
     adapted = run.value("test", *recall_keys("adapted", "R@10", "galleries", "random100"))
@@ -105,8 +105,8 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
         find_caption_table("diversity", results, choices),
     ):
         assert "2 protocols" in table.warning
-        of_people = ["human [A]"] if table is built[0] else []  # only the galleries have a human row here
-        assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]", *of_people]
+        human_rows = ["human [A]"] if table is built[0] else []  # only the galleries have a human row here
+        assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]", *human_rows]
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
@@ -136,16 +136,17 @@ def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
 
 def test_both_tables_of_the_paper(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
-    entry["test"]["multi_sample"] = SEVERAL
+    entry["test"]["multi_sample"] = MULTI_SAMPLE
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
-    best, several = find_caption_table("best", results, choices), find_caption_table("multi_sample", results, choices)
+    best = find_caption_table("best", results, choices)
+    samples = find_caption_table("multi_sample", results, choices)
     assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # SPICE was not measured
     assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
-    assert several.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
-    assert several.rows[0] == ["mle", "0.740", "0.570", "0.780", "0.060", "0.050", "1.020", "0.270", "0.350", "0.800"]
-    assert several.rows[1] == ["luo", *["–"] * 9]
-    assert several.notes[0].startswith("5 captions drawn at random, and the 4 captions of a beam")
+    assert samples.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
+    assert samples.rows[0] == ["mle", "0.740", "0.570", "0.780", "0.060", "0.050", "1.020", "0.270", "0.350", "0.800"]
+    assert samples.rows[1] == ["luo", *["–"] * 9]
+    assert samples.notes[0].startswith("5 captions drawn at random, and the 4 captions of a beam")
 
 
 def test_unmeasured_metrics_have_no_table(full_world):
@@ -179,10 +180,10 @@ def test_reader_statistics_have_a_row_of_human_captions(full_world, make_full_ce
     results, choices = read(full_world, frozen=())
     table = find_caption_table("reader", results, choices)
     assert [row[0] for row in table.rows] == ["mle", "luo", "human captions"]
-    speaker, people = get_cells(table, "mle"), get_cells(table, "human captions")
+    speaker, human = get_cells(table, "mle"), get_cells(table, "human captions")
     assert (speaker["no end"], speaker["human words"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
-    assert (people["no end"], people["human words"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
-    assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
+    assert (human["no end"], human["human words"], human["CHAIR_s"]) == ("0.020", "0.700", "0.160")
+    assert (speaker["vocabulary"], human["vocabulary"], human["distinct"]) == ("120", "300", "–")
     assert any(note.startswith("Human captions: each caption") for note in table.notes)
     assert find_caption_table("diversity", results, choices).rows[-1][0] == "human captions"
     # human captions have no measured truth here

@@ -117,7 +117,7 @@ def test_there_is_no_cross_play_section_without_its_file(full_world, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_image_files_the_page_has_everything_but_the_pictures(full_world, tmp_path):
+def test_without_image_files_the_page_has_results_and_no_pictures(full_world, tmp_path):
     settings = ReportSettings(images=3)
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, settings)
     html = (tmp_path / "report.html").read_text()
@@ -138,7 +138,7 @@ def test_failures_are_reported_first(world, tmp_path):
     assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
 
 
-def test_settings_are_shown_unchanged(full_html):
+def test_the_page_shows_the_settings(full_html):
     found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full_html))
     assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
         "mle, luo",
@@ -199,9 +199,9 @@ def read_thumbnails(html):
 
 def test_every_retrieved_image_is_embedded_once(full_html):
     rows = {attributes["data-row"] for _, attributes in PageParser(full_html).elements if "data-row" in attributes}
-    made = read_thumbnails(full_html)
-    assert set(made) == rows
-    assert all(full_html.count(found["src"]) == 1 for found in made.values())
+    thumbnails = read_thumbnails(full_html)
+    assert set(thumbnails) == rows
+    assert all(full_html.count(found["src"]) == 1 for found in thumbnails.values())
 
 
 @pytest.mark.slow
@@ -315,8 +315,8 @@ def test_a_stronger_colour_is_a_higher_recall(full_html):
 
 
 def test_one_table_is_open_and_the_others_are_folded(full_html):
-    seen = re.sub(r"<details>.*?</details>", "", full_html, flags=re.S)
-    names = [caption["id"] for caption in PageParser(seen).find_all("caption") if "-caption" in caption["id"]]
+    unfolded = re.sub(r"<details>.*?</details>", "", full_html, flags=re.S)
+    names = [caption["id"] for caption in PageParser(unfolded).find_all("caption") if "-caption" in caption["id"]]
     assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
         "headline-table-caption",
         "digests-caption",
@@ -379,9 +379,9 @@ def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(fu
     assert ".captions tbody th, .captions td { display: block; }" in narrow
     assert ".captions td.retrieved { min-width: 0; width: auto;" in narrow
     rest = re.sub(r"@media \([^)]*\)|\.captions td\.retrieved { .*? }", "", style)
-    least = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
-    assert least
-    assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
+    widths = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
+    assert widths
+    assert max(map(float, widths)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
     ranks = [cell for cell in PageParser(full_html).find_all("td") if "rank" in (cell.get("class") or "").split()]
     assert ranks
     assert all(cell["data-by"] for cell in ranks)  # names the listener where the table's head is hidden

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 
@@ -38,8 +39,8 @@ def rewarded_world(full_world, make_full_cell):
             entry[split]["judges"] = {"retriever": own, "judge": judge}
         entry["captions"] = [
             {name: value for name, value in row.items() if not name.startswith(("rank_", "retrieved_"))}
-            | {f"{what}_{to}": row[f"{what}_{of}"] for what in ("rank", "retrieved")
-               for to, of in (("retriever", "own"), ("judge", "judge"))}
+            | {f"{quantity}_{target}": row[f"{quantity}_{source}"] for quantity in ("rank", "retrieved")
+               for target, source in (("retriever", "own"), ("judge", "judge"))}
             for row in entry["captions"]
         ]  # fmt: skip
     full_world.write([cells[1], cells[3]], [cells[0], cells[2]])
@@ -54,7 +55,7 @@ def rewarded_world(full_world, make_full_cell):
 
 
 def make_history(first: float | None) -> list[dict[str, float]]:
-    """Return two epochs of training, with R@10 by the retriever of `first` + 1 and `first` + 2, and by a judge."""
+    """Return two epochs; with `first`, also R@10 by a judge and by the retriever (`first` + 1 and `first` + 2)."""
 
     def make_retriever_metrics(n: int) -> dict[str, float]:
         recalls = {
@@ -126,9 +127,9 @@ def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp
         assert (out / "training.png").exists() == bool(options)
         return (out / "report.html").read_text(encoding="utf-8")
 
-    shown = write_page("with", retriever="retriever", models=list_model_folders(rewarded_world))
-    assert "Reward hacking" in shown
-    assert "Recall by the rewarding retriever" in shown
+    page = write_page("with", retriever="retriever", models=list_model_folders(rewarded_world))
+    assert "Reward hacking" in page
+    assert "Recall by the rewarding retriever" in page
     assert "Reward hacking" not in write_page("without")
     assert "excess gain" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
 
@@ -142,13 +143,13 @@ def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_wor
     rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
 
     def compute_disagreement(method: str, image: int) -> float:
-        mine, theirs = rows[method][image], rows["mle"][image]
-        rose = theirs["rank_retriever"] / mine["rank_retriever"]
-        return min(rose, mine["rank_judge"] / theirs["rank_judge"])
+        ranks, control = rows[method][image], rows["mle"][image]
+        gain = control["rank_retriever"] / ranks["rank_retriever"]
+        return min(gain, ranks["rank_judge"] / control["rank_judge"])
 
-    every = [(compute_disagreement(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
-    worst = {image: max(value for value, other in every if other == image) for _, image in every}
-    expected = sorted((-value, image) for image, value in worst.items() if value > 1)[:6]
+    values = [(compute_disagreement(method, image), image) for method in ("wtf_rl", "rl") for image in rows[method]]
+    largest = {image: max(value for value, other in values if other == image) for _, image in values}
+    expected = sorted((-value, image) for image, value in largest.items() if value > 1)[:6]
     assert [image for image, _ in found] == [image for _, image in expected]
     assert [compute_disagreement(method, image) for image, method in found] == pytest.approx(
         [-value for value, _ in expected]
@@ -169,11 +170,12 @@ def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded_worl
         retriever="retriever",
         models=list_model_folders(world),
     )
-    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
-    section = shown.partition("Largest disagreement between reward and judge")[2].partition("</section>")[0]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    section = page.partition("Largest disagreement between reward and judge")[2].partition("</section>")[0]
     assert (tmp_path / "hacked.png").exists()
     tables = section.split('<table class="captions">')[1:]
     assert tables
     for table in tables:
-        assert table.count("<tr data-views") == 2
-        assert table.index("mle") < max(table.find("wtf_rl"), table.find("rl"))
+        control, method = table.split("<tr data-views")[1:]
+        assert re.search(r"\bmle\b", control)
+        assert re.search(r"\b(wtf_)?rl\b", method)

@@ -18,7 +18,7 @@ def test_a_section_of_a_slice_follows_the_named_one():
         insert_sections(core, after={"e": make_section("c")})
 
 
-def test_every_section_has_a_name_of_its_own_a_template_and_a_section_to_stand_in():
+def test_every_section_has_a_unique_name_a_template_and_a_heading_or_an_outer_section():
     names = [each.name for each in REPORT.sections]
     assert len(names) == len(set(names))
     for each in REPORT.sections:

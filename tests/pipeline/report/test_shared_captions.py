@@ -19,18 +19,18 @@ def test_images_that_share_a_caption_are_listed_by_caption():
 
 
 def test_a_pair_is_two_images_of_one_caption_and_no_caption_has_two_pairs():
-    sharing = {f"caption {n}": [10 * n, 10 * n + 1, 10 * n + 2] for n in range(9)}
-    drawn = draw_pairs(sharing, seed=0)
+    groups = {f"caption {n}": [10 * n, 10 * n + 1, 10 * n + 2] for n in range(9)}
+    drawn = draw_pairs(groups, seed=0)
     assert len(drawn) == 4
     assert len({first // 10 for first, _ in drawn}) == 4
     assert all(first != second and first // 10 == second // 10 for first, second in drawn)
 
 
 def test_the_draw_depends_on_the_seed_and_not_on_the_order():
-    sharing = {f"caption {n}": [10 * n, 10 * n + 1, 10 * n + 2] for n in range(9)}
-    backwards = {caption: images[::-1] for caption, images in reversed(sharing.items())}
-    assert draw_pairs(sharing, seed=3) == draw_pairs(backwards, seed=3)
-    assert len({tuple(draw_pairs(sharing, seed)) for seed in range(5)}) == 5
+    groups = {f"caption {n}": [10 * n, 10 * n + 1, 10 * n + 2] for n in range(9)}
+    backwards = {caption: images[::-1] for caption, images in reversed(groups.items())}
+    assert draw_pairs(groups, seed=3) == draw_pairs(backwards, seed=3)
+    assert len({tuple(draw_pairs(groups, seed)) for seed in range(5)}) == 5
 
 
 def test_fewer_captions_give_fewer_pairs():
@@ -73,6 +73,7 @@ def test_ranks_of_images_that_share_a_caption_are_counted(find_pairs):
     assert (found.images, found.higher, found.equal, found.lower) == (32, 10, 20, 2)
     assert "gives 32 of 32 test images a caption that another image also has" in found.sentence
     assert "ranks 10 of the 32 images higher among all 32, 2 lower and 20 the same" in found.sentence
+    assert len(found.pairs) == 4
     for pair in found.pairs:
         assert pair[0].picture.row != pair[1].picture.row
         assert pair[0].control.caption == pair[1].control.caption == f"caption {pair[0].picture.row % 4}"

@@ -30,7 +30,7 @@ def make_table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -
     return PrintedTable(columns=["Method", "λ", "R@1 (hard) judge", "CIDEr"], rows=rows)
 
 
-def test_intervals_of_three_starts_are_students():
+def test_intervals_of_three_starts_use_students_t():
     spread = Spread((1.0, 2.0, 3.0))
     assert (spread.mean, spread.deviation) == (2.0, 1.0)
     assert spread.interval() == pytest.approx((2 - T / 3**0.5, 2 + T / 3**0.5))
@@ -62,10 +62,8 @@ def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
 
 
 def test_results_over_starts_are_means_with_the_deviation_between_starts():
-    marked = make_table(
-        "42.0±1.0", "50.0", methods=("MLE", "Luo et al.*")
-    )  # no setting of this start kept enough CIDEr
-    found = results_over_starts([make_table("40.0±1.0", "50.0"), marked, make_table("44.0±1.0", "50.0")])
+    starred = make_table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # no setting of it kept enough CIDEr
+    found = results_over_starts([make_table("40.0±1.0", "50.0"), starred, make_table("44.0±1.0", "50.0")])
     assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
 
 
@@ -91,15 +89,15 @@ def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     recorded = [make_table("40.0", "50.0"), make_table("42.0", "50.5"), make_table("44.0", "51.0")]
-    found, outside = compare_with_recorded(make_table("43.0", "70.0"), recorded)
+    found, outliers = compare_with_recorded(make_table("43.0", "70.0"), recorded)
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
-    assert outside == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, where 95 % of starts lie"]
+    assert outliers == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, where 95 % of starts lie"]
 
 
 def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     (tmp_path / "results").mkdir()
-    spent = PrintedTable(columns=["Method", "steps", "captions drawn"], rows=[["Luo et al.", "1,233", "157,824"]])
+    budget = PrintedTable(columns=["Method", "steps", "captions drawn"], rows=[["Luo et al.", "1,233", "157,824"]])
     for start in (10, 2, 3):
         file = ResultFile(
             command=f"make repro START={start}",
@@ -107,19 +105,19 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
             date=f"2026-11-{start:02}",
             machine="m",
             seeds=[start],
-            tables={RESULTS: make_table(f"{start}.0", "50.0"), CLAIMS: make_claims("+5.0"), BUDGET: spent},
+            tables={RESULTS: make_table(f"{start}.0", "50.0"), CLAIMS: make_claims("+5.0"), BUDGET: budget},
         )
         path_of(tmp_path, f"scenes@start{start}").write_text(file.text())
     path_of(tmp_path, "scenes@xeon").write_text(file.text())  # a run on another machine is no start
-    found = read_starts(tmp_path, "scenes")
-    assert list(found) == [2, 3, 10]
-    whole = summarise_starts(found)
-    assert (whole.seeds, whole.commit, whole.date) == ([2, 3, 10], "abc", "2026-11-10")
-    assert whole.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
-    assert whole.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
-    assert whole.table(BUDGET_OVER_STARTS).rows == spent.rows
-    found[2] = found[2].model_copy(update={"tables": {RESULTS: make_table("2.0", "50.0")}})
-    assert list(summarise_starts(found).tables) == [OVER_STARTS]  # one start has no other tables
+    starts = read_starts(tmp_path, "scenes")
+    assert list(starts) == [2, 3, 10]
+    summary = summarise_starts(starts)
+    assert (summary.seeds, summary.commit, summary.date) == ([2, 3, 10], "abc", "2026-11-10")
+    assert summary.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
+    assert summary.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
+    assert summary.table(BUDGET_OVER_STARTS).rows == budget.rows
+    starts[2] = starts[2].model_copy(update={"tables": {RESULTS: make_table("2.0", "50.0")}})
+    assert list(summarise_starts(starts).tables) == [OVER_STARTS]  # one start has no other tables
 
 
 def test_large_numbers_over_starts_keep_their_commas():
@@ -135,9 +133,9 @@ def test_a_number_that_a_start_lacks_has_no_mean():
 def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
     """Drawn dialogs have no table of captions' results: each table that all starts have is summarised."""
 
-    def make_start(mrr: str, difference: str, chosen: str) -> ResultFile:
+    def make_start(mrr: str, difference: str, alpha: str) -> ResultFile:
         tables = {
-            "Generators": PrintedTable(columns=["Method", "α", "MRR"], rows=[["G-MLE", chosen, mrr]]),
+            "Generators": PrintedTable(columns=["Method", "α", "MRR"], rows=[["G-MLE", alpha, mrr]]),
             "Claims of the paper": PrintedTable(
                 columns=["Claim", "difference in MRR", "seeds", "verdict"], rows=[["D helps", difference, "1", "open"]]
             ),
@@ -153,9 +151,9 @@ def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
     ]
     tables = summarise_starts(dict(enumerate(starts))).tables
     assert tables["Generators"].rows == [["G-MLE", "4±3", "0.4100±0.0100"]]
-    half = T * 0.01 / 3**0.5
+    half_width = T * 0.01 / 3**0.5
     assert tables["Claims of the paper"].columns == ["Claim", "starts", "difference in MRR", "by start", "verdict"]
-    interval = f"[−{half - 0.02:.4f}, +{half + 0.02:.4f}]"
+    interval = f"[−{half_width - 0.02:.4f}, +{half_width + 0.02:.4f}]"
     assert tables["Claims of the paper"].rows == [
         ["D helps", "3", f"+0.0200 {interval}", "+0.0100, +0.0200, +0.0300", "open"]
     ]

@@ -30,7 +30,7 @@ def test_number():
 def test_results_hold_test_numbers_of_the_chosen_setting(world):
     results, choices = read_and_choose(world)
     row = find_row(results_table(results, choices), "psst_multinomial")
-    # chosen: λ .005, validation CIDEr .93 and .94; the test split has .01 CIDEr and 1 % recall more
+    # λ .005 is chosen, with validation CIDEr .93 and .94; the test split has .01 more CIDEr and 1 point more recall
     assert (row["Chosen λ"], row["Chosen ρ"], row["Chosen seeds"]) == ("0.005", "0.25", "2")
     assert row["Language metrics CIDEr"] == "0.945±0.007"
     assert row["Own listener R@10"] == "86.5±0.7"
@@ -174,8 +174,8 @@ def test_a_setting_without_a_symbol_along_a_curve_has_a_column_and_a_note(world,
     world.write(cells, [control])
     results, choices = read_and_choose(world)
     table = runs_table(results, choices)
-    at = [column.label for column in table.columns].index("similarity")
-    assert [row[at] for row in table.rows] == ["–", "0.5", "1", "2"]
+    position = [column.label for column in table.columns].index("similarity")
+    assert [row[position] for row in table.rows] == ["–", "0.5", "1", "2"]
     for table in (results_table(results, choices), compact_tables(results, choices)[1]):
         assert "Other settings chosen by the same rule: scst_grammar similarity = 2." in table.notes
 

@@ -16,11 +16,11 @@ def cache_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
 def test_a_new_folder_is_private_to_the_user(cache_folder, umask):
-    before = os.umask(umask)
+    previous = os.umask(umask)
     try:
         path = cache.private_folder("photos/1")
     finally:
-        os.umask(before)
+        os.umask(previous)
     assert path == cache_folder / "photos/1"
     assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, cache_folder)} == {0o700}
 

@@ -53,7 +53,7 @@ def test_a_change_of_any_byte_of_a_json_file_is_detected(tmp_path):
     assert read_checksummed_json(path, "again") == content
     assert list(json.loads(path.read_text())) == [*content, "sha256"]
     whole = path.read_bytes()
-    flipped = (whole[:at] + bytes([byte ^ 1 << at % 8]) + whole[at + 1 :] for at, byte in enumerate(whole))
+    flipped = (whole[:i] + bytes([byte ^ 1 << i % 8]) + whole[i + 1 :] for i, byte in enumerate(whole))
     for damaged in (*flipped, b"", whole[:-1], json.dumps(content).encode(), None):
         path.unlink() if damaged is None else path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"metrics\.json: .*; again"):

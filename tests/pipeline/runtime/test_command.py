@@ -56,7 +56,7 @@ def test_a_command_that_exits_after_a_request_keeps_its_status():
         run_command("train", exit_on_request)
 
 
-def test_an_unnumbered_error_of_a_library_does_not_hide_a_request(capfd):
+def test_an_os_error_without_errno_does_not_hide_a_request(capfd):
     def fail_to_read() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)

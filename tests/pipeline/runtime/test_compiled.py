@@ -16,69 +16,69 @@ from pipeline.runtime.files import write_checked
 
 
 @compile_loop
-def compute_tanh(x, found):
+def compute_tanh(x, out):
     for i in range(len(x)):
-        found[i] = tanh(x[i])
+        out[i] = tanh(x[i])
 
 
 @compile_loop
-def compute_exp(x, found):
+def compute_exp(x, out):
     for i in range(len(x)):
-        found[i] = exp(x[i])
+        out[i] = exp(x[i])
 
 
 def test_tanh_in_single_precision():
     x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
-    found = np.empty_like(x)
-    compute_tanh(x, found)
-    assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 3e-7
-    assert (np.abs(found) <= 1 + 1e-7).all()
-    compute_tanh(np.array([np.nan, np.inf, -np.inf], np.float32), found[:3])
-    assert np.isnan(found[0])
-    assert found[1:3] == pytest.approx([1, -1])
+    out = np.empty_like(x)
+    compute_tanh(x, out)
+    assert np.abs(out - np.tanh(x.astype(np.float64))).max() < 3e-7
+    assert (np.abs(out) <= 1 + 1e-7).all()
+    compute_tanh(np.array([np.nan, np.inf, -np.inf], np.float32), out[:3])
+    assert np.isnan(out[0])
+    assert out[1:3] == pytest.approx([1, -1])
 
 
 def test_exp_in_single_precision():
     x = np.concatenate([np.linspace(-86.9, 88, 200_001), -np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
-    found = np.empty_like(x)
-    compute_exp(x, found)
-    np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=2.5e-7)
-    compute_exp(np.array([np.nan, -np.inf, -1000], np.float32), found[:3])
-    assert np.isnan(found[0])
-    assert (found[1:3] == 0).all()
+    out = np.empty_like(x)
+    compute_exp(x, out)
+    np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2.5e-7)
+    compute_exp(np.array([np.nan, -np.inf, -1000], np.float32), out[:3])
+    assert np.isnan(out[0])
+    assert (out[1:3] == 0).all()
 
 
 def test_double_precision_is_numpys():
     x = np.linspace(-20, 20, 1001)
-    found = np.empty_like(x)
-    compute_tanh(x, found)
-    np.testing.assert_allclose(found, np.tanh(x), rtol=1e-14)
-    compute_exp(x, found)
-    np.testing.assert_allclose(found, np.exp(x), rtol=1e-14)
+    out = np.empty_like(x)
+    compute_tanh(x, out)
+    np.testing.assert_allclose(out, np.tanh(x), rtol=1e-14)
+    compute_exp(x, out)
+    np.testing.assert_allclose(out, np.exp(x), rtol=1e-14)
 
 
-def compute_sums(x, found):
+def compute_sums(x, out):
     for i in range(len(x)):
-        found[i] = tanh(x[i]) + exp(x[i])
+        out[i] = tanh(x[i]) + exp(x[i])
 
 
-def compute_products(x, found):
+def compute_products(x, out):
     for i in range(len(x)):
-        found[i] = tanh(x[i]) * exp(x[i])
+        out[i] = tanh(x[i]) * exp(x[i])
 
 
 def run_in_child(work: Callable[[], bytes]) -> bytes:
-    """Return the result of `work` in a forked process, so that wrong machine code ends this process only."""
-    read, write = os.pipe()
+    """Return the result of `work` in a fork; wrong machine code ends only the fork."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, work())
+            os.write(writer, work())
         finally:
             os._exit(0)
-    os.close(write)
-    with open(read, "rb") as answer:
-        content = answer.read()
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        content = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
     return content
 
@@ -88,9 +88,9 @@ def compute(function: Callable[..., None], folder: Path) -> bytes:
 
     def run_loop() -> bytes:
         x = np.linspace(-3, 3, 100, dtype=np.float32)
-        found = np.empty_like(x)
-        compile_loop_in(folder, function)(x, found)
-        return found.tobytes()
+        out = np.empty_like(x)
+        compile_loop_in(folder, function)(x, out)
+        return out.tobytes()
 
     return run_in_child(run_loop)
 
@@ -104,10 +104,10 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
     other = compute(compute_products, tmp_path / "other")
     assert len(other) == len(expected)
     assert other != expected
-    (swapped,) = (tmp_path / "other").iterdir()
+    (other_path,) = (tmp_path / "other").iterdir()
     whole, rng = path.read_bytes(), random.Random(how)
     for _ in range(3):
-        path.write_bytes(damage_content(how, whole, [swapped.read_bytes()], rng))
+        path.write_bytes(damage_content(how, whole, [other_path.read_bytes()], rng))
         assert compute(compute_sums, tmp_path) == expected
         restored = path.stat()
         assert path.stat().st_size > 1000
@@ -137,10 +137,9 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     )
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
 
-    def find_cache_folder(**given: str) -> tuple[str, str]:
-        done = subprocess.run(
-            [find_program("python"), "-c", code], env=environment | given, capture_output=True, text=True, check=True
-        )
+    def find_cache_folder(**variables: str) -> tuple[str, str]:
+        command = [find_program("python"), "-c", code]
+        done = subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=True)
         return done.stdout.strip(), done.stderr
 
     folder, printed = find_cache_folder(XDG_CACHE_HOME=str(tmp_path))
@@ -148,8 +147,8 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     assert printed == ""
     assert find_cache_folder(XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") == (folder, "")
     (tmp_path / "saywhich").chmod(0o777)
-    for given in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
-        folder, printed = find_cache_folder(**given)
+    for variables in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
+        folder, printed = find_cache_folder(**variables)
         assert folder == "None"
         assert printed.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
         assert printed.count("\n") == 1

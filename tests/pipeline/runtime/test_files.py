@@ -11,10 +11,10 @@ from pipeline.runtime.files import allocate, clear_parts, digest, write_atomical
 
 def test_partial_files_are_in_no_digest_and_old_ones_are_removed(tmp_path):
     (tmp_path / "a").write_text("a")
-    before = digest(tmp_path)
+    expected = digest(tmp_path)
     for name in (".a.12345678.part", ".b.12345678.part"):
         (tmp_path / name).write_text("half")
-    assert digest(tmp_path) == before
+    assert digest(tmp_path) == expected
     old = time.time() - 3600
     os.utime(tmp_path / ".a.12345678.part", (old, old))
     clear_parts(tmp_path)

@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.runtime import film_decoding
 from pipeline.runtime.film_decoding import Timeline, check_film, choose_frame_indices, decode_frames, read_timeline
 
-GREYS = range(0, 160, 10)  # of 16 frames
+GREYS = range(0, 160, 10)  # grey levels of 16 frames
 
 
 def make_picture(grey, size=(64, 48)):
@@ -40,23 +40,14 @@ def write_film(path, durations):
 
 
 def read_greys(path, frames, rate=None):
-    times = read_timeline(path)
-    chosen = choose_frame_indices(times.durations, frames, rate, times.ticks_per_second)
-    return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
+    timeline = read_timeline(path)
+    indices = choose_frame_indices(timeline.durations, frames, rate, timeline.ticks_per_second)
+    return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(indices)), timeline)]
 
 
 def test_frames_are_at_the_middles_of_equal_parts_of_the_film():
     assert choose_frame_indices([100] * 8, 8) == list(range(8))
-    assert choose_frame_indices([100] * 16, 8) == [
-        1,
-        3,
-        5,
-        7,
-        9,
-        11,
-        13,
-        15,
-    ]  # at ticks 100, 300, …, when a frame begins
+    assert choose_frame_indices([100] * 16, 8) == list(range(1, 16, 2))  # at ticks 100, 300, …, when a frame begins
     assert choose_frame_indices([0.1] * 3, 3) == [0, 1, 2]
     assert choose_frame_indices([100] * 16, 1) == [8]
     assert choose_frame_indices([100] * 3, 8) == [0, 0, 0, 1, 1, 2, 2, 2]  # at 18.75, 56.25, 93.75, 131.25, … of 300
@@ -75,9 +66,9 @@ def test_a_rate_gives_between_one_and_the_largest_number_of_frames():
 def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
     durations = [100] * 8 + [200] * 7 + [100]  # 2,300 ms; taken at 383, 1150, 1917
     (write_gif if name == "a.gif" else write_film)(tmp_path / name, durations)
-    times = read_timeline(tmp_path / name)
+    timeline = read_timeline(tmp_path / name)
     # the last frame's duration is a guess
-    assert [round(1000 * each / times.ticks_per_second) for each in times.durations[:-1]] == durations[:-1]
+    assert [round(1000 * each / timeline.ticks_per_second) for each in timeline.durations[:-1]] == durations[:-1]
     assert read_greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
 
 
@@ -96,12 +87,12 @@ def test_a_film_with_a_rotation_is_upright(tmp_path):
             film.mux(stream.encode(frame))
         film.mux(stream.encode(None))
     content = bytearray(path.read_bytes())
-    at = content.index(b"tkhd") + 44  # the matrix's place in the header
-    content[at : at + 36] = struct.pack(">9i", 0, 2**16, 0, -(2**16), 0, 0, 48 * 2**16, 0, 2**30)
+    start = content.index(b"tkhd") + 44  # offset of the matrix in the header
+    content[start : start + 36] = struct.pack(">9i", 0, 2**16, 0, -(2**16), 0, 0, 48 * 2**16, 0, 2**30)
     path.write_bytes(content)
     for image in decode_frames(path, [0, 2], read_timeline(path)):
         assert image.size == (48, 64)
-        assert [image.convert("L").getpixel(at) for at in ((24, 10), (24, 54))] == pytest.approx([255, 0], abs=8)
+        assert [image.convert("L").getpixel(pixel) for pixel in ((24, 10), (24, 54))] == pytest.approx([255, 0], abs=8)
 
 
 def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
@@ -115,7 +106,7 @@ def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
     assert read_greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
 
 
-def test_a_gif_without_durations_has_those_of_browsers(tmp_path):
+def test_a_gif_without_durations_has_the_default_of_browsers(tmp_path):
     write_gif(tmp_path / "a.gif", [0, 10, 20, 300])
     assert read_timeline(tmp_path / "a.gif").durations == [100, 100, 20, 300]
 
@@ -156,16 +147,21 @@ def test_a_film_beyond_the_limits_is_refused_before_it_is_read_completely(tmp_pa
     path = tmp_path / name
     (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
     check_film(path)
-    seen = []
-    bounded = film_decoding._check_bounds
-    monkeypatch.setattr(film_decoding, "_check_bounds", lambda *given: seen.append(given[1]) or bounded(*given))
-    for limit, value, most in (("MAX_FRAMES", 5, 6), ("MAX_PIXELS", 64 * 48 * 5, 6), ("MAX_FRAME_PIXELS", 3000, 1)):
+    counts = []
+    check_bounds = film_decoding._check_bounds
+
+    def record_count(path, frames, *size):
+        counts.append(frames)
+        check_bounds(path, frames, *size)
+
+    monkeypatch.setattr(film_decoding, "_check_bounds", record_count)
+    for limit, value, largest in (("MAX_FRAMES", 5, 6), ("MAX_PIXELS", 64 * 48 * 5, 6), ("MAX_FRAME_PIXELS", 3000, 1)):
         with monkeypatch.context() as context:
             context.setattr(film_decoding, limit, value)
-            seen.clear()
+            counts.clear()
             with pytest.raises(UserError, match=r"a\.\w+: (the film is too long|frames of 64×48 pixels)"):
                 read_timeline(path)
-            assert max(seen) == most
+            assert max(counts) == largest
 
 
 @pytest.mark.slow
@@ -174,14 +170,14 @@ def test_decoded_frames_are_not_kept(tmp_path):
     write_gif(tmp_path / "a.gif", [100] * 16)
     write_film(tmp_path / "a.mp4", [100] * 16)
     for name in ("a.gif", "a.mp4"):
-        times = read_timeline(tmp_path / name)
-        given, most = [], 0
-        for image in decode_frames(tmp_path / name, range(16), times):
-            given.append(weakref.ref(image))
+        timeline = read_timeline(tmp_path / name)
+        references, largest_count = [], 0
+        for image in decode_frames(tmp_path / name, range(16), timeline):
+            references.append(weakref.ref(image))
             del image
             gc.collect()
-            most = max(most, sum(each() is not None for each in given))
-        assert (len(given), most) == (16, 0)
+            largest_count = max(largest_count, sum(each() is not None for each in references))
+        assert (len(references), largest_count) == (16, 0)
 
 
 def test_films_without_pyav_name_the_extra_and_gifs_work(tmp_path, monkeypatch):

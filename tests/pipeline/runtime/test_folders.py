@@ -35,10 +35,10 @@ def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_pa
     out, rename = tmp_path / "out", os.rename
     write_folder(out, "1")
 
-    def fail(source: Path, to: Path) -> None:
-        if to == out and "-" not in Path(source).name:
+    def fail(source: Path, target: Path) -> None:
+        if target == out and "-" not in Path(source).name:
             raise OSError(5, "Input/output error")
-        rename(source, to)
+        rename(source, target)
 
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(OSError, match="Input/output error"):
@@ -65,6 +65,6 @@ def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
 def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
-    for place in (Path(), tmp_path, Path(os.sep)):
+    for folder in (Path(), tmp_path, Path(os.sep)):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
-            write_folder(place, "1")
+            write_folder(folder, "1")

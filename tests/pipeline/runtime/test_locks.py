@@ -16,7 +16,6 @@ from pipeline.runtime.locks import hold_lock
 with hold_lock(Path("x.lock"), "work"):
     print("in", flush=True)
     sys.stdin.readline()
-    Path("left").touch()
 """
 
 
@@ -35,6 +34,8 @@ def test_a_second_process_prints_a_line_and_waits(tmp_path):
     second.stdin.write("\n")  # a process that holds the lock would end now
     second.stdin.flush()
     assert "another process is working on it" in second.stderr.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(0.3)
     first.communicate("\n")
     assert second.communicate()[0] == "in\n"
     assert not (tmp_path / "x.lock").exists()

@@ -125,6 +125,7 @@ def test_the_former_environment_variable_is_refused_with_the_new_name(cache, mon
 
 
 def test_a_gpu_keeps_torchs_library(cache):
+    torch.set_float32_matmul_precision("medium")
     matmul_precision.choose_precision(make_large_layers(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "highest"
     assert not cache.exists()

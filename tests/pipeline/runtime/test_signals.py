@@ -35,21 +35,21 @@ def signal_own_process(*requests: signal.Signals) -> None:
 
 
 def test_a_request_ends_work_at_once():
-    before = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
         signal_own_process(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is previous
 
 
-def test_a_request_before_the_block_is_not_raised_where_nobody_catches_it(monkeypatch):
-    noted = []
-    before = signal.signal(signal.SIGTERM, lambda *request: noted.append(request[0]))
+def test_a_request_before_the_block_reaches_the_previous_handler(monkeypatch):
+    requests = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: requests.append(number))
     monkeypatch.setattr(signals, "_find_callers", lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         with raise_requests():
-            assert noted == [signal.SIGTERM]
+            assert requests == [signal.SIGTERM]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def test_a_request_during_an_import_is_raised_after_it(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ class RequestInDestructor:
 
 
 def test_a_request_that_a_destructor_swallows_is_raised_again():
-    report = sys.unraisablehook
+    hook = sys.unraisablehook
 
     def delete_object():
         RequestInDestructor()
@@ -83,34 +83,34 @@ def test_a_request_that_a_destructor_swallows_is_raised_again():
 
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
         delete_object()
-    assert sys.unraisablehook is report
+    assert sys.unraisablehook is hook
 
 
 def test_initially_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup does the same
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup does the same
     try:
         with raise_requests():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, previous)
 
 
 def test_sigint_ends_a_background_process_of_a_shell():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(StopRequest, match="SIGINT"), raise_requests():
             signal_own_process(signal.SIGINT)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.usefixtures("signals")
 def test_equal_signals_from_group_and_caller_are_one_request():
-    done = []
-    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as asked:
-        done += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), asked()]
-    assert done == [None, None, True]
+    results = []
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as has_request:
+        results += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), has_request()]
+    assert results == [None, None, True]
 
 
 @pytest.mark.usefixtures("signals")
@@ -126,9 +126,9 @@ def test_a_handled_request_is_not_repeated(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
     with pytest.raises(StopRequest), raise_requests(), postpone_requests():
         os.kill(os.getpid(), signal.SIGTERM)
-    with raise_requests(), postpone_requests() as asked:
+    with raise_requests(), postpone_requests() as has_request:
         time.sleep(0.3)
-        assert not asked()
+        assert not has_request()
 
 
 # this program runs in a process of its own, which has no other descendants
@@ -137,12 +137,12 @@ import os, signal, subprocess, sys, time
 from pipeline.runtime import signals
 signals.END = 0.3
 signals.adopt_orphans()
-with signals.note_requests() as asked:
+with signals.note_requests() as get_request:
     process = subprocess.Popen(["sh", "-c", sys.argv[1]])
     while not os.path.exists("began"):
         time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert asked() == signal.SIGTERM
+    assert get_request() == signal.SIGTERM
     signals.end_descendants()
     assert process.poll() == -signal.SIGKILL
 """
@@ -150,7 +150,7 @@ with signals.note_requests() as asked:
 
 def test_processes_that_ignore_requests_are_killed_with_their_descendants(tmp_path):
     """One process ignores requests; a descendant of it has a parent that has ended."""
-    command = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
+    command = "trap '' TERM; sh -c 'sleep 3600 & echo $! > orphan'; touch began; sleep 60; sleep 60"
     subprocess.run([sys.executable, "-c", END_ALL, command], cwd=tmp_path, check=True)
     wait_for_end(int((tmp_path / "orphan").read_text()))
 
@@ -165,10 +165,10 @@ def test_an_exit_status_gives_the_request(status, request_):
 
 @pytest.mark.usefixtures("signals")
 def test_the_first_request_waits_and_the_second_does_not():
-    done = []
-    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as asked:
-        done += [asked(), os.kill(os.getpid(), signal.SIGTERM), asked()]
-    assert done == [False, None, True]
+    results = []
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as has_request:
+        results += [has_request(), os.kill(os.getpid(), signal.SIGTERM), has_request()]
+    assert results == [False, None, True]
     with pytest.raises(StopRequest, match="SIGINT"), raise_requests(), postpone_requests():
         signal_own_process(signal.SIGTERM, signal.SIGINT)
 
@@ -183,19 +183,21 @@ def wait_for_text(path: Path) -> str:
 
 def wait_for_end(pid: int) -> None:
     """Wait until a process has ended; in a container it may stay a zombie."""
+    deadline = time.monotonic() + 600
     with suppress(psutil.NoSuchProcess):
         while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, pid
             time.sleep(0.02)
 
 
-@pytest.mark.parametrize("killed", ["dvc", "snakemake"])
-def test_descendants_of_a_killed_caller_end(tmp_path, killed):
+@pytest.mark.parametrize("program", ["dvc", "snakemake"])
+def test_descendants_of_a_killed_caller_end(tmp_path, program):
     """The caller has the name of DVC or Snakemake; it starts a shell, which starts a stand-in for a stage."""
     (tmp_path / "stage.py").write_text(STAGE)
-    (tmp_path / killed).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
+    (tmp_path / program).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
     command = f"{sys.executable} stage.py; true"  # a shell may replace itself by its last command, but not by this one
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    caller = subprocess.Popen([sys.executable, killed, command], cwd=tmp_path, env=environment)
+    caller = subprocess.Popen([sys.executable, program, command], cwd=tmp_path, env=environment)
     stage = int(wait_for_text(tmp_path / "began"))
     caller.kill()
     caller.wait()
@@ -225,7 +227,7 @@ import pathlib, subprocess, time
 from pipeline.runtime import signals
 signals.END = 0.3
 signals.end_with_children("the grid")
-pathlib.Path("began").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+pathlib.Path("began").write_text(str(subprocess.Popen(["sleep", "3600"]).pid))
 time.sleep(60)
 """
 
@@ -233,8 +235,8 @@ time.sleep(60)
 def test_a_program_without_a_terminal_ends_with_its_children(tmp_path):
     reader, writer = os.pipe()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", END_WITH_CHILDREN]
-    program = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=writer)
+    command = [sys.executable, "-c", END_WITH_CHILDREN]
+    program = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=writer)
     os.close(writer)
     child = int(wait_for_text(tmp_path / "began"))
     os.close(reader)

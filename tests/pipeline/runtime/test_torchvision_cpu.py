@@ -26,10 +26,10 @@ def iou(a, b):
 
 def compute_nms(boxes, scores, threshold):
     """Keep the box with the highest score, drop the boxes that overlap it, and repeat with the rest."""
-    left, kept = sorted(range(len(boxes)), key=lambda i: -scores[i]), []
-    while left:
-        kept.append(left.pop(0))
-        left = [i for i in left if iou(boxes[kept[-1]], boxes[i]) <= threshold]
+    remaining, kept = sorted(range(len(boxes)), key=lambda i: -scores[i]), []
+    while remaining:
+        kept.append(remaining.pop(0))
+        remaining = [i for i in remaining if iou(boxes[kept[-1]], boxes[i]) <= threshold]
     return kept
 
 

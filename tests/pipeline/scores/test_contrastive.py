@@ -16,10 +16,10 @@ from pipeline.scores.contrastive import ClipScore, ContrastiveScore, CosineScore
 from pipeline.types import Batch, Message, caption_mask
 
 # cosines of captions with the three images
-SEARCHED = [[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]
+SAMPLED = [[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]
 GREEDY = [[0.6, 0.5, 0.4], [0.2, 0.4, 0.3], [0.1, 0.1, 0.6]]
 HUMAN = [[0.7, 0.1, 0.0], [0.1, 0.8, 0.2], [0.2, 0.3, 0.9]]
-WORDS = {"searched": 1, "greedy": 4, "human": 7}  # the first token of each kind; a caption is one token
+FIRST_TOKENS = {"sampled": 1, "greedy": 4, "human": 7}  # a caption is one token
 TAU = 0.1
 
 
@@ -27,7 +27,7 @@ class CosineTable(nn.Module):
     """Text encoder that takes a caption's token as the index of its cosines."""
 
     def encode_text(self, captions: list[str]) -> Tensor:
-        table = torch.tensor([*SEARCHED, *GREEDY, *HUMAN])
+        table = torch.tensor([*SAMPLED, *GREEDY, *HUMAN])
         return table[[int(caption) - 1 for caption in captions]]
 
 
@@ -35,7 +35,7 @@ class FixedMessages:
     """Batch of three images, and their captions from each channel."""
 
     def __init__(self) -> None:
-        captions = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
+        captions = {name: torch.arange(first, first + 3).unsqueeze(1) for name, first in FIRST_TOKENS.items()}
         rows, features = torch.arange(3), torch.eye(3)
         self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), captions["human"])
         self.messages = {
@@ -44,7 +44,7 @@ class FixedMessages:
         self.messages["human"] = human_message(self.batch)
 
     def get_message(self, channel) -> Message:
-        return self.messages[{Multinomial(): "searched", Greedy(): "greedy"}.get(channel, "human")]
+        return self.messages[{Multinomial(): "sampled", Greedy(): "greedy"}.get(channel, "human")]
 
 
 CAPTIONS = (Multinomial(), Greedy(), TeacherForcing(requires_grad=False))
@@ -60,15 +60,15 @@ def make_retriever(neighbours: list[list[int]] | None = None) -> Retriever:
 def compute_score(
     message: str, neighbours: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options
 ) -> Tensor:
-    texts = FixedMessages()
+    rollouts = FixedMessages()
     contrastive = ContrastiveScore(make_retriever(neighbours), captions, tau, **options)
-    return contrastive.bind_batch(texts)(texts.messages[message], texts.batch)
+    return contrastive.bind_batch(rollouts)(rollouts.messages[message], rollouts.batch)
 
 
 def test_both_directions_by_hand():
     image_to_text = log(exp(9) / (exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(7) + exp(1) + exp(2)))
     text_to_image = log(exp(9) / (exp(8) + exp(1)))
-    found = compute_score("searched")
+    found = compute_score("sampled")
     assert float(found[0]) == pytest.approx(TAU * (image_to_text + text_to_image), rel=1e-5)
     last = log(exp(7) / (exp(1) + exp(4.5) + exp(4) + exp(3) + exp(6) + exp(0) + exp(2) + exp(9)))
     assert float(found[2]) == pytest.approx(TAU * (last + log(exp(7) / (exp(0) + exp(2)))), rel=1e-5)
@@ -80,37 +80,35 @@ def test_a_human_captions_denominator_has_all_captions_but_itself():
 
 
 def test_the_mean_of_both_and_the_clamp():
-    torch.testing.assert_close(compute_score("searched", combine="mean"), compute_score("searched") / 2)
-    one, other = (
-        compute_score("searched", directions="image_to_text"),
-        compute_score("searched", directions="text_to_image"),
-    )
-    torch.testing.assert_close(compute_score("searched"), one + other)
-    clamped = compute_score("searched", clamp=2.0, directions="text_to_image")
-    torch.testing.assert_close(clamped, other.clamp(max=0.2))
-    assert (clamped != other).any()
+    torch.testing.assert_close(compute_score("sampled", combine="mean"), compute_score("sampled") / 2)
+    image_to_text = compute_score("sampled", directions="image_to_text")
+    text_to_image = compute_score("sampled", directions="text_to_image")
+    torch.testing.assert_close(compute_score("sampled"), image_to_text + text_to_image)
+    clamped = compute_score("sampled", clamp=2.0, directions="text_to_image")
+    torch.testing.assert_close(clamped, text_to_image.clamp(max=0.2))
+    assert (clamped != text_to_image).any()
 
 
-def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_negative_s():
+def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_negatives_cosine():
     # image 0: .9 − .7; image 1: .5 − .8; image 2: .7 − .9. captions: .9 − .8, .5 − .45, .7 − .2
     expected = torch.tensor([0.2, -0.3, -0.2])
     torch.testing.assert_close(
-        compute_score("searched", tau=1e-3, directions="image_to_text"), expected, atol=1e-3, rtol=0
+        compute_score("sampled", tau=1e-3, directions="image_to_text"), expected, atol=1e-3, rtol=0
     )
     expected = torch.tensor([0.1, 0.05, 0.5])
     torch.testing.assert_close(
-        compute_score("searched", tau=1e-3, directions="text_to_image"), expected, atol=1e-3, rtol=0
+        compute_score("sampled", tau=1e-3, directions="text_to_image"), expected, atol=1e-3, rtol=0
     )
 
 
-def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
+def test_where_the_greedy_caption_is_the_hardest_negative_the_score_is_self_critical():
     # without human captions, the greedy caption is the hardest negative of images 0 and 2
-    texts, channels = FixedMessages(), (Multinomial(), Greedy())
-    found = compute_score("searched", tau=1e-3, directions="image_to_text", captions=channels)
+    rollouts, channels = FixedMessages(), (Multinomial(), Greedy())
+    found = compute_score("sampled", tau=1e-3, directions="image_to_text", captions=channels)
     similarity = CosineScore(make_retriever())
-    value = similarity(texts.messages["searched"], texts.batch)
+    value = similarity(rollouts.messages["sampled"], rollouts.batch)
     critical = value - SelfCritical(Greedy())(
-        value, similarity, type("R", (), {"get_message": texts.get_message, "batch": texts.batch})
+        value, similarity, type("R", (), {"get_message": rollouts.get_message, "batch": rollouts.batch})
     )
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
     assert float((found - critical)[1].abs()) > 0.1  # the hardest negative of image 1 is another caption
@@ -118,50 +116,50 @@ def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_tr
 
 def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
     # image 3, a neighbour of images 0 and 1, has the cosine .8·.9 + .6·.1 = .78 with caption 0
-    found = compute_score("searched", [[3], [3], [0], [0]], directions="text_to_image")
+    found = compute_score("sampled", [[3], [3], [0], [0]], directions="text_to_image")
     assert float(found[0]) == pytest.approx(TAU * log(exp(9) / (exp(8) + exp(1) + exp(7.8))), rel=1e-5)
     assert float(found[2]) == pytest.approx(TAU * log(exp(7) / (exp(0) + exp(2) + exp(4.2))), rel=1e-5)
 
 
 def test_a_batch_of_one_image_has_no_negatives():
-    captions = FixedMessages()
+    rollouts = FixedMessages()
     one = Batch(
-        *(getattr(captions.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions"))
+        *(getattr(rollouts.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions"))
     )
     contrastive = ContrastiveScore(make_retriever(), (), TAU)
-    tokens = captions.messages["searched"].tokens[:1]
+    tokens = rollouts.messages["sampled"].tokens[:1]
     message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
-    assert float(contrastive.bind_batch(captions)(message, one)) == 0
+    assert float(contrastive.bind_batch(rollouts)(message, one)) == 0
 
 
 def test_samples_are_contrasted_with_samples_of_equal_index_and_all_other_captions():
-    texts = FixedMessages()
-    tokens = torch.stack([texts.messages["searched"].tokens, texts.messages["greedy"].tokens], 1).flatten(0, 1)
+    rollouts = FixedMessages()
+    tokens = torch.stack([rollouts.messages["sampled"].tokens, rollouts.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
     contrastive = ContrastiveScore(make_retriever(), (TeacherForcing(requires_grad=False),), TAU)
-    found = contrastive.bind_batch(texts)(two, texts.batch)
+    found = contrastive.bind_batch(rollouts)(two, rollouts.batch)
     torch.testing.assert_close(
-        found[0::2], compute_score("searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)))
+        found[0::2], compute_score("sampled", captions=(Multinomial(), TeacherForcing(requires_grad=False)))
     )
     torch.testing.assert_close(
         found[1::2], compute_score("greedy", captions=(Greedy(), TeacherForcing(requires_grad=False)))
     )
 
 
-def test_clips_is_two_and_a_half_cosines_and_never_negative():
-    captions = FixedMessages()
+def test_the_clip_score_is_two_and_a_half_cosines():
+    rollouts = FixedMessages()
     assert ClipScore(CosineScore(make_retriever()))(
-        captions.messages["searched"], captions.batch
+        rollouts.messages["sampled"], rollouts.batch
     ).tolist() == pytest.approx([2.25, 1.25, 1.75])
 
 
 def score_images(rows: list[int], neighbours: list[list[int]] | None) -> Tensor:
-    """Return the text-to-image scores of the images `rows`, each with the searched caption of its position."""
-    captions = FixedMessages()
+    """Return the text-to-image scores of the images `rows`, each with the sampled caption of its position."""
+    rollouts = FixedMessages()
     features = torch.eye(4)[rows]
-    batch = replace(captions.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
+    batch = replace(rollouts.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
     contrastive = ContrastiveScore(make_retriever(neighbours), CAPTIONS, TAU, "text_to_image")
-    return contrastive.bind_batch(captions)(captions.messages["searched"], batch)
+    return contrastive.bind_batch(rollouts)(rollouts.messages["sampled"], batch)
 
 
 def compute_by_hand(rows: list[int], neighbours: list[list[int]] | None) -> list[float]:
@@ -169,10 +167,10 @@ def compute_by_hand(rows: list[int], neighbours: list[list[int]] | None) -> list
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
     images = {*rows, *(other for row in rows for other in (neighbours[row] if neighbours else []))}
     found = []
-    for place, row in enumerate(rows):
-        caption = torch.tensor(SEARCHED[place])
-        against = [exp(float(caption @ vectors[other]) / TAU) for other in images - {row}]
-        found.append(TAU * (float(caption @ vectors[row]) / TAU - log(sum(against))))
+    for position, row in enumerate(rows):
+        caption = torch.tensor(SAMPLED[position])
+        negatives = [exp(float(caption @ vectors[other]) / TAU) for other in images - {row}]
+        found.append(TAU * (float(caption @ vectors[row]) / TAU - log(sum(negatives))))
     return found
 
 
@@ -194,26 +192,26 @@ def test_an_image_is_a_negative_once_and_never_its_own(rows, neighbours):
 
 
 def test_the_same_message_of_another_channel_is_no_negative():
-    # two channels may return the same message, which then counts once
-    texts = FixedMessages()
-    texts.messages["greedy"] = texts.messages["searched"]
+    # two channels may return the same message, which counts once
+    rollouts = FixedMessages()
+    rollouts.messages["greedy"] = rollouts.messages["sampled"]
     contrastive = ContrastiveScore(make_retriever(), CAPTIONS, TAU, "image_to_text")
-    found = contrastive.bind_batch(texts)(texts.messages["searched"], texts.batch)
+    found = contrastive.bind_batch(rollouts)(rollouts.messages["sampled"], rollouts.batch)
     expected = compute_score(
-        "searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)), directions="image_to_text"
+        "sampled", captions=(Multinomial(), TeacherForcing(requires_grad=False)), directions="image_to_text"
     )
     torch.testing.assert_close(found, expected)
 
 
-def test_the_similarity_is_that_of_the_captions_own_image_for_every_sample():
-    captions = FixedMessages()
+def test_every_sample_is_compared_with_its_own_image_and_no_clip_score_is_negative():
+    rollouts = FixedMessages()
     tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two captions of each image
     two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
-    found = CosineScore(make_retriever())(two, captions.batch)
+    found = CosineScore(make_retriever())(two, rollouts.batch)
     torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
     low = CosineScore(make_retriever())
     low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
-    assert ClipScore(low)(two, captions.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
+    assert ClipScore(low)(two, rollouts.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
 
 
 def test_a_retriever_has_no_gradient_and_no_dropout(toy):
@@ -225,16 +223,16 @@ def test_a_retriever_has_no_gradient_and_no_dropout(toy):
 
 
 def test_the_targets_log_probability_by_hand():
-    captions = FixedMessages()
-    found = TargetLogProbability(make_retriever(), TAU)(captions.messages["searched"], captions.batch)
+    rollouts = FixedMessages()
+    found = TargetLogProbability(make_retriever(), TAU)(rollouts.messages["sampled"], rollouts.batch)
     expected = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]
     assert found[:2].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_neighbours_are_candidates_too_and_an_image_counts_once():
-    captions = FixedMessages()
-    neighbours = [[3], [0], [1], [0]]  # images 3, 0 and 1 in addition to those of the batch
-    found = TargetLogProbability(make_retriever(neighbours), TAU)(captions.messages["searched"], captions.batch)
-    mined = 10 * (0.8 * 0.9 + 0.6 * 0.1)
-    assert float(found[0]) == pytest.approx(log(exp(9) / (exp(9) + exp(8) + exp(1) + exp(mined))), rel=1e-5)
-    assert (found < TargetLogProbability(make_retriever(), TAU)(captions.messages["searched"], captions.batch)).all()
+    rollouts = FixedMessages()
+    neighbours = [[3], [0], [1], [0]]  # image 3 in addition to the images of the batch
+    found = TargetLogProbability(make_retriever(neighbours), TAU)(rollouts.messages["sampled"], rollouts.batch)
+    logit = 10 * (0.8 * 0.9 + 0.6 * 0.1)
+    assert float(found[0]) == pytest.approx(log(exp(9) / (exp(9) + exp(8) + exp(1) + exp(logit))), rel=1e-5)
+    assert (found < TargetLogProbability(make_retriever(), TAU)(rollouts.messages["sampled"], rollouts.batch)).all()

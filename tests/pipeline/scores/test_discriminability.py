@@ -23,7 +23,7 @@ def test_hardest_hinge_by_hand():
 
 
 def test_hinge_over_all_by_hand():
-    # images: .1, 0 | 0 (.2-.5+.3=0), .15 | 0, 0; captions: image 0: 0, 0; image 1: .5, 0; image 2: 0, 0; halves
+    # images: .1, 0 | 0 (.2-.5+.3=0), .15 | 0, 0; captions: image 0: 0, 0; image 1: .5, 0; image 2: 0, 0; means of two
     torch.testing.assert_close(Hinge(None, 0.2, "all").losses(COSINES), torch.tensor([[0.05, 0.325, 0.0]]))
 
 
@@ -106,11 +106,11 @@ def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
     """A level is a mean loss over 2·margin. After three levels in a row within .1 of 1, two steps use all negatives."""
     score = CollapseRecovery(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
     levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
-    counted = []
+    states = []
     for level in levels:
         score._count(torch.tensor(level))
-        counted.append((score.collapsed.item(), score.easy.item(), score.recoveries.item()))
-    assert counted == [
+        states.append((score.collapsed.item(), score.easy.item(), score.recoveries.item()))
+    assert states == [
         (0, 0, 0),  # warm-up
         (1, 0, 0),
         (2, 0, 0),
@@ -138,7 +138,7 @@ def test_recovery_keeps_the_hinges_margin_in_both_forms(toy):
 
 
 def _collapse(listener):
-    """Move all embeddings of captions and images to one point."""
+    """Move the embeddings of all images to one point."""
     with torch.no_grad():
         listener.image.weight.zero_()
         listener.image.bias.fill_(1.0)
@@ -154,11 +154,11 @@ def test_the_plateau_is_recognised_and_left(toy):
             -0.4, rel=0.1
         )  # 2·margin: the plateau
     assert score.recoveries.item() >= 1
-    healthy = toy.agents(seed=1).listener
-    calm = CollapseRecovery(Hinge(healthy, 0.2), warmup=0, patience=3, steps=2, width=0.1)
+    uncollapsed = toy.agents(seed=1).listener
+    score = CollapseRecovery(Hinge(uncollapsed, 0.2), warmup=0, patience=3, steps=2, width=0.1)
     for _ in range(6):
-        calm(human_message(batch), batch)
-    assert (calm.recoveries.item(), calm.easy.item()) == (0, 0)
+        score(human_message(batch), batch)
+    assert (score.recoveries.item(), score.easy.item()) == (0, 0)
 
 
 def test_a_collapsed_listener_recovers_in_training(toy):
@@ -212,31 +212,31 @@ def test_input_dropout_drops_its_shares_in_training_only(toy):
     tokens, pooled = apply_dropout(batch)
     assert set(pooled.unique().tolist()) == {0.0, 4.0}
     assert 0.7 < (pooled > 0).float().mean() < 0.8  # 4,000 numbers: .75 ± .007
-    lost = tokens == 99
-    assert torch.equal(tokens[~lost], batch.captions[~lost])
-    assert 0.2 < lost.float().mean() < 0.8
-    ended = replace(batch, captions=torch.zeros_like(batch.captions))
-    assert not apply_dropout(ended)[0].any(), "the end of a caption is no word"
-    halves = [
+    dropped = tokens == 99
+    assert torch.equal(tokens[~dropped], batch.captions[~dropped])
+    assert 0.2 < dropped.float().mean() < 0.8
+    empty = replace(batch, captions=torch.zeros_like(batch.captions))
+    assert not apply_dropout(empty)[0].any(), "EOS is never dropped"
+    shards = [
         replace(
             batch, pooled=batch.pooled[rows], captions=batch.captions[rows], images=batch.images[rows], whole_size=8
         )
         for rows in (slice(0, 4), slice(4, 8))
     ]
-    halves[1] = replace(halves[1], first=4)
-    for rows, half in ((slice(0, 4), halves[0]), (slice(4, 8), halves[1])):
-        torch.testing.assert_close(apply_dropout(half), (tokens[rows], pooled[rows]))
+    shards[1] = replace(shards[1], first=4)
+    for rows, shard in ((slice(0, 4), shards[0]), (slice(4, 8), shards[1])):
+        torch.testing.assert_close(apply_dropout(shard), (tokens[rows], pooled[rows]))
     with torch.no_grad():
         torch.testing.assert_close(apply_dropout(batch), (batch.captions, batch.pooled))
 
 
-def test_wrapped_scores_have_the_listeners_gradient(toy):
+def test_wrapped_scores_are_differentiable(toy):
     hinge = Hinge(toy.agents().listener)
     for score in (hinge, CollapseRecovery(hinge, 1, 2, 3), InputDropout(hinge, 0.1, 0.1, 5)):
         assert score.differentiable
 
 
-def test_a_loss_far_below_the_plateau_is_no_collapse(toy):
+def test_a_loss_off_the_plateau_is_no_collapse(toy):
     score = CollapseRecovery(Hinge(toy.agents().listener), warmup=0, patience=2, steps=3)
     for level in (0.5, 0.97, 1.03, 2.0):
         score._count(torch.tensor(level))

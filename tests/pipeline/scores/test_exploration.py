@@ -1,4 +1,6 @@
 import itertools
+from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -36,13 +38,13 @@ def make_message(tokens: list, samples: int) -> Message:
 
 
 def make_empty_batch(dtype: torch.dtype = torch.float32) -> Batch:
-    """Return a batch that has no content but the precision, which is all that the score uses."""
-    nothing = torch.zeros(1, 1, dtype=dtype)
-    return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
+    """Return a batch without content; the score uses only its precision."""
+    zeros = torch.zeros(1, 1, dtype=dtype)
+    return Batch(torch.zeros(1, dtype=torch.int64), zeros, zeros, zeros.bool(), zeros.long())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
-def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, tolerance):
+def test_the_mean_distance_to_the_samples_of_the_same_image_equals_pycocoevalcap(dtype, tolerance):
     tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
     found = SetDistance()(make_message(tokens, 4), make_empty_batch(dtype))
     expected = [sum(compute_distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
@@ -64,22 +66,22 @@ def world():
         speaker.logit.weight *= 3
         speaker.logit.bias[0] -= 2
     regions = torch.randn(1, 2, 3, dtype=torch.float64).expand(IMAGES, -1, -1)
-    nothing = torch.zeros(IMAGES, 1, dtype=torch.float64)
+    pooled = torch.zeros(IMAGES, 1, dtype=torch.float64)
     captions = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
-    return speaker, Batch(torch.arange(IMAGES), nothing, regions, torch.ones(IMAGES, 2, dtype=torch.bool), captions)
+    return speaker, Batch(torch.arange(IMAGES), pooled, regions, torch.ones(IMAGES, 2, dtype=torch.bool), captions)
 
 
 def compute_log_probs(world) -> torch.Tensor:
     """Return the log-probability of every caption, (63,)."""
     speaker, batch = world
-    told = Batch(
+    all_captions = Batch(
         torch.arange(len(CAPTIONS)),
         torch.zeros(len(CAPTIONS), 1),
         batch.regions[:1].expand(len(CAPTIONS), -1, -1),
         torch.ones(len(CAPTIONS), 2, dtype=torch.bool),
         torch.tensor(CAPTIONS),
     )
-    found = teacher_force(speaker, told).log_probs.sum(1)
+    found = teacher_force(speaker, all_captions).log_probs.sum(1)
     torch.testing.assert_close(found.exp().sum(), torch.ones((), dtype=torch.float64))
     return found
 
@@ -95,12 +97,10 @@ def estimate_gradients(world, score, estimator, rounds: int) -> torch.Tensor:
     speaker, batch = world
     found = []
     for step in range(rounds):
-        at = Batch(batch.images, batch.pooled, batch.regions, batch.region_mask, batch.captions, step=step)
-        rollouts = StepRollouts(speaker, at, seed=7)
+        rollouts = StepRollouts(speaker, replace(batch, step=step), seed=7)
         loss, _ = estimator.surrogate(score, rollouts)
-        words = rollouts.get_message(
-            estimator.channel
-        ).mask.sum()  # losses are means over words, the expectation is of captions
+        # the loss is a mean over words, the expectation is over captions
+        words = rollouts.get_message(estimator.channel).mask.sum()
         found.append(compute_gradient(-loss, world) * words / (IMAGES * estimator.channel.samples))
     return torch.stack(found)
 
@@ -121,15 +121,15 @@ def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(wo
     truth = 2 * compute_gradient((p * by_caption).sum(), world)
     plain = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
     assert compute_error_ratio(plain, truth * (s - 1) / s) < 2
-    # a caption's contribution to the mean: once as the caption, once as the others' reference
-    back = compute_gradient((p * (p.detach() @ table)).sum(), world)
-    share = (s - 1) / s * (truth - (truth + 2 * back) / s)
+    # each caption contributes to the mean twice: as the caption, and as a reference of other captions
+    reference_gradient = compute_gradient((p * (p.detach() @ table)).sum(), world)
+    centred_truth = (s - 1) / s * (truth - (truth + 2 * reference_gradient) / s)
     centred = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)
-    assert compute_error_ratio(centred, share) < 4
+    assert compute_error_ratio(centred, centred_truth) < 4
     assert compute_error_ratio(centred, truth * (s - 1) / s) > 50
     assert centred.var(0).sum() < plain.var(0).sum() / 10
     # the distance is not symmetric, but both of its gradients are nearly equal
-    torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)
+    torch.testing.assert_close(reference_gradient, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)
 
 
 @pytest.mark.slow
@@ -138,13 +138,13 @@ def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pa
     log_p = compute_log_probs(world)
     truth = compute_gradient(-(log_p.exp() * log_p).sum(), world)
     channel = Multinomial(20, entropies=True)
-    whole = estimate_gradients(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
-    assert compute_error_ratio(whole, truth) < 2.5
+    found = estimate_gradients(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
+    assert compute_error_ratio(found, truth) < 2.5
     assert compute_error_ratio(estimate_gradients(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
 
 
-def test_entropies_are_those_of_the_words_distributions(world):
-    speaker, batch = world
+def test_the_entropy_of_a_caption_is_the_sum_over_its_words(world):
+    speaker, batch = deepcopy(world)
     with torch.no_grad():
         speaker.logit.weight *= 0
         speaker.logit.bias *= 0

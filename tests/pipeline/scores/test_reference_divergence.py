@@ -38,18 +38,18 @@ def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
     return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
-def test_the_divergence_and_its_gradient_are_those_of_the_whole_softmax():
+def test_the_divergence_and_its_gradient_equal_torchs_kl_div():
     logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than one part has
     reference, weights = torch.randn(300, 7, dtype=torch.float64), torch.randn(300, dtype=torch.float64)
     found = divergence(logits, reference)
     expected = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
     torch.testing.assert_close(found, expected)
-    slopes = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, expected)]
-    torch.testing.assert_close(*slopes)
+    gradients = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, expected)]
+    torch.testing.assert_close(*gradients)
     assert divergence(logits, logits.detach()).abs().max() < 1e-15
 
 
-def test_its_mean_over_captions_is_the_divergence_of_captions(world, start):
+def test_the_mean_score_of_captions_is_their_divergence(world, start):
     rollouts = StepRollouts(world.speaker, world.batch, seed=1)
     with torch.no_grad():
         log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs()
@@ -62,7 +62,7 @@ def test_its_mean_over_captions_is_the_divergence_of_captions(world, start):
 
 
 @pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 100)])
-def test_its_gradient_is_that_of_the_divergence_of_captions(world, start, baseline, samples):
+def test_the_score_gives_the_gradient_of_the_divergence_of_captions(world, start, baseline, samples):
     log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs().detach()
     truth = -world.gradient((log_p.exp() * (log_p - log_q)).sum(1).mean())
     assert float(truth.norm()) > 0.1
@@ -70,8 +70,8 @@ def test_its_gradient_is_that_of_the_divergence_of_captions(world, start, baseli
     found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline, "words"), score, rounds=60)
     assert compute_error_ratio(found, truth) < 2.5
     assert compute_error_ratio(found, 1.3 * truth) > 5
-    part = estimate_gradients(world, Pathwise(Multinomial(samples), "words"), score, rounds=60)
-    assert compute_error_ratio(part, truth) > 10  # without the probability of the prefixes
+    pathwise = estimate_gradients(world, Pathwise(Multinomial(samples), "words"), score, rounds=60)
+    assert compute_error_ratio(pathwise, truth) > 10  # without the probability of the prefixes
 
 
 @pytest.mark.parametrize("method", [luo, mle])
@@ -80,13 +80,13 @@ def test_a_penalised_method_starts_without_a_penalty_and_has_the_other_terms_unc
     agents, options = toy.agents(), {"lam": 0.3} if method is luo else {}
     plain = compose(method, agents, objective, options)
     penalised = compose(method, agents, replace(objective, kl_weight=0.5), options)
-    before, _ = plain.step(toy.batch(), seed=1)
+    plain_losses, _ = plain.step(toy.batch(), seed=1)
     losses, report = penalised.step(toy.batch(), seed=1)
-    assert {name: losses[name] for name in before} == before
-    assert set(losses) - set(before) == {"kl"}
+    assert {name: losses[name] for name in plain_losses} == plain_losses
+    assert set(losses) - set(plain_losses) == {"kl"}
     assert abs(float(report["kl/score"])) < 1e-5
-    slopes = torch.autograd.grad(losses["kl"], list(agents.speaker.parameters()), allow_unused=True)
-    assert max(float(slope.abs().max()) for slope in slopes if slope is not None) < 1e-5
+    gradients = torch.autograd.grad(losses["kl"], list(agents.speaker.parameters()), allow_unused=True)
+    assert max(float(gradient.abs().max()) for gradient in gradients if gradient is not None) < 1e-5
     with torch.no_grad():
         agents.speaker.logit.bias[1] += 2
     losses, report = penalised.step(toy.batch(), seed=1)

@@ -46,10 +46,10 @@ def test_metrics_of_text_have_the_precision_of_the_features(toy, generated_capti
     message, batch = generated_captions
     texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
     rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
-    asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
-    texts._scores |= {key: n / 7 for n, key in enumerate(asked)}
+    keys = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
+    texts._scores |= {key: n / 7 for n, key in enumerate(keys)}
     found = TextScore(BY_NAME["METEOR"], texts)(message, replace(batch, pooled=batch.pooled.to(dtype)))
-    expected = torch.tensor([texts._scores[key] for key in asked], dtype=dtype)
+    expected = torch.tensor([texts._scores[key] for key in keys], dtype=dtype)
     assert found.dtype == dtype
     assert torch.equal(found, expected)
 

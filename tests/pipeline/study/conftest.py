@@ -36,7 +36,7 @@ class FinishedRun:
 
 
 def make_caption(method: str, image: int, lam: float) -> str:
-    """Return the caption. ST and Luo share those of every fourth image; PSST and ST share that of image 30."""
+    """Return the caption. ST and Luo share a caption for every fourth image, PSST and ST for image 30."""
     if image == 30 and method != "luo":
         return "a word for thirty"
     return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"
@@ -71,8 +71,8 @@ def finished_run(tmp_path_factory) -> FinishedRun:
         ):
             cell, own = f"lambda={lam}", {"own": {"text_to_image": {"R@10": score}}}
             numbers = {"images": TEST, "language": {"CIDEr": cider}, "judges": own}
-            about = {"method": method, "cell": cell, "settings": {"lambda": lam, "seed": 1}, "signature": "one"}
-            cells.append(about | {"val": numbers, "test": numbers})
+            entry = {"method": method, "cell": cell, "settings": {"lambda": lam, "seed": 1}, "signature": "one"}
+            cells.append(entry | {"val": numbers, "test": numbers})
             for image in range(TRAIN, TRAIN + TEST):
                 row = {"method": method, "cell": cell, "split": "test", "image": image}
                 rows.append(row | {"caption": make_caption(method, image, lam)})
@@ -87,10 +87,10 @@ def answer_correctly() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[s
     """Return a function that answers a sheet as a rater who always chooses the first option of the key."""
 
     def make_answers(key: dict[str, Any], sheet: dict[str, Any]) -> list[dict[str, Any]]:
-        asked = [q for q in key["questions"] if q["qualification"] or q["name"] in sheet["questions"]]
+        questions = [q for q in key["questions"] if q["qualification"] or q["name"] in sheet["questions"]]
         return [
             {"study": key["study"], "rater": sheet["sheet"], "question": q["name"], "chosen": q["options"][0]}
-            for q in asked
+            for q in questions
             if q["task"] == sheet["task"]
         ]
 

@@ -39,10 +39,11 @@ def study(finished_run, tmp_path_factory):
         for task in json.loads(path.read_text()):
             right = questions[task["data"]["question"]]["options"][0]
             side = next(side for side in ("left", "right") if task["data"][side].removeprefix(PICTURE_ROOT) == right)
-            made = {"completed_by": {"email": path.stem}, "result": [{"value": {"choices": [side]}}], "lead_time": 3.5}
-            tasks.append({"data": task["data"], "annotations": [made]})
-    told = {"study": "play", "rater": "s", "asked": "a dog", "shown": ["1 a.jpg", "2 b.jpg"], "right": "1 a.jpg"}
-    rounds = [told | {"chosen": "1 a.jpg", "listener": "2 b.jpg", "model": "luo", "seconds": 1.5}] * 3
+            result = [{"value": {"choices": [side]}}]
+            annotation = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5}
+            tasks.append({"data": task["data"], "annotations": [annotation]})
+    common = {"study": "play", "rater": "s", "asked": "a dog", "shown": ["1 a.jpg", "2 b.jpg"], "right": "1 a.jpg"}
+    rounds = [common | {"chosen": "1 a.jpg", "listener": "2 b.jpg", "model": "luo", "seconds": 1.5}] * 3
     return out, {"answers.jsonl": answers, "export.json": tasks, "rounds.jsonl": rounds, "key.json": key}
 
 
@@ -65,9 +66,9 @@ def damage_content(name, content, rng):
     how = rng.choice(("value", "value", "value", "gone", "renamed", "bytes", "cut", "other"))
     if how in ("value", "gone", "renamed"):
         content = copy.deepcopy(content)
-        *above, last = rng.choice(list(iterate_paths(content)))
+        *parents, last = rng.choice(list(iterate_paths(content)))
         inner = content
-        for each in above:
+        for each in parents:
             inner = inner[each]
         if how == "value":
             inner[last] = rng.choice(VALUES)
@@ -83,32 +84,32 @@ def damage_content(name, content, rng):
         return how, rng.choice(
             (b"", b"\xff\xfe\x00", b"PK\x03\x04", b"[" * 100_000, b"null", b'"a"', b"\x00" * 9, b"{}", b"[]", b"1e999")
         )
-    place = rng.randrange(len(whole))
-    whole[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
+    offset = rng.randrange(len(whole))
+    whole[offset : offset + rng.randrange(3)] = rng.randbytes(rng.randrange(4))
     return how, bytes(whole)
 
 
 def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
     out, files = study
-    rng, short = random.Random(0), []
+    rng, failures = random.Random(0), []
     for number in range(TIMES):
         name = list(files)[number % len(files)]
         folder = tmp_path / str(number)
         folder.mkdir()
         shutil.copy(out / "key.json", folder)
-        asked = "answers.jsonl" if name == "key.json" else name
-        (folder / asked).write_bytes(encode_content(asked, files[asked]))
+        answers = "answers.jsonl" if name == "key.json" else name
+        (folder / answers).write_bytes(encode_content(answers, files[answers]))
         how, content = damage_content(name, files[name], rng)
         (folder / name).write_bytes(content)
         try:
-            markdown(study_tables(folder, [folder / asked]))
+            markdown(study_tables(folder, [folder / answers]))
         except UserError as error:
-            short += [f"{name}, {how}: several lines"] if "\n" in str(error) else []
-            short += [f"{name}, {how}: {len(str(error))} characters"] if len(str(error)) > 500 else []
+            failures += [f"{name}, {how}: several lines"] if "\n" in str(error) else []
+            failures += [f"{name}, {how}: {len(str(error))} characters"] if len(str(error)) > 500 else []
         except Exception as error:  # the user would see a traceback
-            short.append(f"{name}, {how}: {type(error).__name__}: {error}")
-    print(f"{TIMES} damages were tried, {len(short)} fell short")
-    assert short == []
+            failures.append(f"{name}, {how}: {type(error).__name__}: {error}")
+    print(f"{TIMES} damages were tried, {len(failures)} fell short")
+    assert failures == []
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "export.json", "rounds.jsonl"])

@@ -10,16 +10,16 @@ from pipeline.study.game import read_game, success_rate
 from pipeline.study.study_tables import study_tables
 from saywhich.cli import main
 
-SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
+PHOTOS = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
 
 
 def save_rounds(path, *rounds, model="psst_multinomial", **changes):
     """Save rounds; each has the numbers of the right photo, of the person's choice and of the listener's choice."""
     lines = []
     for number, (right, chosen, listener) in enumerate(rounds, 1):
-        round = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
-        told = {"study": "play", "sheet": "s", "task": "play", "rater": "s", "question": str(number), "asked": "a dog"}
-        lines.append(json.dumps(told | {"shown": SHOWN, "model": model, "seconds": float(number)} | round | changes))
+        photos = {"shown": PHOTOS, "right": PHOTOS[right], "chosen": PHOTOS[chosen], "listener": PHOTOS[listener]}
+        sheet = {"study": "play", "sheet": "s", "task": "play", "rater": "s", "question": str(number), "asked": "a dog"}
+        lines.append(json.dumps(sheet | photos | {"model": model, "seconds": float(number)} | changes))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -34,7 +34,7 @@ def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
         [True, False, False, True],
     )
     assert (psst.seconds, psst.photos) == (2.5, 3)
-    assert psst.p == 1.0  # one of both is right alone in 3 rounds, the person in 2: P(≥ 2) twice, at most 1
+    assert psst.p == 1.0  # exactly one is right in 3 rounds, the person in 2 of them: 2 · P(≥ 2), at most 1
     assert (luo.model, len(luo.person)) == ("luo", 1)
 
 

@@ -80,7 +80,7 @@ def is_misunderstood(question):
 
 
 @pytest.mark.slow
-def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(study_folder, key, open_sheet, tmp_path):
+def test_the_tables_have_the_accuracies_of_synthetic_raters(study_folder, key, open_sheet, tmp_path):
     sheets = {sheet["sheet"]: sheet for sheet in key["sheets"]}
     page = None
     for name, sheet in sheets.items():
@@ -144,12 +144,12 @@ def test_both_pictures_are_visible_named_and_focusable(study_folder, open_sheet)
 @pytest.fixture
 def collector():
     """Start a server that accepts bodies sent to /answers only; yield its address and the list of these bodies."""
-    got = []
+    bodies = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            got.extend([body] if self.path == "/answers" else [])
+            bodies.extend([body] if self.path == "/answers" else [])
             self.send_response(200 if self.path == "/answers" else 500)
             self.send_header("Access-Control-Allow-Origin", "*")
             self.end_headers()
@@ -159,14 +159,14 @@ def collector():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", got
+    yield f"http://127.0.0.1:{server.server_port}", bodies
     server.shutdown()
     server.server_close()
 
 
 @pytest.mark.parametrize(("path", "message"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
 def test_answers_are_sent_to_the_configured_address(finished_run, browser, collector, tmp_path, path, message):
-    address, got = collector
+    address, bodies = collector
     finished_run.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
     page = browser.new_context().new_page()
@@ -176,8 +176,8 @@ def test_answers_are_sent_to_the_configured_address(finished_run, browser, colle
     page.keyboard.press("Enter")
     answer_rounds(page, key)
     page.get_by_text(message).wait_for()
-    (tmp_path / "sent.jsonl").write_text("".join(got))
-    assert page.locator("#answers").input_value() == "".join(got) or path == "refused"
+    (tmp_path / "sent.jsonl").write_text("".join(bodies))
+    assert page.locator("#answers").input_value() == "".join(bodies) or path == "refused"
     assert len(study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
     page.context.close()
 
@@ -188,8 +188,8 @@ def test_a_page_fits_a_phone(study_folder, open_sheet, scheme):
         find_first_sheet(study_folder, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme
     )
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
 
 
 def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, tmp_path):
@@ -201,8 +201,8 @@ def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, 
             left = task["data"]["left"].removeprefix(PICTURE_ROOT)
             side = "left" if left == question["options"][is_misunderstood(question)] else "right"
             result = [{"from_name": "chosen", "type": "choices", "value": {"choices": [side]}}]
-            made_by = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
-            tasks.append({**task, "annotations": [made_by, {"was_cancelled": True, "result": []}]})
+            annotation = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
+            tasks.append({**task, "annotations": [annotation, {"was_cancelled": True, "result": []}]})
     (tmp_path / "export.json").write_text(json.dumps(tasks))
     retrieval, naturalness = study_tables(study_folder, [tmp_path / "export.json"])
     assert {row[0]: row[3].split()[0] for row in retrieval.rows}["psst_multinomial"] == "100.0"
@@ -242,8 +242,8 @@ def test_the_command_makes_reads_and_plans(finished_run, answer_correctly, tmp_p
     params["prepare"] |= {"root": str(finished_run.root), "images": "images"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True))
     out = tmp_path / "study"
-    run = ["--data", finished_run.root, "--params", tmp_path / "params.yaml", "--out", out, "--pairs", 4, "--raters", 1]
-    run_study_command(*run)
+    inputs = ["--data", finished_run.root, "--params", tmp_path / "params.yaml"]
+    run_study_command(*inputs, "--out", out, "--pairs", 4, "--raters", 1)
     assert re.search(r"\d+ pages, one for each rater", capsys.readouterr().out)
     key = json.loads((out / "key.json").read_text())
     (out / "answers").mkdir()
@@ -255,7 +255,7 @@ def test_the_command_makes_reads_and_plans(finished_run, answer_correctly, tmp_p
     run_study_command("raters", "75", "72%")
     plan = capsys.readouterr().out
     assert "in 13%" in plan
-    assert " 3399 |" in plan  # the number in the document
+    assert " 3399 |" in plan  # the number in docs/how_to/study.md
 
 
 def test_pairs_may_stand_before_the_step(capsys):

@@ -41,7 +41,7 @@ def test_majorities_single_votes_and_ties_by_hand():
     assert found.images == 3
     assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
     assert found.by_vote.value == pytest.approx(100 * 4 / 8)
-    assert found.p == 1.0  # one of two decided majorities
+    assert found.p == 1.0  # one of the two decided majorities is right
     (found,) = majority_results([v for n in range(7) for v in make_votes(n, "luo", 1, n > 0)], ["luo"])
     assert found.p == pytest.approx(2 / 2**6)  # the tie does not count
 
@@ -99,9 +99,9 @@ def test_resamples_without_a_method_are_left_out_of_its_interval_alone():
     assert psst.by_majority.interval == psst.by_vote.interval == (100, 100)
     gap, _ = majority_difference(psst, luo)
     assert np.isfinite(gap.interval).all()
-    both, alone = preferences([luo, psst]), preferences([luo])
-    assert np.isfinite(both["psst_multinomial"].interval).all()
-    assert both["luo"].interval == pytest.approx(alone["luo"].interval)
+    both_methods, luo_only = preferences([luo, psst]), preferences([luo])
+    assert np.isfinite(both_methods["psst_multinomial"].interval).all()
+    assert both_methods["luo"].interval == pytest.approx(luo_only["luo"].interval)
 
 
 def test_bradley_terry_scores_of_two_are_log_odds():
@@ -112,9 +112,10 @@ def test_bradley_terry_scores_of_two_are_log_odds():
 def test_bradley_terry_scores_of_three_solve_the_likelihood_equations():
     wins = np.array([[0.0, 12, 7], [5, 0, 9], [8, 4, 0]])
     scores = bradley_terry(wins)
-    halves = wins + 0.5 - 0.5 * np.eye(3)
-    likely = 1 / (1 + np.exp(scores[None, :] - scores[:, None]))
-    assert halves.sum(1) == pytest.approx(((halves + halves.T) * likely).sum(1) - np.diag(halves + halves.T) * 0.5)
+    smoothed = wins + 0.5 - 0.5 * np.eye(3)
+    probabilities = 1 / (1 + np.exp(scores[None, :] - scores[:, None]))
+    pairs = smoothed + smoothed.T
+    assert smoothed.sum(1) == pytest.approx((pairs * probabilities).sum(1) - np.diag(pairs) * 0.5)
     assert scores[-1] == 0
 
 
@@ -129,25 +130,25 @@ def test_preferences_over_the_reference_and_their_intervals():
 
 def test_the_papers_accuracies_are_recovered_from_raters_of_that_skill():
     skills = {method: skill_of(accuracy, 5) for method, accuracy in PAPER.items()}
-    measured, held = {method: [] for method in PAPER}, []
+    measured, covered = {method: [] for method in PAPER}, []
     for seed in range(20):
         for found in majority_results(draw_votes(skills, 300, 5, seed), list(PAPER), resamples=300):
             truths = ((found.by_majority, PAPER[found.method]), (found.by_vote, skills[found.method]))
-            held += [share.interval[0] <= 100 * truth <= share.interval[1] for share, truth in truths]
+            covered += [share.interval[0] <= 100 * truth <= share.interval[1] for share, truth in truths]
             measured[found.method].append(found.by_majority.value)
-    assert 0.9 <= np.mean(held) <= 0.99  # of 160 intervals
+    assert 0.9 <= np.mean(covered) <= 0.99  # of 160 intervals
     for method, accuracy in PAPER.items():
         assert np.mean(measured[method]) == pytest.approx(100 * accuracy, abs=2)
 
 
 def test_intervals_have_their_nominal_coverage():
     skill = skill_of(0.72, 5)
-    held = []
+    covered = []
     for seed in range(200):
         (found,) = majority_results(draw_votes({"luo": skill}, 60, 5, seed), ["luo"], resamples=400)
         low, high = found.by_majority.interval
-        held.append(low <= 72 <= high)
-    assert 0.9 <= np.mean(held) <= 0.99
+        covered.append(low <= 72 <= high)
+    assert 0.9 <= np.mean(covered) <= 0.99
 
 
 def test_the_accuracy_of_a_majority():

@@ -32,8 +32,8 @@ def select_task(sheets, task):
 def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(made_study):
     _, sheets = made_study
     for task in (RETRIEVAL, NATURALNESS):
-        asked = [each.question.name for sheet in select_task(sheets, task) for each in sheet.rounds]
-        assert set(Counter(asked).values()) == {5}
+        names = [each.question.name for sheet in select_task(sheets, task) for each in sheet.rounds]
+        assert set(Counter(names).values()) == {5}
         for sheet in select_task(sheets, task):
             subjects = [each.question.subject for each in sheet.rounds]
             assert len(set(subjects)) == len(subjects) <= DESIGN.rounds
@@ -60,8 +60,9 @@ def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are
     assert len(pairs) == 10 * 4
     assert set(pairs.values()) == {1}
     assert any(len(question.methods) > 1 for question in questions.values())
-    person = next(question for question in questions.values() if question.methods == ("human",))
-    assert person.shown == f"a person wrote the words of picture {person.subject} at length"
+    human_question = next(question for question in questions.values() if question.methods == ("human",))
+    expected = f"a person wrote the words of picture {human_question.subject} at length"
+    assert human_question.shown == expected
 
 
 def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_all_reach(made_study):
@@ -76,11 +77,12 @@ def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_al
 
 def test_captions_that_equal_the_references_are_not_asked(made_study):
     _, sheets = made_study
-    asked = {each.question.name: each.question for sheet in select_task(sheets, NATURALNESS) for each in sheet.rounds}
-    for question in asked.values():
+    rounds = [each for sheet in select_task(sheets, NATURALNESS) for each in sheet.rounds]
+    questions = {each.question.name: each.question for each in rounds}
+    for question in questions.values():
         assert question.options[0] != question.options[1]
         assert "st_multinomial" not in question.methods
-    images = Counter(method for question in asked.values() for method in question.methods)
+    images = Counter(method for question in questions.values() for method in question.methods)
     subjects = {each.question.subject for sheet in select_task(sheets, RETRIEVAL) for each in sheet.rounds}
     assert images["luo"] == len([image for image in subjects if image % 4])
 
@@ -157,7 +159,7 @@ def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
         assert row["completion_code"] in (out / "pages" / page).read_text()
 
 
-def test_a_study_without_captions_of_the_test_split_is_one_line(finished_run, tmp_path, monkeypatch):
+def test_a_study_without_captions_of_the_test_split_is_reported_in_one_line(finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(make, "read_captions", lambda *_: [{}])
     with pytest.raises(UserError, match=r"expected captions of two or more test images, found 0"):
         finished_run.make(tmp_path, DESIGN)

@@ -35,4 +35,4 @@ def test_the_report_has_a_section_where_raters_answered(full_world, finished_run
     assert "Which of two similar images does a caption describe?" in tables
     html, tables = write_page(None)
     assert "study" not in html
-    assert "similar images is a caption" not in tables
+    assert "Which of two similar images does a caption describe?" not in tables

@@ -12,7 +12,7 @@ def make_run(name: str, seconds: float, processor: float | None = None, megabyte
     return {"name": name, "seconds": seconds, "processor": processor, "megabytes": megabytes}
 
 
-def test_runs_of_a_stage_are_one_row_and_what_was_not_recorded_is_a_dash():
+def test_runs_of_a_stage_are_one_row_and_missing_numbers_are_dashes():
     runs = [
         make_run("train@luo lambda=0.5_seed=1", 3000, 2900, 1500),
         make_run("train@psst lambda=0.1_seed=1", 1000, 900, 2500),

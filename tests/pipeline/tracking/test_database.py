@@ -13,7 +13,7 @@ import pytest
 from pipeline.tracking.database import create_database, parse_sqlite_path, sqlite_address
 
 # alembic logs each migration before it runs it
-KILLED = """
+CREATE_AND_KILL = """
 import logging, os, signal, sys
 from itertools import count
 from pathlib import Path
@@ -37,9 +37,9 @@ def execute_statement(path: Path, statement: str) -> None:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """Return a database that was created after another process was killed while it created the same one."""
+    """Return a database that was created after another process was killed while it created the same file."""
     path = tmp_path_factory.mktemp("a ? b") / "mlflow.db"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], stderr=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, "-c", CREATE_AND_KILL, str(path)], stderr=subprocess.DEVNULL)
     assert done.returncode == -signal.SIGKILL
     assert [part.name for part in path.parent.glob("mlflow.db*")] == ["mlflow.db.part"]
     create_database(path)
@@ -53,9 +53,9 @@ def test_a_killed_creation_leaves_no_database_and_the_next_is_complete(database)
 
 
 def test_a_complete_database_stays(database):
-    before = database.stat().st_ino
+    inode = database.stat().st_ino
     create_database(database)
-    assert database.stat().st_ino == before
+    assert database.stat().st_ino == inode
 
 
 def test_an_incomplete_database_without_runs_is_set_aside(database, capfd):

@@ -73,7 +73,7 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
         assert read_history(run, "R_at_1 hard") == [(step, step) for step in range(200)]
 
 
-def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):
+def test_a_killed_run_is_recorded_as_killed_with_its_metrics_and_the_load_of_the_machine(database):
     command = [PYTHON, "-c", WRITER, "doomed", "wait"]
     environment = os.environ | {"SENDERS_PYTHON": find_program("python")}
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -172,9 +172,9 @@ def test_the_content_of_a_recorded_run(manual_sending, database, tmp_path):
 
 
 def test_the_commit_and_whether_files_differ_from_it(manual_sending, database, tmp_path):
-    def git(*words: str) -> str:
+    def git(*arguments: str) -> str:
         author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        return subprocess.run(["git", *author, *words], check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", *author, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
     git("init")
     for name in ("code.py", "dvc.lock"):
@@ -266,10 +266,10 @@ def write_broken_mlflow(folder: Path) -> str:
 
 def find_senders() -> list[psutil.Process]:
     """Return the senders of this test's spool."""
-    here, found = str(Path.cwd()), []
+    folder, found = str(Path.cwd()), []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[-3:] == ["-m", "pipeline.tracking", "send"] and process.cwd() == here:
+            if process.cmdline()[-3:] == ["-m", "pipeline.tracking", "send"] and process.cwd() == folder:
                 found.append(process)
     return found
 
@@ -297,7 +297,7 @@ def test_one_sender_sends_all_runs_children_too(tmp_path, database):
 
 
 @pytest.mark.slow
-def test_another_address_has_another_sender(database, tmp_path):
+def test_another_experiment_has_another_sender(database, tmp_path):
     with recorder.record_run("here"):  # its sender keeps running
         assert run_writer("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
         assert len(find_senders()) == 2
@@ -328,7 +328,7 @@ def test_an_idle_sender_ends(manual_sending, database, monkeypatch):
     assert list_waiting_runs() == []
 
 
-def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(manual_sending, database, monkeypatch):
+def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_earlier_runs(manual_sending, database, monkeypatch):
     """More time than IDLE may pass between two checks of the sender, while a grid's run is still open."""
     monkeypatch.setattr(sender, "IDLE", 0.0)
     serving = Thread(target=sender.serve_spool, args=(Path("mlflow-spool"),))
@@ -456,7 +456,7 @@ def test_names_and_texts_that_mlflow_cannot_store_are_changed_and_do_not_end_the
     assert json.loads(find_artifact(run, "captions.json").read_text())["data"] == [["a?.jpg"]]
 
 
-def test_an_experiment_of_others_keeps_the_paths_of_its_artifacts(database, tmp_path, monkeypatch):
+def test_an_experiment_of_another_client_keeps_the_paths_of_its_artifacts(database, tmp_path, monkeypatch):
     client = connect().client
     experiment = client.create_experiment("mine", (tmp_path / "elsewhere").as_uri())
     run = client.create_run(experiment)

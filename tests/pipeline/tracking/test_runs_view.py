@@ -46,11 +46,11 @@ def test_the_last_evaluations_of_a_profile_are_compared(manual_sending, database
     capsys.readouterr()
     _, line = read_view_lines(capsys)
     assert line.startswith("The last evaluations side by side: http://127.0.0.1:5000/#/compare-runs?runs=")
-    given = parse_qs(line.partition("?")[2])
+    query = parse_qs(line.partition("?")[2])
     client = MlflowClient(f"sqlite:///{database}")
-    compared = [client.get_run(run).data.params["n"] for run in json.loads(given["runs"][0])]
+    compared = [client.get_run(run).data.params["n"] for run in json.loads(query["runs"][0])]
     assert sorted(compared) == ["3", "5"]
-    assert json.loads(given["experiments"][0]) == [client.get_experiment_by_name("saywhich").experiment_id]
+    assert json.loads(query["experiments"][0]) == [client.get_experiment_by_name("saywhich").experiment_id]
 
 
 def test_the_views_metrics_are_those_of_a_summary():

@@ -42,36 +42,36 @@ def test_replayed_generators_draw_the_numbers_of_a_later_step(toy, dropout):
 
 
 def test_on_a_cpu_every_step_runs_directly(toy):
-    asked = []
+    steps = []
 
     def compute(batch):
-        asked.append(batch.step)
+        steps.append(batch.step)
         return StepResult([], torch.zeros(()))
 
     runner = StepRunner(compute, torch.device("cpu"))
     for step in range(5):
         runner.run(toy.batch(step), frozenset({"speaker"}))
-    assert asked == [0, 1, 2, 3, 4]
+    assert steps == [0, 1, 2, 3, 4]
 
 
 def run_steps(toy, monkeypatch, steps, warned=()) -> list[str]:
-    """Return how a runner for a GPU runs each of `steps`, which are pairs of an epoch and the trained role."""
-    seen: list[str] = []
+    """Return the calls of a runner for a GPU over `steps`, which are pairs of an epoch and the trained role."""
+    calls: list[str] = []
 
     def compute(batch):
-        seen.append("direct")
+        calls.append("direct")
         return StepResult([], torch.zeros(()))
 
     def capture(batch, generators):
-        seen.append("capture")
-        return SimpleNamespace(replay=lambda batch: seen.append("replay"))
+        calls.append("capture")
+        return SimpleNamespace(replay=lambda batch: calls.append("replay"))
 
     monkeypatch.setattr(captured_steps, "_detect_waits", lambda: nullcontext(warned))
     runner = StepRunner(compute, torch.device("cuda"))
     monkeypatch.setattr(runner, "_capture", capture)
     for number, (epoch, role) in enumerate(steps):
         runner.run(replace(toy.batch(number), epoch=epoch), frozenset({role}))
-    return seen
+    return calls
 
 
 def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatch):

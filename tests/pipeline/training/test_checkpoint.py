@@ -59,13 +59,13 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     Checkpoints(tmp_path / "none").clear()
 
 
-@pytest.mark.parametrize("place", [0, 20, -1])
-def test_a_flipped_bit_is_detected(tmp_path, capsys, place):
+@pytest.mark.parametrize("offset", [0, 20, -1])
+def test_a_flipped_bit_is_detected(tmp_path, capsys, offset):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, make_tensors(1), {})
     path = checkpoints.save(2, make_tensors(2), {})
     content = bytearray(path.read_bytes())
-    content[place] ^= 4
+    content[offset] ^= 4
     path.write_bytes(content)
     assert checkpoints.latest().step == 1
     assert path.name in capsys.readouterr().err
@@ -125,20 +125,21 @@ for step in range(1, 1_000_000):
 
 
 def test_killed_while_saving(tmp_path):
-    for enough in (2, 3, 5):
-        command = [find_program("python"), "-c", ENDLESS, str(tmp_path)]
+    for min_step in (2, 3, 5):
+        folder = tmp_path / str(min_step)
+        command = [find_program("python"), "-c", ENDLESS, str(folder)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         pid = int(process.stdout.readline())
         for line in process.stdout:
-            if int(line) >= enough:
+            if int(line) >= min_step:
                 break
         # the process spends nearly all its time in save: wait for a partial file
-        while process.poll() is None and not list(tmp_path.glob(".step-*.part")):
+        while process.poll() is None and not list(folder.glob(".step-*.part")):
             pass
         os.kill(pid, signal.SIGKILL)
         rest = process.communicate()[0].split()
-        latest = Checkpoints(tmp_path).latest()
-        assert latest.step >= max([enough, *map(int, rest)])
+        latest = Checkpoints(folder).latest()
+        assert latest.step >= max([min_step, *map(int, rest)])
         assert latest.state == {"twice": 2 * latest.step}
         assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
 
@@ -146,8 +147,8 @@ def test_killed_while_saving(tmp_path):
 def test_a_checkpoint_of_another_run_is_named_and_skipped(tmp_path, capsys):
     """Runs of two seeds have two keys: a run does not resume from a file of another key."""
     other = Checkpoints(tmp_path / "key-of-seed-2").save(9, make_tensors(2.0), {})
-    mine = Checkpoints(tmp_path / "key-of-seed-1")
-    mine.save(5, make_tensors(1.0), {})
-    other.rename(mine.folder / other.name)
-    assert mine.latest().step == 5
+    checkpoints = Checkpoints(tmp_path / "key-of-seed-1")
+    checkpoints.save(5, make_tensors(1.0), {})
+    other.rename(checkpoints.folder / other.name)
+    assert checkpoints.latest().step == 5
     assert "it belongs to another run, key-of-seed-2" in capsys.readouterr().err

@@ -107,22 +107,22 @@ def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
     values = [1.0, 3.0, 2.0, 3.0, 0.0]
 
     def run(interrupt_at=None, folder=None):
-        told, seen = iter(values), []
+        remaining, validated = iter(values), []
         if folder is not None and interrupt_at is None:
             for _ in range(3):
-                next(told)
+                next(remaining)
         method = luo(toy.agents(), Objective(), 0.7)
 
         def validate():
-            seen.append(copy_weights(method))
-            return {"recall@10": next(told)}
+            validated.append(copy_weights(method))
+            return {"recall@10": next(remaining)}
 
         settings = dataclasses.replace(FIVE, select="recall@10")
-        return train(method, toy, settings, interrupt_at, folder, validate), seen
+        return train(method, toy, settings, interrupt_at, folder, validate), validated
 
-    (kept, history), seen = run()
-    assert are_equal(kept, seen[1])
-    assert not are_equal(kept, seen[3])
+    (kept, history), validated = run()
+    assert are_equal(kept, validated[1])
+    assert not are_equal(kept, validated[3])
     assert [entry["val/recall@10"] for entry in history] == values
     with pytest.raises(KeyboardInterrupt):
         run(interrupt_at=10, folder=tmp_path)
@@ -149,17 +149,17 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
     folder = tmp_path / "kept"
 
     def make_training(broken: bool) -> Training:
-        made = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
-        learn = made.train_step
+        training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
+        train_step = training.train_step
 
         def train_and_break(batch):
-            learn(batch)
-            if broken and made.step == 7:
+            train_step(batch)
+            if broken and training.step == 7:
                 with torch.no_grad():
-                    made.method.agents["speaker"].logit.bias[2] = float("nan")
+                    training.method.agents["speaker"].logit.bias[2] = float("nan")
 
-        made.train_step = train_and_break
-        return made
+        training.train_step = train_and_break
+        return training
 
     with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
         make_training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
@@ -170,7 +170,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
     assert are_equal(copy_weights(whole.method), copy_weights(resumed.method))
 
 
-def test_a_run_does_not_end_with_nan_weights(toy):
+def test_a_run_does_not_end_with_infinite_weights(toy):
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
 
     def validate():
@@ -207,12 +207,12 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
     whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     method = psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3)
     training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
-    learn = training.train_step
+    train_step = training.train_step
 
     def train_and_request_stop(batch):
         if training.step == 7:
             os.kill(os.getpid(), request_)
-        learn(batch)
+        train_step(batch)
 
     training.train_step = train_and_request_stop
     with pytest.raises(StopRequest) as stopped, raise_requests():
@@ -225,10 +225,10 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
 
 def test_validating_changes_nothing(toy):
     without, _ = train(luo(toy.agents(dropout=0.5), Objective(), 0.7), toy)
-    with_it, _ = train(
+    with_validation, _ = train(
         luo(toy.agents(dropout=0.5), Objective(), 0.7), toy, validate=lambda: {"x": float(torch.rand(1))}
     )
-    assert are_equal(without, with_it)
+    assert are_equal(without, with_validation)
 
 
 def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
@@ -257,26 +257,25 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
 
 def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
-    every_agent, validated, learning = agents.roles.values(), [], []
+    every_agent, validation_modes, training_modes = agents.roles.values(), [], []
     compute_metrics = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU, 12)
 
     def validate():
-        validated.append((any(agent.training for agent in every_agent), torch.is_grad_enabled()))
+        validation_modes.append((any(agent.training for agent in every_agent), torch.is_grad_enabled()))
         return compute_metrics()
 
     def record_mode(speaker, batch, channel, *rest):
         if channel.requires_grad:
-            learning.append(speaker.training)
+            training_modes.append(speaker.training)
         return generate(speaker, batch, channel, *rest)
 
     monkeypatch.setattr(rollouts, "generate", record_mode)
-    with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
-    assert validated == [(False, False)] * 5
-    assert learning == [True] * len(learning)
-    assert len(learning) == 2 * 15  # two terms, three steps an epoch
+    with_validation, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
+    assert validation_modes == [(False, False)] * 5
+    assert training_modes == [True] * (2 * 15)  # two terms, three steps an epoch
     assert {name: history[-1][f"val/{name}"] for name in compute_metrics()} == compute_metrics()
     without, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
-    assert are_equal(without, with_it)
+    assert are_equal(without, with_validation)
 
 
 def test_means_are_over_the_steps_that_reported_a_value():
@@ -299,10 +298,10 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
         for loss in losses.values():
             weights = dict(agent.named_parameters())
             gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True, allow_unused=True)
-            there = [g for g in gradients if g is not None]
-            if not there:
+            present = [g for g in gradients if g is not None]
+            if not present:
                 continue
-            norm = torch.stack([g.square().sum() for g in there]).sum().sqrt()
+            norm = torch.stack([g.square().sum() for g in present]).sum().sqrt()
             weight = lam if loss is losses["discriminability"] else 1 - lam
             for parameter, gradient in zip(weights, gradients, strict=True):
                 if gradient is not None:
@@ -342,8 +341,8 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
     values = [1.0, 3.0, 2.0, 2.5, 9.0]
 
     def make():
-        seen = iter(values)
-        return lambda: {"cider": next(seen)}
+        remaining = iter(values)
+        return lambda: {"cider": next(remaining)}
 
     whole, history = train(luo(toy.agents(), Objective(), 0.5), toy, settings, validate=make())
     assert [entry["val/cider"] for entry in history] == [1.0, 3.0, 2.0, 2.5]
@@ -377,14 +376,14 @@ def test_a_run_that_saturated_within_an_epoch_completes_it_also_over_a_kill(toy,
 
 
 def test_unscheduled_speakers_generate_without_dropout(toy, monkeypatch):
-    seen = []
+    modes = []
     agents = toy.agents(dropout=0.5)
     monkeypatch.setattr(
-        rollouts, "generate", lambda speaker, *rest: (seen.append(speaker.training), generate(speaker, *rest))[1]
+        rollouts, "generate", lambda speaker, *rest: (modes.append(speaker.training), generate(speaker, *rest))[1]
     )
     train(reinforce(agents, Objective(), 0.3), toy, dataclasses.replace(FIVE, epochs=2))
-    assert seen[:2] == [True, False]  # the speaker's sample and the greedy caption
-    assert seen[2:4] == [False, True]  # the listener's step, and the speaker's next step
+    assert modes[:2] == [True, False]  # the speaker's sample and the greedy caption
+    assert modes[2:4] == [False, True]  # the listener's step, and the speaker's next step
 
 
 def test_learning_rates():
@@ -397,7 +396,7 @@ def test_learning_rates():
 
 
 def test_a_continued_epoch_counter_decays_as_the_published_joint_training_does():
-    """PSST: 5e-3 · .75 every 15 epochs, counted from 200: 5e-3 · .75^13 at first, · .75^14 from the tenth epoch on."""
+    """PSST: 5e-3 · .75 every 15 epochs, counted from 200: 5e-3 · .75^13 at first, · .75^14 after ten epochs."""
     settings = Optimisation(
         epochs=150, learning_rate=5e-3, schedule="step", decay=0.75, decay_every=15, start_epoch=200
     )
@@ -459,14 +458,14 @@ def test_torchs_global_stream_is_reseeded_in_every_step(toy):
 
 def measure_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
     """Return the largest change of a weight of each role; in Adam's first step it is the learning rate."""
-    before = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
+    initial = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
     settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
     for step in range(steps):
         training.train_step(toy.batch(step))
     return {
         role: max(
-            float((p.detach() - old).abs().max()) for p, old in zip(agent.parameters(), before[role], strict=True)
+            float((p.detach() - old).abs().max()) for p, old in zip(agent.parameters(), initial[role], strict=True)
         )
         for role, agent in method.agents.items()
     }
@@ -495,10 +494,10 @@ def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
         )
         training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
         for _ in range(3):
-            before = [p.detach().clone() for p in agents.listener.parameters()]
+            previous = [p.detach().clone() for p in agents.listener.parameters()]
             training.train_step(toy.batch())
-            after = agents.listener.parameters()
-            moves.append(max(float((p.detach() - old).abs().max()) for p, old in zip(after, before, strict=True)))
+            current = agents.listener.parameters()
+            moves.append(max(float((p.detach() - old).abs().max()) for p, old in zip(current, previous, strict=True)))
         moved[bool(rates)] = moves
     assert moved[False] == pytest.approx([0.01, 0.0075, 0.0025], rel=0.2)
     assert moved[True] == pytest.approx([0.01, 0.01, 0.01], rel=0.2)

@@ -54,7 +54,7 @@ def train(method: Method, toy, epochs: int = 1, **batch_options: int) -> Trainin
     ],
     ids=["mle", "luo", "reinforce", "rloo", "psst", "st, shared", "wtf", "wtf_rl", "scst"],
 )
-def test_captions_drawn_by_each_method_are_those_by_hand(toy, make, each_step):
+def test_captions_drawn_by_each_method_equal_counts_by_hand(toy, make, each_step):
     """`each_step` has the captions per image of the first steps, which repeat."""
     training = train(make(toy.agents()), toy, epochs=2)
     expected = [IMAGES * sum(islice(cycle(each_step), steps)) for steps in (3, 6)]
@@ -92,7 +92,7 @@ def test_a_listener_adapts_to_captions_that_the_frozen_speaker_draws(toy):
     assert training.history[-1]["captions_drawn"] == 3 * IMAGES
 
 
-def test_processor_seconds_leave_validations_out_and_add_those_of_earlier_processes(monkeypatch):
+def test_processor_seconds_exclude_validations_and_include_earlier_processes(monkeypatch):
     clock = iter([100.0, 103.0, 104.0, 110.0, 111.0, 111.0, 50.0])
     monkeypatch.setattr(time, "process_time", lambda: next(clock))
     first = TrainingBudget(CPU)  # at 100
@@ -136,8 +136,8 @@ def test_mlflow_gets_captions_and_seconds_at_each_entry(toy):
     training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), Optimisation(epochs=2), 4, CPU)
     training.record = lambda metrics, step: logged.append((step, metrics))
     training.run()
-    spent = [(step, metrics) for step, metrics in logged if "captions_drawn" in metrics]
-    assert spent == [
+    budgets = [(step, metrics) for step, metrics in logged if "captions_drawn" in metrics]
+    assert budgets == [
         (3 * n, {"captions_drawn": 6 * IMAGES * n, "processor_seconds": training.processor_seconds[n - 1]})
         for n in (1, 2)
     ]

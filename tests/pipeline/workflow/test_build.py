@@ -62,7 +62,7 @@ ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 TRAINING = [["a red ball", "red ball"], ["a blue ball"], ["a red dog"], ["a ball", "the ball"]]
 HELD_OUT = [["a red dog on grass"], ["a dog"]]
-OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
+OTHER_HELD_OUT = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
 
 
 def prepare_data(folder: Path, held_out: list[list[str]], **options: object) -> PreparedData:
@@ -113,7 +113,7 @@ def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counte
 
 
 def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp_path):
-    more = prepare_data(tmp_path, OTHERS)
+    more = prepare_data(tmp_path, OTHER_HELD_OUT)
     assert more.vocabulary == data.vocabulary
     captions = ["red ball", "a blue ball", "red red dog", "the ball"]
     found = []
@@ -144,13 +144,13 @@ def models(tmp_path) -> Path:
     agents = {
         "pretrained/listener": {"listener": make_listener(1)},
         "pretrained/speaker": {"speaker": make_speaker(2)},
-        "pretrained/judge": {"listener": make_listener(3, "eyes")},
+        "pretrained/judge": {"listener": make_listener(3, "judge")},
         "models/luo": {"speaker": make_speaker(4), "listener": make_listener(5)},
         "models/luo/adapted": {"listener": make_listener(6)},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)
-    for features, first in (("main", 0), ("eyes", 10)):
+    for features, first in (("main", 0), ("judge", 10)):
         (tmp_path / "features" / features).mkdir(parents=True)
         rows = np.arange(6 if features == "main" else 12)
         with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7), mirrored=len(rows) > 6) as store:
@@ -196,11 +196,11 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
 
 def test_each_judge_has_its_weights_and_the_features_of_its_training(models, data):
     assert has_weights(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
-    chosen = {"own": "own", "adapted listener": "adapted", "pretrained": "listener", "other": "judge"}
-    judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
-    places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
-    assert list(judges) == list(chosen)
-    assert all(has_weights(j.listener, models / p, "listener") for j, p in zip(judges.values(), places, strict=True))
+    judge_names = {"own": "own", "adapted listener": "adapted", "pretrained": "listener", "other": "judge"}
+    judges = build_judges(judge_names, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
+    folders = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
+    assert list(judges) == list(judge_names)
+    assert all(has_weights(j.listener, models / p, "listener") for j, p in zip(judges.values(), folders, strict=True))
     rows = torch.tensor([3, 0])
     assert [judge.pooled(rows)[:, 0].tolist() for judge in judges.values()] == [[3, 0]] * 3 + [[13, 10]]
     assert [judge.mirrored is None for judge in judges.values()] == [True] * 3 + [False]
@@ -224,13 +224,13 @@ def test_the_speakers_temperature_divides_its_logits_alone(data, temperature):
     pair_agents(divided, make_listener(2), data, Objective(speaker_temperature=temperature), CPU)
     hidden = torch.randn(3, plain.hidden)
     torch.testing.assert_close(divided.logits(hidden), plain.logits(hidden) / temperature)
-    before, after = plain.state_dict(), divided.state_dict()
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    weights, divided_weights = plain.state_dict(), divided.state_dict()
+    changed = {name for name in weights if not torch.equal(weights[name], divided_weights[name])}
     assert changed == (set() if temperature == 1 else {"logit.weight", "logit.bias"})
 
 
 @pytest.mark.parametrize(("eos", "frequencies"), [(True, "batch"), (False, "train")])
-def test_the_objective_says_what_the_cider_reward_counts(data, eos, frequencies):
+def test_the_cider_reward_follows_the_objective(data, eos, frequencies):
     objective = Objective(eos_in_reward=eos, document_frequencies=frequencies)
     scorer = pair_agents(make_speaker(1), make_listener(2), data, objective, CPU).cider
     assert (scorer.eos, scorer.frequencies) == (eos, frequencies)
@@ -245,9 +245,9 @@ def make_training(method, data, models, seed: int = 3, **settings):
 def test_training_uses_the_training_split_and_validation_the_validation_split(agents, models, data):
     training = make_training(luo(agents, Objective(), 0.5), data, models)
     train, held_out = (data.rows(split).tolist() for split in ("train", "val"))
-    shown = [batch.images.tolist() for batch in training.batches.epoch(0)]
-    assert [len(images) for images in shown] == [2, 2]
-    assert sorted(chain.from_iterable(shown)) == train
+    images = [batch.images.tolist() for batch in training.batches.epoch(0)]
+    assert [len(each) for each in images] == [2, 2]
+    assert sorted(chain.from_iterable(images)) == train
     assert [batch.images.tolist() for batch in training.validate.batches()] == [held_out]
     (batch,) = training.validate.batches()
     assert batch.pooled[:, 0].tolist() == held_out  # the image's own features
@@ -261,8 +261,8 @@ def test_validation_generates_with_the_methods_agents_and_never_unk(agents, mode
     assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
     scores = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
     assert torch.equal(scores, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
-    alone = make_training(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
-    assert (alone.speaker, alone.listener) == (None, agents.listener)
+    listener_only = make_training(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
+    assert (listener_only.speaker, listener_only.listener) == (None, agents.listener)
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
     assert make_training(method, data, models).validate.dtype == torch.bfloat16
     monkeypatch.setenv("SAYWHICH_VALIDATION", "half")
@@ -286,8 +286,8 @@ def test_the_order_of_batches_follows_the_seed_and_the_settings(agents, models, 
 def test_images_are_masked_with_the_methods_probability(agents, models, data):
     for share in (0.0, 0.9):
         batches = make_training(guidance(agents, Objective(), image_dropout=share), data, models).batches
-        there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
-        assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
+        unmasked = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
+        assert float((~unmasked).float().mean()) == pytest.approx(share, abs=0.08)
 
 
 def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
@@ -308,10 +308,10 @@ def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
 
 def build_listener_method(data, models, captions="one", batch=2, **options):
     """Return the method that pretrains a listener with these options."""
-    given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
-    given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
+    defaults = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
+    defaults |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
     optimisation = Optimisation(1, batch, captions)
-    settings = ListenerBlock(**given | options, optimisation=optimisation)
+    settings = ListenerBlock(**defaults | options, optimisation=optimisation)
     return build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
 
 
@@ -365,28 +365,28 @@ def make_evaluation(models, data, method: str, rerank: RerankSettings | None = N
 
 
 def test_an_evaluation_follows_params_yaml(models, data):
-    near = "evaluate.hard_gallery={similarity: features, images: 2}"
-    found = make_evaluation(models, data, "luo", None, near, "evaluate.beam=3")
-    places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
+    hard_gallery = "evaluate.hard_gallery={similarity: features, images: 2}"
+    found = make_evaluation(models, data, "luo", None, hard_gallery, "evaluate.beam=3")
+    folders = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(found.judges) == ["own", "used", "pretrained", "other"]
     assert all(
-        has_weights(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True)
+        has_weights(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), folders, strict=True)
     )
     assert (found.beam, found.hard_gallery_name, found.rerank, found.multi_sample) == (3, "features:2", None, None)
     assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
     assert found.hard_gallery(rows).shape == (3, 1)
-    chosen = make_evaluation(
+    reranked = make_evaluation(
         models,
         data,
         "luo",
         RerankSettings(samples=5, temperature=0.5, score="similarity"),
-        near,
+        hard_gallery,
         "evaluate.multi_sample={samples: 3, beams: 2}",
     )
-    assert chosen.rerank.choice == (5, 0.5, "similarity", "own")
-    assert has_weights(chosen.rerank.judge.listener, models / "models/luo", "listener")
-    assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
+    assert reranked.rerank.choice == (5, 0.5, "similarity", "own")
+    assert has_weights(reranked.rerank.judge.listener, models / "models/luo", "listener")
+    assert (reranked.multi_sample.samples, reranked.multi_sample.beams) == (3, 2)
 
 
 def test_evaluation_metrics_are_named_by_their_path():
@@ -421,7 +421,7 @@ def test_a_trained_world_has_the_pretrained_agents_and_the_first_validation_imag
 
 
 class ShortTextEncoder(DualEncoder):
-    """Text encoder that takes `max_tokens` tokens: a caption's words, its beginning and its end."""
+    """Text encoder that takes `max_tokens` tokens: a caption's words, BOS and EOS."""
 
     features = "main"
     max_tokens = 4
@@ -497,10 +497,10 @@ def test_the_longest_of_many_captions_is_checked():
     tokens = np.zeros((1200, 8), np.int64)
     tokens[:, 0] = np.arange(1, 1201)
     tokens[7, 1:5] = 1
-    decoded = SimpleNamespace(decode=lambda row: " ".join(str(word) for word in row if word))
+    vocabulary = SimpleNamespace(decode=lambda row: " ".join(str(word) for word in row if word))
     with pytest.raises(UserError, match="a caption has 7 tokens, and the text encoder takes 4: “8 1 1 1 1”"):
         reward_files._check_lengths(
-            ShortTextEncoder(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=decoded)
+            ShortTextEncoder(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=vocabulary)
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_captioners import IMAGE, KINDS, REGIONS, TOWER, write_captioner
-from tiny_pretrained import TRAINED, write_pretrained
+from tiny_pretrained import PROMPT_KINDS, write_pretrained
 from whole_profiles import read_profile_text
 
 from pipeline.config.load import load, method_settings
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *TRAINED])
+@pytest.mark.parametrize("kind", [*KINDS, *PROMPT_KINDS])
 def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
     write_captioner(kind, tmp_path) if kind in KINDS else write_pretrained(kind, tmp_path)
     region_count = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
@@ -58,7 +58,7 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
 
 
 def write_vision_encoder_decoder(folder: Path, encoder: Any, **decoder: int) -> None:
-    """Write a captioner with this vision tower; `decoder` are settings of a BART text decoder."""
+    """Write a captioner with the vision tower `encoder`; `decoder` are settings of a BART text decoder."""
     hub = import_transformers()
     write_captioner("vision-encoder-decoder", folder)
     text = hub.AutoConfig.from_pretrained(folder).decoder
@@ -89,8 +89,8 @@ def test_a_tower_without_the_size_of_its_images_is_reported(tmp_path):
 
 
 def test_heads_and_layers_are_those_of_the_decoder(tmp_path):
-    sides = {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2, "decoder_attention_heads": 4}
-    write_vision_encoder_decoder(tmp_path, import_transformers().ViTConfig(**TOWER), **sides)
+    layout = {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2, "decoder_attention_heads": 4}
+    write_vision_encoder_decoder(tmp_path, import_transformers().ViTConfig(**TOWER), **layout)
     size = read_size(str(tmp_path), 6, None)
     assert (size.layers, size.heads, size.keys) == (3, 4, 16)
 

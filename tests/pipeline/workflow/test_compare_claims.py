@@ -30,12 +30,12 @@ def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path, monkeypatch, caps
 def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path):
     (tmp_path / "params.yaml").write_text(profile_text("scenes", ROOT / "profiles"))
     all_claims, params = read_claims(ROOT), load(tmp_path / "params.yaml")
-    of_scenes = [claim for claim in all_claims if claim.data == "scenes" or "scenes" in tuple(claim.data)]
+    scenes_claims = [claim for claim in all_claims if claim.data == "scenes" or "scenes" in tuple(claim.data)]
     # claims are selected with or without results
-    assert select_claims(all_claims, params, ["scenes_other", "scenes"]) == of_scenes
+    assert select_claims(all_claims, params, ["scenes_other", "scenes"]) == scenes_claims
     del params.methods["luo"]
     found = select_claims(all_claims, params, ["scenes_other", "scenes"])
-    assert found == [claim for claim in of_scenes if "luo" not in (claim.more, claim.than)]
+    assert found == [claim for claim in scenes_claims if "luo" not in (claim.more, claim.than)]
     assert {claim.than for claim in found} == {"mle", "st_multinomial", "template", "human"}
 
 

@@ -18,7 +18,7 @@ from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("weights", "metrics")
-OWN = load_profile("scenes")["methods"]["luo"]["lambda"]
+LAMBDA = load_profile("scenes")["methods"]["luo"]["lambda"]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def run_training(out: str, *options: str, method: str = "luo", callback: Callabl
 
 def test_the_second_run_reuses_the_first_ones_files(capsys):
     assert run_training("a")
-    assert not run_training("b", "--set", f"methods.luo.lambda={OWN}"), "the value is that of params.yaml"
+    assert not run_training("b", "--set", f"methods.luo.lambda={LAMBDA}"), "the value is that of params.yaml"
     assert "done before, in a" in capsys.readouterr().out
     assert [Path("b", name).read_bytes() for name in NAMES] == [Path("a", name).read_bytes() for name in NAMES]
     Path("a/weights").unlink()
@@ -73,7 +73,7 @@ def test_changed_files_are_not_reused(damage):
     assert run_training("a")
     damage()
     assert run_training("b")
-    assert Path("b/metrics").read_text() == f"metrics {OWN} 1"
+    assert Path("b/metrics").read_text() == f"metrics {LAMBDA} 1"
 
 
 def test_work_with_another_input_or_a_damaged_note_is_not_reused():
@@ -103,19 +103,19 @@ def test_a_stage_run_by_hand_reuses_nothing(monkeypatch):
 
 
 def test_the_record_names_the_reused_run(monkeypatch):
-    printed = []
-    real = recorder.record_run
-    monkeypatch.setattr(recorder, "record_run", lambda *given: printed.append(given) or real(*given))
+    records = []
+    record_run = recorder.record_run
+    monkeypatch.setattr(recorder, "record_run", lambda *arguments: records.append(arguments) or record_run(*arguments))
     assert run_training("a")
     assert not run_training("b")
-    ((title, params, tags, inputs),) = printed
-    assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", OWN, {"taken from": "a"})
+    ((title, params, tags, inputs),) = records
+    assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", LAMBDA, {"taken from": "a"})
     assert list(inputs) == ["data/input"]
 
 
 def test_another_name_or_evaluation_of_a_method_trains_nothing_again():
     again = ["--set", "methods.again={from: luo, method: luo, speaker: speaker, lambda: 0.9, rerank: {samples: 5}}"]
-    again = [option.replace("0.9", str(OWN)) for option in again]
+    again = [option.replace("0.9", str(LAMBDA)) for option in again]
     assert run_training("a")
     assert not run_training("b", "--set", "methods.luo.rerank={samples: 20}")
     assert not run_training("c", *again, method="again")
@@ -123,17 +123,17 @@ def test_another_name_or_evaluation_of_a_method_trains_nothing_again():
 
 
 def test_the_second_of_two_equal_runs_waits_and_reuses_the_first():
-    began, go = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
-    def wait_for_go():
-        began.set()
-        assert go.wait(600)
+    def wait_for_release():
+        started.set()
+        assert release.wait(600)
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(run_training, "a", callback=wait_for_go)
-        assert began.wait(600)
+        first = pool.submit(run_training, "a", callback=wait_for_release)
+        assert started.wait(600)
         second = pool.submit(run_training, "b")
         assert not second.done()
-        go.set()
+        release.set()
         assert first.result(600)
         assert not second.result(600)

@@ -14,11 +14,11 @@ from pipeline.workflow.show_results import comparison_text, main
 
 ROOT = Path(__file__).parents[3]
 # This code prints the modules that it imports, and how often it opens each file of profiles/ and results/.
-OBSERVED = """
+PROBE = """
 import collections, json, os, sys
 from pathlib import Path
 opened = collections.Counter()
-sys.addaudithook(lambda event, found: event == "open" and opened.update([str(found[0])]))
+sys.addaudithook(lambda event, arguments: event == "open" and opened.update([str(arguments[0])]))
 from pipeline.workflow import show_results
 assert show_results.main() == 0
 read = {path: n for path, n in opened.items() if path.startswith(("profiles/", "results/"))}
@@ -26,8 +26,8 @@ print(json.dumps({"modules": sorted(sys.modules), "read": read}))
 """
 
 
-def make_result(*judges: str) -> ResultFile:
-    rows = [["MLE", judges[0]], ["PSST-Multinomial", judges[1]]]
+def make_result(*recalls: str) -> ResultFile:
+    rows = [["MLE", recalls[0]], ["PSST-Multinomial", recalls[1]]]
     table = PrintedTable(columns=["Method", "R@1 (hard) judge"], rows=rows)
     return ResultFile(command="c", commit="a", date="d", machine="m", seeds=[1], tables={RESULTS: table})
 
@@ -96,7 +96,7 @@ def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkey
     write_run()
     record_starts()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", OBSERVED]
+    command = [sys.executable, "-c", PROBE]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any("±1.0" in line for line in printed)
     observed = json.loads(printed[-1])

@@ -57,15 +57,15 @@ def test_a_user_error_is_reported_in_one_line_on_stderr_and_status_2(workplace, 
     assert "did you mean luo?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", ["soon", "", "nan", "-1"])
-def test_other_seconds_between_checkpoints_are_reported_in_one_line(workplace, monkeypatch, capsys, given):
+@pytest.mark.parametrize("seconds", ["soon", "", "nan", "-1"])
+def test_invalid_seconds_between_checkpoints_are_reported_in_one_line(workplace, monkeypatch, capsys, seconds):
     def run(stage):
         print(stage.checkpoint_seconds)
 
     assert main("train", run, ["--method", "luo"]) == 0
-    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", given)
+    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", seconds)
     assert main("train", run, ["--method", "luo"]) == 2
-    expected = f"SAYWHICH_CHECKPOINT_SECONDS={given}: must be a number of seconds, 0 or more\n"
+    expected = f"SAYWHICH_CHECKPOINT_SECONDS={seconds}: must be a number of seconds, 0 or more\n"
     assert capsys.readouterr() == ("60.0\n", expected)
 
 
@@ -137,34 +137,34 @@ def test_a_wrong_parameter_is_reported_before_torch_is_imported(workplace):
         "sys.exit(status if 'torch' not in sys.modules else 99)"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.count("\n") == 1
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with_nothing_else(workplace):
-    given = workplace / "given"
-    given.mkdir()
-    (given / "a").write_text("1")
+    inputs = workplace / "inputs"
+    inputs.mkdir()
+    (inputs / "a").write_text("1")
 
     def compute_key(*arguments):
-        return build_stage("train", *arguments).key([given])
+        return build_stage("train", *arguments).key([inputs])
 
     first = compute_key("--method", "luo")
     assert compute_key("--method", "luo") == first
     assert compute_key("--method", "luo", "--out", "elsewhere") == first
     assert compute_key("--method", "luo", "--set", "methods.mle.lambda=0.5") == first
-    others = [compute_key("--method", "mle"), compute_key("--method", "luo", "--seed", "2")]
-    others.append(compute_key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
-    (given / "a").write_text("2")
-    others.append(compute_key("--method", "luo"))
-    (given / "a").rename(given / "b")
-    others.append(compute_key("--method", "luo"))
-    assert len({first, *others}) == 6
+    changed_keys = [compute_key("--method", "mle"), compute_key("--method", "luo", "--seed", "2")]
+    changed_keys.append(compute_key("--method", "luo", "--set", "methods.luo.lambda=0.5"))
+    (inputs / "a").write_text("2")
+    changed_keys.append(compute_key("--method", "luo"))
+    (inputs / "a").rename(inputs / "b")
+    changed_keys.append(compute_key("--method", "luo"))
+    assert len({first, *changed_keys}) == 6
 
 
 @pytest.mark.parametrize(
-    ("edited", "counts"),
+    ("path", "changes"),
     [
         ("pipeline/estimators/surrogate.py", True),
         ("pipeline/estimators/credit.py", False),
@@ -176,15 +176,15 @@ def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with
         ("stages/evaluate.py", False),
     ],
 )
-def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, monkeypatch, edited, counts):
+def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, monkeypatch, path, changes):
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, workplace / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(dependencies, "ROOT", workplace / "code")
-    before = build_stage("train", "--method", "luo").key([])
-    assert (workplace / "code" / edited).exists()
-    with open(workplace / "code" / edited, "a") as file:
+    key = build_stage("train", "--method", "luo").key([])
+    assert (workplace / "code" / path).exists()
+    with open(workplace / "code" / path, "a") as file:
         file.write("# another line\n")
-    assert (build_stage("train", "--method", "luo").key([]) != before) == counts
+    assert (build_stage("train", "--method", "luo").key([]) != key) == changes
 
 
 def test_a_key_depends_on_a_models_content_not_its_path(workplace):

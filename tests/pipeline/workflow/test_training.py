@@ -64,7 +64,7 @@ def test_a_training_orders_images_by_neighbourhood_or_at_random(world):
     assert mixed != sorted(mixed, key=mixed.index)
 
 
-def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
+def test_an_order_of_neighbourhoods_is_refused_without_facts(world):
     (world[0].folder / SCENE_FACTS).unlink()
     assert len(list_neighbourhoods(world)) == 16
     with pytest.raises(UserError, match="no neighbourhoods"):
@@ -82,14 +82,14 @@ def test_a_slices_agents_are_refused_an_order_that_their_batches_do_not_have(wor
 
 def test_validation_has_the_hard_gallery_of_the_validation_split(world):
     prepared, _ = world
-    drawn = np.random.default_rng(0).integers(0, 4, 40).tolist()
-    scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number) for number in drawn)
+    neighbourhoods = np.random.default_rng(0).integers(0, 4, 40).tolist()
+    scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number) for number in neighbourhoods)
     lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
     (prepared.folder / SCENE_FACTS).write_text("\n".join(lines) + "\n")
     words = len(prepared.vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
     training = build_training(method, None, Optimisation(1, 8), *world, 1, torch.device("cpu"))
-    numbers = [drawn[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
+    numbers = [neighbourhoods[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
     expected = [[k for k, other in enumerate(numbers) if other == own and k != n] for n, own in enumerate(numbers)]
     found = training.validate.hard_gallery.tolist()
     assert [[k for k in row if k >= 0] for row in found] == expected
@@ -104,11 +104,11 @@ def test_look_alikes_are_the_nearest_training_images(world, tmp_path):
     assert groups.size == 3
     vectors = store.pooled(rows) - store.pooled(rows).mean(0)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    for place, row in enumerate(rows):
-        order = [int(other) for other in rows[np.argsort(-(unit @ unit[place]), kind="stable")] if other != row]
+    for position, row in enumerate(rows):
+        order = [int(other) for other in rows[np.argsort(-(unit @ unit[position]), kind="stable")] if other != row]
         assert groups.nearest[row].tolist() == order[:8]  # four for each other image of a group
-    others = np.setdiff1d(np.arange(40), rows)
-    assert (groups.nearest[others] == -1).all()
+    other_rows = np.setdiff1d(np.arange(40), rows)
+    assert (groups.nearest[other_rows] == -1).all()
     method = Method({"listener": Listener(len(prepared.vocabulary), 4, words=4, hidden=4)}, (), LISTENER_ONLY)
     settings = Optimisation(1, 8, order="look_alikes", group_size=3)
     training = build_training(method, None, settings, prepared, store, 1, torch.device("cpu"))

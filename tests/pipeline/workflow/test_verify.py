@@ -1,4 +1,4 @@
-"""`make verify` names every changed file, by DVC's own lock and cache."""
+"""`make verify` names every changed file, by DVC's lock and cache and by the notes of cells."""
 
 import os
 import random
@@ -55,13 +55,18 @@ def test_unchanged_files_pass(folder, capsys):
     assert capsys.readouterr().out == "7 of 7 files are unchanged\n"
 
 
-CHANGED = ["data/one.txt", "data/many/sub/b", "data/cells/luo/seed=1/metrics.json", ".dvc/cache/files/md5/*/*[!r]"]
+FILE_PATTERNS = [
+    "data/one.txt",
+    "data/many/sub/b",
+    "data/cells/luo/seed=1/metrics.json",
+    ".dvc/cache/files/md5/*/*[!r]",
+]
 
 
-@pytest.mark.parametrize("pattern", CHANGED)
+@pytest.mark.parametrize("pattern", FILE_PATTERNS)
 @pytest.mark.parametrize("content", [b"xne\n", b"", None])
 def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, content):
-    """A changed file keeps its times, and `xne` also the size of `one`; `dvc status` takes it for unchanged."""
+    """A changed file keeps its times. `xne` also has the size of `one`, so that `dvc status` reports no change."""
     path = sorted(folder.glob(pattern))[0]
     whole, status = path.read_bytes(), path.stat()
     path.chmod(0o644)
@@ -140,13 +145,13 @@ def test_a_stage_that_never_ran_is_not_reported(folder, capsys):
         path.write_text(WORKFLOW)
 
 
-@pytest.mark.parametrize("how", DAMAGE_KINDS)
-def test_a_damaged_note_of_a_cell_is_named(folder, capsys, how):
-    path, rng = folder / verify.NOTES / "new.json", random.Random(how)
+@pytest.mark.parametrize("damage", DAMAGE_KINDS)
+def test_a_damaged_note_of_a_cell_is_named(folder, capsys, damage):
+    path, rng = folder / verify.NOTES / "new.json", random.Random(damage)
     whole, other = path.read_bytes(), (folder / verify.NOTES / "old.json").read_bytes()
     try:
         for _ in range(9):
-            path.write_bytes(damage_content(how, whole, [other], rng))
+            path.write_bytes(damage_content(damage, whole, [other], rng))
             assert verify.main() == 1
             assert "finished/new.json: is damaged" in capsys.readouterr().out
     finally:

@@ -64,14 +64,14 @@ def test_images_without_facts_are_refused(tmp_path):
 def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
     film = Film(make_scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
-    seen = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]
-    record = {"imgid": 5, "frames": 4, **film.record(seen)}
+    views = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]
+    record = {"imgid": 5, "frames": 4, **film.record(views)}
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
     first, second = annotated_objects(make_prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
-    look = ("category dog", "colour brown", "pattern plain", "size small")
+    attributes = ("category dog", "colour brown", "pattern plain", "size small")
     place = ("setting park", "air sunny")
-    assert first == ((*place, "dog left"), ((BOXES[0], (*look, "pose running", "facing right")),))
-    assert second == ((*place, "dog middle"), ((BOXES[1], (*look, "pose sitting", "facing right")),))
+    assert first == ((*place, "dog left"), ((BOXES[0], (*attributes, "pose running", "facing right")),))
+    assert second == ((*place, "dog middle"), ((BOXES[1], (*attributes, "pose sitting", "facing right")),))
     # the middle frame, number 2, has no visible actor
     (third,) = annotated_objects(make_prepared(tmp_path, 5), frames=1)
     assert third == (place, ())

@@ -17,10 +17,10 @@ def make_prepared(folder, records):
 
 
 def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light(tmp_path):
-    same = {"setting": "park", "weather": "sunny", "light": "day"}
-    records = [{"imgid": n, **same, "neighbourhood": n // 2} for n in range(6)]
+    scene = {"setting": "park", "weather": "sunny", "light": "day"}
+    records = [{"imgid": n, **scene, "neighbourhood": n // 2} for n in range(6)]
     assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]
-    records = [{"imgid": n, **same, "light": "night" if n == 5 else "day"} for n in range(6)]
+    records = [{"imgid": n, **scene, "light": "night" if n == 5 else "day"} for n in range(6)]
     assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
 
 
@@ -33,7 +33,7 @@ def test_missing_facts_are_reported(tmp_path):
 
 
 def test_a_damaged_line_of_facts_is_reported(tmp_path):
-    damaged = make_prepared(tmp_path, [])
+    prepared = make_prepared(tmp_path, [])
     (tmp_path / "facts.jsonl").write_text('{"imgid": 0, "neighbourhood": 0, "setting": "par')
     with pytest.raises(UserError, match="line 1 holds no scene"):
-        galleries_by_facts(damaged)
+        galleries_by_facts(prepared)

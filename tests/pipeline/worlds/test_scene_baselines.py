@@ -28,9 +28,9 @@ def sample_scenes() -> list[Scene]:
     return [sample_scene(5, 4 * n) for n in range(TRAIN + TEST)]
 
 
-def make_prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
-    """Return prepared data with the facts of the first `known` scenes."""
-    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(sample_scenes()[:known])]
+def make_prepared(folder: Path, count: int = TRAIN + TEST) -> SimpleNamespace:
+    """Return prepared data with the facts of the first `count` scenes."""
+    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(sample_scenes()[:count])]
     (folder / SCENE_FACTS).write_text("\n".join(lines))
     ids = pa.array([str(n) for n in range(TRAIN + TEST)])
     return SimpleNamespace(folder=folder, ids=ids, rows=lambda split: {"train": np.arange(TRAIN), "test": ROWS}[split])
@@ -52,38 +52,40 @@ def test_photos_have_neither_baseline():
 
 
 def test_the_linear_probe_by_hand():
-    known = np.array([[0.0], [1.0], [9.0], [10.0]])
-    assert ridge_probe(known, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
+    features = np.array([[0.0], [1.0], [9.0], [10.0]])
+    assert ridge_probe(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
         "low", "low", "high", "high"
     ]  # fmt: skip
 
 
 def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
-    known = make_prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
-    captions = template_captions(known, store)(ROWS, ["a dog"] * TEST)
-    where = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
-    where |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
-    when = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
+    prepared = make_prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
+    captions = template_captions(prepared, store)(ROWS, ["a dog"] * TEST)
+    places = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
+    places |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
+    skies = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
     for caption, row in zip(captions, ROWS, strict=True):
         scene = sample_scenes()[row]
-        sky = when.get(f"{scene.weather} {scene.light}", "")
-        assert caption == f"a dog {where[scene.setting]} {sky}".strip()
+        sky = skies.get(f"{scene.weather} {scene.light}", "")
+        assert caption == f"a dog {places[scene.setting]} {sky}".strip()
     assert faithfulness(captions, [sample_scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
     assert len(set(captions)) > 4
-    done = ["a dog in the rain on the beach"] * TEST
-    assert template_captions(make_prepared(tmp_path), store)(ROWS, done) == done
-    empty = template_captions(known, store)(ROWS, [""] * TEST)
+    complete = ["a dog in the rain on the beach"] * TEST
+    assert template_captions(make_prepared(tmp_path), store)(ROWS, complete) == complete
+    empty = template_captions(prepared, store)(ROWS, [""] * TEST)
     assert empty == [caption.removeprefix("a dog ") for caption in captions]
 
 
 def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
     captions = oracle_captions(make_prepared(tmp_path))(ROWS, [""] * TEST)
-    drawn = [sample_scenes()[row] for row in ROWS]
-    found = faithfulness(captions, drawn).summary()
-    people = faithfulness([describe_scene(s, 5, r)[0].raw for s, r in zip(drawn, ROWS.tolist(), strict=True)], drawn)
+    scenes = [sample_scenes()[row] for row in ROWS]
+    found = faithfulness(captions, scenes).summary()
+    annotators = faithfulness(
+        [describe_scene(s, 5, r)[0].raw for s, r in zip(scenes, ROWS.tolist(), strict=True)], scenes
+    )
     assert found["precision"] == 1
-    assert found["told"] > 1.3 * people.summary()["told"]
+    assert found["told"] > 1.3 * annotators.summary()["told"]
     assert captions == oracle_captions(make_prepared(tmp_path))(ROWS, ["whatever"] * TEST)
     assert captions != [
-        max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(drawn, ROWS, strict=True)
+        max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(scenes, ROWS, strict=True)
     ]

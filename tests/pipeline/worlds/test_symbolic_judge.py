@@ -25,7 +25,7 @@ def make_scene(category: str, colour: str, setting: str = "park", weather: str =
     return Scene(setting, weather, "day", 0.45, 0.45, {}, (thing,))
 
 
-# images 0 … 3 are for training, 4 … 7 the gallery
+# images 0 … 3 are for training, and 4 … 7 are the gallery
 SCENES = [
     make_scene("dog", "brown"),
     make_scene("dog", "black"),
@@ -50,7 +50,7 @@ class PreparedScenes(SimpleNamespace):
         return 8
 
 
-FACTS = {str(n): found for n, found in enumerate(SCENES)}
+FACTS = {str(n): scene for n, scene in enumerate(SCENES)}
 GALLERY = torch.arange(4, 8)
 
 
@@ -65,16 +65,15 @@ def compute_scores(judge, *texts):
 
 
 def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
-    half, fifth, tenth = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)  # true of two, one and none of four
+    # surprises of claims that are true of two, one and none of four images
+    two, one, none = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)
     found = compute_scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
     # “a dog” claims the category and the count 1
-    np.testing.assert_allclose(found[0], 2 * half * np.array([1, 1, -1, -1]), atol=1e-3)
+    np.testing.assert_allclose(found[0], 2 * two * np.array([1, 1, -1, -1]), atol=1e-3)
     # “a brown dog” also claims the colour, which is true of one dog in training
-    np.testing.assert_allclose(
-        found[1], [2 * half + fifth, 2 * half - fifth, -2 * half - fifth, -2 * half - fifth], atol=1e-3
-    )
-    np.testing.assert_allclose(found[2], fifth * np.array([-1, -1, 1, 1]), atol=1e-3)
-    np.testing.assert_allclose(found[3], [half - tenth] * 2 + [-half - tenth] * 2, atol=1e-3)
+    np.testing.assert_allclose(found[1], [2 * two + one, 2 * two - one, -2 * two - one, -2 * two - one], atol=1e-3)
+    np.testing.assert_allclose(found[2], one * np.array([-1, -1, 1, 1]), atol=1e-3)
+    np.testing.assert_allclose(found[3], [two - none] * 2 + [-two - none] * 2, atol=1e-3)
     np.testing.assert_array_equal(found[4], [0, 0, 0, 0])
 
 
@@ -90,7 +89,7 @@ def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhoo
     assert found.galleries["hard"] == {"R@1": 25.0, "MRR": 62.5, "random": 50.0, "alone": 0.0}
 
 
-def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
+def test_the_order_of_claims_changes_no_bit_of_a_score(judge):
     one, other = compute_scores(judge, "a brown dog on the beach", "on the beach a brown dog")
     assert (one == other).all()
 

@@ -45,11 +45,11 @@ def folder(tmp_path, monkeypatch):
 def test_clip_score_by_hand():
     found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
     assert (found.images, found.captions, found.ratings) == (3, 5, 5)
-    (each,) = found.correlations.values()
+    (score,) = found.correlations.values()
     # of 10 pairs 5 agree and 3 do not; the rating 3 ties once; scores tie twice, once in that pair
-    assert each.tau_b == pytest.approx((5 - 3) / math.sqrt((10 - 1) * (10 - 2)))
-    assert each.tau_c == pytest.approx(2 * (5 - 3) / (5**2 * (3 - 1) / 3))
-    assert each.ratings == 5
+    assert score.tau_b == pytest.approx((5 - 3) / math.sqrt((10 - 1) * (10 - 2)))
+    assert score.tau_c == pytest.approx(2 * (5 - 3) / (5**2 * (3 - 1) / 3))
+    assert score.ratings == 5
 
 
 def test_clip_score_encodes_captions_and_references_with_its_prompt(monkeypatch):
@@ -78,9 +78,9 @@ def test_references_equal_to_the_caption_do_not_count():
     found = saywhich.calibrate("ratings.csv", "photos", references=REFERENCES, judges=["colours"], metrics=["ROUGE-L"])
     # the only reference of image a equals one of its captions, and counts for the other caption alone
     assert found.correlations["", "ROUGE-L"].ratings == 4
-    half = 1 / math.sqrt(2)
-    # of captions 2 … 5: cosines 0, h, h, 0 with the photo and 0, h, h, 0 with the nearest reference
-    harmonic = 2 * 2.5 * half * half / (3.5 * half)
+    h = 1 / math.sqrt(2)
+    # captions 2 … 5 have the cosines 0, h, h, 0 with the photo, and the same with the nearest reference
+    harmonic = 2 * 2.5 * h * h / (3.5 * h)
     assert found.correlations["colours", "RefCLIPScore"].tau_b == pytest.approx(
         kendalltau([1, 3, 3, 5], [0, harmonic, harmonic, 0]).statistic
     )
@@ -118,11 +118,11 @@ def test_intervals_are_those_of_the_images_drawn():
     ratings, scores = generator.integers(1, 5, 40).astype(float), generator.standard_normal(40)
     scores[3] = np.nan
     found = correlate(ratings, scores, owners, 8, 50)
-    drawn = []
+    taus = []
     for counts in draw_resamples(8, 50):
         rows = [row for row in range(40) for _ in range(int(counts[owners[row]])) if row != 3]
-        drawn.append(kendalltau(ratings[rows], scores[rows]).statistic)
-    assert found.interval_b == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+        taus.append(kendalltau(ratings[rows], scores[rows]).statistic)
+    assert found.interval_b == pytest.approx(tuple(np.percentile(taus, (2.5, 97.5))))
     assert found.ratings == 39
 
 
@@ -141,9 +141,11 @@ def test_the_mean_of_other_raters(folder):
 
 
 def test_the_json_form_of_flickr8k(folder):
-    def make_entry(name, *rated):
-        judged = [{"image_path": f"{name}.png", "caption": caption, "rating": rating} for caption, rating in rated]
-        return {"image_path": f"{name}.png", "ground_truth": REFERENCES[name], "human_judgement": judged}
+    def make_entry(name, *ratings):
+        judgements = [
+            {"image_path": f"{name}.png", "caption": caption, "rating": rating} for caption, rating in ratings
+        ]
+        return {"image_path": f"{name}.png", "ground_truth": REFERENCES[name], "human_judgement": judgements}
 
     data = {
         "1": make_entry("a", ("red", 4), ("green", 1), ("blue", math.nan)),
@@ -158,9 +160,9 @@ def test_the_json_form_of_flickr8k(folder):
 
 
 def test_entries_of_one_image_are_joined_and_captions_stay_as_they_are(tmp_path):
-    def make_entry(reference, *rated):
-        judged = [{"image_path": "a.png", "caption": caption, "rating": rating} for caption, rating in rated]
-        return {"image_path": "a.png", "ground_truth": [reference], "human_judgement": judged}
+    def make_entry(reference, *ratings):
+        judgements = [{"image_path": "a.png", "caption": caption, "rating": rating} for caption, rating in ratings]
+        return {"image_path": "a.png", "ground_truth": [reference], "human_judgement": judgements}
 
     data = {
         "1": make_entry("red", ('a sign: NaN, "NaN"', 4), ("blue", math.nan)),
@@ -184,9 +186,9 @@ def test_entries_of_one_image_are_joined_and_captions_stay_as_they_are(tmp_path)
         (None, "no ratings; two values or more are needed"),
     ],
 )
-def test_invalid_ratings_of_the_json_form_are_reported_in_one_line(tmp_path, rating, message):
-    rated = {"image_path": "a.png", "caption": "red", "rating": rating}
-    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": [rated]}
+def test_invalid_ratings_of_the_json_form_are_refused(tmp_path, rating, message):
+    judgement = {"image_path": "a.png", "caption": "red", "rating": rating}
+    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": [judgement]}
     (tmp_path / "r.json").write_text(json.dumps({"1": entry}))
     with pytest.raises(UserError) as caught:
         read_ratings(tmp_path / "r.json", None, Notes())
@@ -217,12 +219,12 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
         {"human_judgement": [{"image_path": "a.png", "caption": 7, "rating": 1}]},
     ],
 )
-def test_json_of_another_form_is_reported_in_one_line(folder, change):
-    rated = [
+def test_json_of_another_form_is_refused(folder, change):
+    judgements = [
         {"image_path": "a.png", "caption": "red", "rating": 1},
         {"image_path": "b.png", "caption": "x", "rating": 2},
     ]
-    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": rated}
+    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": judgements}
     (folder / "ratings.json").write_text(json.dumps({"first": entry, "7": entry | change}))
     with pytest.raises(UserError, match=r'^ratings.json, "7": has another form; the form is'):
         saywhich.calibrate("ratings.json", "photos", judges=["colours"])
@@ -237,7 +239,7 @@ def test_json_of_another_form_is_reported_in_one_line(folder, change):
         ("image,caption,rating\na,red,1\na,green,2\n", "1 of its images are photos in photos; two or more are needed"),
     ],
 )
-def test_ratings_that_cannot_be_read_are_reported_in_one_line(folder, table, message):
+def test_ratings_that_cannot_be_read_are_refused(folder, table, message):
     (folder / "ratings.csv").write_text(table)
     with pytest.raises(UserError, match=message):
         saywhich.calibrate("ratings.csv", "photos", judges=["colours"])

@@ -72,8 +72,8 @@ def convert_to_clipscore(annotations):
             numbers = numbers[:1]
         elif texts[number] in own:
             continue
-        rated = {"image_path": image, "caption": texts[number]}
-        entry["human_judgement"] += [rated | {"rating": float(rating)} for rating in numbers]
+        judgement = {"image_path": image, "caption": texts[number]}
+        entry["human_judgement"] += [judgement | {"rating": float(rating)} for rating in numbers]
     return found
 
 
@@ -119,7 +119,7 @@ def test_crowdflower_s_rating_is_the_share_of_yes(folder):
         ("a.png\tb.png#0\t0\t0\t0", "Flickr8k.token.txt", "line 1: the numbers are 0, 0, 0, and three ratings from 1"),
     ],
 )
-def test_other_lines_are_reported_in_one_line(folder, line, references, message):
+def test_invalid_lines_are_refused(folder, line, references, message):
     (folder / "ratings.txt").write_text(line)
     with pytest.raises(UserError, match=message):
         calibrate("ratings.txt", references=references)
@@ -147,8 +147,8 @@ def test_composite_by_hand(folder, captions):
     (folder / "8k_correctness.csv").write_text(format_composite(captions))
     found = calibrate("8k_correctness.csv")
     assert (found.images, found.ratings) == (3, 9)
-    half = 1 / np.sqrt(2)
-    expected = kendalltau([5, 1, 2, 4, 3, 1, 5, 3, 2], [1, 0, 0, 1, half, 0, half, 0, 0], variant="c").statistic
+    h = 1 / np.sqrt(2)
+    expected = kendalltau([5, 1, 2, 4, 3, 1, 5, 3, 2], [1, 0, 0, 1, h, 0, h, 0, 0], variant="c").statistic
     assert found.correlations["colours", "CLIPScore"].tau_c == pytest.approx(expected)
     fourth = "ratings of an image's fourth caption, which papers leave out: 3 (a.png, b.png, c.png)"
     assert [fourth] * (len(captions) - 3) == [note for note in found.notes if "fourth" in note]
@@ -165,7 +165,7 @@ def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
     assert len(found.ratings) == 9
 
 
-def test_composite_with_other_columns_is_one_line(folder):
+def test_composite_with_other_columns_is_refused(folder):
     text = format_composite(range(3)).replace(";5;1;2\n", ";5;1\n")
     (folder / "8k_correctness.csv").write_text(text)
     with pytest.raises(UserError, match=r"8k_correctness.csv, row 2: an address, captions and as many ratings are"):
@@ -179,7 +179,7 @@ def test_composite_with_other_columns_is_one_line(folder):
         ("HITId,b\nx,y,http://host/a.png,red,blue\n", "t.csv, row 2: .* are expected from column 3$"),
     ],
 )
-def test_a_damaged_composite_file_is_one_line(folder, text, message):
+def test_a_damaged_composite_file_is_refused(folder, text, message):
     (folder / "t.csv").write_bytes(text.encode())
     with pytest.raises(UserError, match=message):
         calibrate("t.csv")
@@ -264,7 +264,7 @@ def test_intervals_of_accuracies_are_those_of_the_images_drawn():
     assert found.intervals["mean"] == pytest.approx(tuple(np.percentile(np.mean(means, 1), (2.5, 97.5))))
 
 
-def test_other_files_of_matlab_are_reported_in_one_line(folder, monkeypatch):
+def test_invalid_files_of_matlab_are_refused(folder, monkeypatch):
     write_pascal_50s(folder, PAIRS)
     good = (folder / "pair_pascal.mat").read_bytes()
     (folder / "pair_pascal.mat").write_bytes(good[: len(good) // 2])

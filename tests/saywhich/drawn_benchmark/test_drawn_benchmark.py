@@ -201,7 +201,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
     assert main(["bench", "score", ".", str(tmp_path / "a.csv")]) == 0
     capsys.readouterr()
     index = str(tmp_path / "b/images.parquet")
-    for command, words in (
+    for command, message in (
         (["score", ".", str(tmp_path / "a.csv"), "--json", index], "is another file of this command"),
         (["make", str(tmp_path / "b")], "exists"),
         (["make", "/"], "/: has no name; give another folder, or --key FILE"),
@@ -212,7 +212,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
         (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the index of"),
     ):
         assert main(["bench", *command]) == 2
-        assert words in (line := capsys.readouterr().err)
+        assert message in (line := capsys.readouterr().err)
         assert line.count("\n") == 1
 
 
@@ -242,14 +242,14 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    first, *others = record["scenes"]
+    first, *rest = record["scenes"]
     thing = first["objects"][0]
     for change in (
         {"file": 7}, {"gallery": "x"}, {"setting": None}, {"weather": ["rainy"]}, {"scenery": 1}, {"objects": []},
         {"objects": [None]}, {"objects": [thing | {"category": "x"}]}, {"objects": [thing | {"count": -1}]},
-        {"objects": [thing | {"pose": {}}]}, {"objects": [{"box": [0, 0, 1, 1]}]}, {"file": others[0]["file"]},
+        {"objects": [thing | {"pose": {}}]}, {"objects": [{"box": [0, 0, 1, 1]}]}, {"file": rest[0]["file"]},
     ):  # fmt: skip
-        assert "key: its facts are not those of drawn scenes (" in provoke_error(scenes=[first | change, *others])
+        assert "key: its facts are not those of drawn scenes (" in provoke_error(scenes=[first | change, *rest])
     assert "its facts are not those" in provoke_error(scenes=7)
     assert "its facts are not those" in provoke_error(difficulty="3")
     assert "images.parquet: is not the index of the benchmark of" in provoke_error(index=None)

@@ -33,7 +33,7 @@ def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_example(tmp_path)
     content = json.loads((tmp_path / "after.json").read_text())
-    references = {name: [text, f"a {COLOURS[place % 3]} thing"] for place, (name, text) in enumerate(content.items())}
+    references = {name: [text, f"a {COLOURS[number % 3]} thing"] for number, (name, text) in enumerate(content.items())}
     whole = judge_example(tmp_path, references)
     for module, name, size in BLOCKS.values():
         assert getattr(module, name) > 40

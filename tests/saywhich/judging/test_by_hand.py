@@ -19,14 +19,14 @@ from pipeline.metrics.java import NotComputedError
 from saywhich.cli import main
 from saywhich.judging.caption_scores import ScoreKey
 
-SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green with a"}
-PEOPLE = {"a.png": ["a red wall"], "b.png": ["a green dog", "grass"], "c.png": ["red"]}
+CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green with a"}
+REFERENCES = {"a.png": ["a red wall"], "b.png": ["a green dog", "grass"], "c.png": ["red"]}
 GALLERIES = {"a.png": ["c.png"], "b.png": ["c.png"], "c.png": ["a.png"]}
 
 
 @pytest.fixture
 def folder(colours):
-    for name, content in {"said": SAID, "people": PEOPLE, "galleries": GALLERIES}.items():
+    for name, content in {"said": CAPTIONS, "people": REFERENCES, "galleries": GALLERIES}.items():
         (colours / f"{name}.json").write_text(json.dumps(content))
     return colours
 
@@ -35,8 +35,8 @@ def judge_colours(folder, *metrics):
     paint_colours(folder / "photos")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        options = {"references": PEOPLE, "galleries": GALLERIES, "judges": [ColourJudge()], "metrics": metrics}
-        return saywhich.judge(SAID, folder / "photos", **options)
+        options = {"references": REFERENCES, "galleries": GALLERIES, "judges": [ColourJudge()], "metrics": metrics}
+        return saywhich.judge(CAPTIONS, folder / "photos", **options)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_recalls_and_clip_scores(judgement):
     (row,) = judgement.rows
     assert row.ranks["colours"].among_all.tolist() == [1, 3, 1]
     assert row.ranks["colours"].among_hard.tolist() == [1, 2, 1]
-    third, half = 100 / 3, 1 / math.sqrt(2)
+    third, h = 100 / 3, 1 / math.sqrt(2)
     expected = {
         "R@1": 2 * third,
         "R@5": 100,
@@ -61,7 +61,7 @@ def test_recalls_and_clip_scores(judgement):
         "R@1 (hard)": 2 * third,
         "R@1 (hard) image → text": 2 * third,
         "CLIPScore": (2.5 + 0 + 2.5) / 3,
-        "RefCLIPScore": (2 * 2.5 * 1 / 3.5 + 0 + 2 * 2.5 * half / (2.5 + half)) / 3,
+        "RefCLIPScore": (2 * 2.5 * 1 / 3.5 + 0 + 2 * 2.5 * h / (2.5 + h)) / 3,
     }
     assert {key.name: values.value for key, values in row.scores.items() if key.judge} == pytest.approx(expected)
 
@@ -79,11 +79,11 @@ def test_metrics_against_references(judgement):
 
 def compute_cider():
     """Return the sums of the three captions' cosines of n-grams, n = 1 … 4."""
-    # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only a has a common bigram, "a red".
-    near, far = math.log(1.5), math.log(3)
-    square = 2 * near**2 / (2 * near**2 + far**2) + far**2 / (2 * far**2)
-    cat = near**2 / (math.sqrt(2 * near**2 + far**2) * math.sqrt(near**2 + 2 * far**2)) / 2
-    plain = near / math.sqrt(2 * near**2 + 3 * far**2) * math.exp(-(4**2) / 72)
+    # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only image a has a common bigram, "a red".
+    common, rare = math.log(1.5), math.log(3)
+    square = 2 * common**2 / (2 * common**2 + rare**2) + rare**2 / (2 * rare**2)
+    cat = common**2 / (math.sqrt(2 * common**2 + rare**2) * math.sqrt(common**2 + 2 * rare**2)) / 2
+    plain = common / math.sqrt(2 * common**2 + 3 * rare**2) * math.exp(-(4**2) / 72)
     return square, cat, plain
 
 
@@ -153,36 +153,36 @@ def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judg
     }
     (row,) = judgement.rows
     ends = {key.name: row.interval(key) for key in row.scores if key.name in expected}
-    assert ends == {name: pytest.approx(both, abs=1e-6) for name, both in expected.items()}
+    assert ends == {name: pytest.approx(bounds, abs=1e-6) for name, bounds in expected.items()}
 
 
 @pytest.mark.slow
 def test_meteor(tmp_path):
-    """METEOR 1.5: F of α = .85, content words weigh .75 and function words .25, and a penalty of .6 · fragments^.2."""
+    """METEOR 1.5 has α = .85, weights .75 of content and .25 of function words, and a penalty of .6 · fragments^.2."""
 
     def weigh(content, function):
         return 0.75 * content + 0.25 * function
 
-    def score(matched, said, human, chunks):
-        precision, recall = weigh(*matched) / weigh(*said), weigh(*matched) / weigh(*human)
+    def score(matches, caption, reference, chunks):
+        precision, recall = weigh(*matches) / weigh(*caption), weigh(*matches) / weigh(*reference)
         mean = precision * recall / (0.85 * precision + 0.15 * recall)
-        return mean * (1 - 0.6 * (chunks / sum(matched)) ** 0.2)
+        return mean * (1 - 0.6 * (chunks / sum(matches)) ** 0.2)
 
-    alone = [
+    by_image = [
         score((1, 1), (2, 1), (2, 1), 1),  # “a red” of “a red wall”; a is a function word
         score((0, 1), (2, 1), (2, 1), 1),  # “a” of “a green dog”
         score((1, 0), (2, 3), (1, 0), 1),  # “red”; and, with, a are function words
     ]
-    whole = score((2, 2), (6, 5), (5, 2), 3)  # from the summed counts
+    corpus = score((2, 2), (6, 5), (5, 2), 3)  # from the summed counts
     (row,) = judge_colours(tmp_path, "METEOR").rows
-    assert row.value("", "METEOR") == pytest.approx(whole)
-    shift = whole - sum(alone) / 3
-    ends = alone[1] + shift, alone[2] + shift
+    assert row.value("", "METEOR") == pytest.approx(corpus)
+    shift = corpus - sum(by_image) / 3
+    ends = by_image[1] + shift, by_image[2] + shift
     assert row.interval(ScoreKey("", "METEOR")) == pytest.approx(ends)
 
 
-SPICE_SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
-SPICE_PEOPLE = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
+SPICE_CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
+SPICE_REFERENCES = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
 # SPICE's tuples of captions and references: two of two match, one of two matches, none matches
 SPICE_TUPLES = (
     ([["square"], ["square", "red"]], [["square"], ["square", "red"]]),
@@ -193,7 +193,7 @@ SPICE_EXPECTED = (1 + 1 / 2 + 0) / 3
 
 
 def judge_by_spice():
-    found = saywhich.judge(SPICE_SAID, "photos", references=SPICE_PEOPLE, judges=[], metrics=["SPICE"])
+    found = saywhich.judge(SPICE_CAPTIONS, "photos", references=SPICE_REFERENCES, judges=[], metrics=["SPICE"])
     return found.rows[0]
 
 
@@ -210,16 +210,16 @@ def test_spice(folder):
 def test_spice_of_its_parsers_tuples(folder, monkeypatch):
     """A fixed answer in the form of SPICE's output, in another order, replaces the parser."""
     answer = []
-    for number, (said, human) in enumerate(SPICE_TUPLES):
-        right = sum(each in human for each in said)
-        precision, recall = right / len(said), right / len(human)
-        score = 2 * precision * recall / (precision + recall) if right else 0.0
-        counts = {"tp": float(right), "fp": float(len(said) - right), "fn": float(len(human) - right)}
+    for number, (caption, reference) in enumerate(SPICE_TUPLES):
+        matches = sum(each in reference for each in caption)
+        precision, recall = matches / len(caption), matches / len(reference)
+        score = 2 * precision * recall / (precision + recall) if matches else 0.0
+        counts = {"tp": float(matches), "fp": float(len(caption) - matches), "fn": float(len(reference) - matches)}
         answer.append(
             {
                 "image_id": number,
-                "test_tuples": [{"tuple": each, "truth_value": each in human} for each in said],
-                "ref_tuples": [{"tuple": each} for each in human],
+                "test_tuples": [{"tuple": each, "truth_value": each in reference} for each in caption],
+                "ref_tuples": [{"tuple": each} for each in reference],
                 "scores": {"All": {"pr": precision, "re": recall, "f": score, **counts, "numImages": 1.0}},
             }
         )
@@ -228,13 +228,16 @@ def test_spice_of_its_parsers_tuples(folder, monkeypatch):
     def run_without_parser(name, arguments, *more):
         if name != "SPICE":
             return run(name, arguments, *more)
-        given, out = Path(arguments[arguments.index("-jar") + 2]), Path(arguments[arguments.index("-out") + 1])
-        items = json.loads(given.read_text())
-        assert [item["refs"] for item in items] == [*SPICE_PEOPLE.values()]
-        if [item["test"] for item in items] == [*SPICE_SAID.values()]:
-            out.write_text(json.dumps(answer[::-1]))
+        input_file = Path(arguments[arguments.index("-jar") + 2])
+        output_file = Path(arguments[arguments.index("-out") + 1])
+        items = json.loads(input_file.read_text())
+        assert [item["refs"] for item in items] == [*SPICE_REFERENCES.values()]
+        if [item["test"] for item in items] == [*SPICE_CAPTIONS.values()]:
+            output_file.write_text(json.dumps(answer[::-1]))
         else:  # the trivial rule's captions
-            out.write_text(json.dumps([{"image_id": n, "scores": {"All": {"f": 0.0}}} for n in range(len(items))]))
+            output_file.write_text(
+                json.dumps([{"image_id": n, "scores": {"All": {"f": 0.0}}} for n in range(len(items))])
+            )
         return ""
 
     monkeypatch.setattr(java, "find_spice_jar", lambda: Path("spice.jar"))
@@ -244,15 +247,19 @@ def test_spice_of_its_parsers_tuples(folder, monkeypatch):
     assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
-def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run_is_named_once(folder):
+def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run_is_named_once(folder, monkeypatch):
+    def fail():
+        raise NotComputedError("no parser")
+
+    monkeypatch.setattr(java, "find_spice_jar", fail)
     galleries = {"a.png": ["c.png", "x.png"], "y.png": ["a.png"]}
     options = {"judges": ["colours"], "galleries": galleries, "metrics": ["SPICE"]}
     found = saywhich.judge("said.json", "photos", references="people.json", **options)
     assert found.gallery_rule == "given galleries"
-    left, without, *others = found.notes
-    assert without == "judged photos without a hard gallery, which R@1 (hard) leaves out: 2 (b.png, c.png)"
-    assert left == "names in hard galleries of no photo, or of several, which are left out: 2 (x.png, y.png)"
-    assert all(note.endswith(": 1 (SPICE)") for note in others)
+    unknown_names, without_gallery, *metric_notes = found.notes
+    assert without_gallery == "judged photos without a hard gallery, which R@1 (hard) leaves out: 2 (b.png, c.png)"
+    assert unknown_names == "names in hard galleries of no photo, or of several, which are left out: 2 (x.png, y.png)"
+    assert metric_notes == ["metrics that are not computed (no parser): 1 (SPICE)"]
 
 
 def test_a_photo_with_two_hard_galleries_is_noted(folder):
@@ -262,12 +269,12 @@ def test_a_photo_with_two_hard_galleries_is_noted(folder):
     assert found.galleries[0].tolist() == [1]
 
 
-def test_a_judge_that_is_given_twice_is_one_line(folder):
+def test_a_judge_that_is_given_twice_is_refused(folder):
     with pytest.raises(UserError, match="--judge colours: is given twice; give different judges"):
         saywhich.judge("said.json", "photos", judges=["colours", "colours"])
 
 
-def test_an_unknown_metric_is_one_line(folder):
+def test_an_unknown_metric_is_refused(folder):
     with pytest.raises(UserError, match="--metrics CIDER: no such metric; the metrics are BLEU, METEOR, ROUGE-L, CID"):
         saywhich.judge("said.json", "photos", judges=["colours"], metrics=["BLEU", "CIDER"])
 

@@ -15,7 +15,7 @@ TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for nu
 
 
 class CountingJudge(ColourJudge):
-    """Judge that counts the captions that it encodes, and fails after `allowed` of them."""
+    """Judge that counts the captions that it encodes, and is interrupted after `allowed` captions."""
 
     encoded, allowed = 0, 10**9
 
@@ -56,14 +56,14 @@ def test_an_interrupted_run_continues_and_a_second_run_encodes_nothing():
     assert count_encoded(digest="another model") == len(TEXTS)
 
 
-@pytest.mark.parametrize("how", DAMAGE_KINDS)
-def test_a_damaged_cache_gives_equal_embeddings_and_is_repaired(cache_folder, how):
+@pytest.mark.parametrize("damage", DAMAGE_KINDS)
+def test_a_damaged_cache_gives_equal_embeddings_and_is_repaired(cache_folder, damage):
     assert count_encoded() == len(TEXTS)
     assert count_encoded(digest="another model") == len(TEXTS)
     (file,), (other,) = (list((cache_folder / name).iterdir()) for name in ("colours", "another model"))
-    rng = random.Random(how)
+    rng = random.Random(damage)
     for _ in range(4):
-        file.write_bytes(damage_content(how, file.read_bytes(), [other.read_bytes()], rng))
+        file.write_bytes(damage_content(damage, file.read_bytes(), [other.read_bytes()], rng))
         count_encoded()
         count_encoded()
         assert count_encoded() == 0, "the cache is not repaired"

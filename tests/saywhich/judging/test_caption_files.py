@@ -19,9 +19,11 @@ from saywhich.judging.caption_files import read_caption_set, read_ids
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 
-SAID = {"COCO_val_000000000007.jpg": ["a dog", "two dogs"], "b.jpg": ["a boat"]}
+CAPTIONS = {"COCO_val_000000000007.jpg": ["a dog", "two dogs"], "b.jpg": ["a boat"]}
 KARPATHY = {
-    "images": [{"filename": name, "sentences": [{"raw": text} for text in captions]} for name, captions in SAID.items()]
+    "images": [
+        {"filename": name, "sentences": [{"raw": text} for text in captions]} for name, captions in CAPTIONS.items()
+    ]
 }
 COCO = {
     "images": [{"id": 7, "file_name": "COCO_val_000000000007.jpg"}, {"id": 8, "file_name": "b.jpg"}],
@@ -32,7 +34,7 @@ COCO = {
     ],
 }
 RESULTS = [{"image_id": each["image_id"], "caption": each["caption"]} for each in COCO["annotations"]]
-ROWS = [(name, text) for name, captions in SAID.items() for text in captions]
+ROWS = [(name, text) for name, captions in CAPTIONS.items() for text in captions]
 
 
 def write_file(path, content):
@@ -46,7 +48,7 @@ def write_file(path, content):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.json", SAID),
+        ("a.json", CAPTIONS),
         ("a.json", KARPATHY),
         ("a.json", [{"file": name, "caption": text} for name, text in ROWS]),
         ("a.csv", "file,caption\n" + "".join(f"{name},{text}\n" for name, text in ROWS)),
@@ -55,14 +57,14 @@ def write_file(path, content):
         ("a.tsv", "caption\timage\n" + "".join(f"{text}\t{name}\n" for name, text in ROWS)),
         (
             "a.jsonl",
-            "".join(json.dumps({"file": name, "captions": captions}) + "\n" for name, captions in SAID.items()),
+            "".join(json.dumps({"file": name, "captions": captions}) + "\n" for name, captions in CAPTIONS.items()),
         ),
         ("a.parquet", None),
     ],
 )
 def test_forms_with_names_of_files(tmp_path, name, content):
     notes = Notes()
-    assert read_caption_set(write_file(tmp_path / name, content), notes).captions == SAID
+    assert read_caption_set(write_file(tmp_path / name, content), notes).captions == CAPTIONS
     assert not list(notes.lines())
 
 
@@ -110,7 +112,7 @@ def test_a_table_of_ids_may_have_gaps(tmp_path):
         ),
     ],
 )
-def test_python_values_of_other_types_are_reported_in_one_line(captions, message):
+def test_python_values_of_other_types_are_refused(captions, message):
     with pytest.raises(UserError, match=message):
         read_caption_set(captions, Notes())
 
@@ -120,10 +122,10 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
 
     (tmp_path / "annotations.json").write_text(json.dumps(COCO))
     results = coco.COCO(str(tmp_path / "annotations.json")).loadRes(str(write_file(tmp_path / "a.json", RESULTS)))
-    theirs: dict[int, list[str]] = {}
+    expected: dict[int, list[str]] = {}
     for each in results.loadAnns(results.getAnnIds()):
-        theirs.setdefault(each["image_id"], []).append(" ".join(each["caption"].split()))
-    assert read_caption_set(tmp_path / "a.json", Notes()).captions == theirs
+        expected.setdefault(each["image_id"], []).append(" ".join(each["caption"].split()))
+    assert read_caption_set(tmp_path / "a.json", Notes()).captions == expected
 
 
 @pytest.mark.parametrize(
@@ -177,8 +179,8 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
         (tmp_path / name).touch()
     index = PhotoIndex(tmp_path, {5: "y/a.jpg"})
     found = {name: index.find(name) for name in ("x/a.jpg", "b_000042.jpg", "b_000042", "folder/c_007.png", 42, "7", 5)}
-    places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
-    assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
+    paths = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
+    assert found == {name: tmp_path / path for name, path in zip(found, paths, strict=True)}
     assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous or missing
 
 
@@ -208,7 +210,7 @@ def test_a_number_of_more_digits_than_an_id_has_is_none(tmp_path):
     assert PhotoIndex(tmp_path).find(int("1" * 18)) is None
 
 
-def test_a_table_of_ids_that_names_ids_has_an_end(tmp_path):
+def test_cycles_in_a_table_of_ids_end(tmp_path):
     """A table names an id by its own number, or two ids by each other's number."""
     (tmp_path / "photo_000000000007.jpg").touch()
     index = PhotoIndex(tmp_path, {5: "5", 6: "8", 8: "6", 9: "7"})
@@ -223,11 +225,11 @@ def test_an_id_of_thousands_of_digits_is_a_name(colours):
     (colours / "ids.json").write_text(json.dumps({digits: "a.png", "٣": "b.png", "7": "c.png"}))
     assert read_ids(colours / "ids.json") == {7: "c.png"}
     captions = {"a.png": "red", "b.png": "green"}
-    some = {"images": [{"id": digits}], "categories": [{"id": 1, "name": "dog"}]}
-    (colours / "instances.json").write_text(json.dumps({**some, "annotations": []}))
+    instances = {"images": [{"id": digits}], "categories": [{"id": 1, "name": "dog"}]}
+    (colours / "instances.json").write_text(json.dumps({**instances, "annotations": []}))
     assert saywhich.judge(captions, "photos", judges=["colours"], instances=["instances.json"]).rows
     (colours / "instances.json").write_text(
-        json.dumps({**some, "annotations": [{"image_id": "x" * 999, "category_id": 1}]})
+        json.dumps({**instances, "annotations": [{"image_id": "x" * 999, "category_id": 1}]})
     )
     with pytest.raises(
         UserError, match=r'instances.json, annotations\[0\] .*: image "x+…? or category 1 is not'
@@ -248,8 +250,8 @@ def test_faults_are_counted_with_the_first_three(colours):
         f"captions of captions that are longer than the input of colours, and are cut: 1 ({('xyz ' * 21)[:39]}…)",
         f"captions of captions mostly of words that are unknown to colours: 1 ({('xyz ' * 21)[:39]}…)",
     ]
-    both, people = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
-    notes = list(saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes)
+    captions, references = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
+    notes = list(saywhich.judge(captions, "photos", references=references, judges=["colours"], metrics=()).notes)
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
 
 
@@ -269,18 +271,18 @@ def test_repeated_keys_of_a_json_object_are_noted(tmp_path):
     assert list(notes.lines()) == ["images that a.json has twice, of which the last captions count: 1 (a.jpg)"]
 
 
-def test_inputs_that_cannot_be_judged_are_reported_in_one_line(colours):
+def test_inputs_that_cannot_be_judged_are_refused(colours):
     with pytest.raises(
         UserError, match=r"captions: 0 of its 1 images \('q' the first\) are photos in photos, such as a"
     ):
         saywhich.judge({"q": "red"}, "photos", judges=["colours"])
-    both = {"a.png": "red", "b.png": "green"}
+    captions = {"a.png": "red", "b.png": "green"}
     with pytest.raises(UserError, match="--neighbours colours: is also a judge, and would choose its own galleries"):
-        saywhich.judge(both, "photos", judges=["colours"], neighbours="colours")
+        saywhich.judge(captions, "photos", judges=["colours"], neighbours="colours")
     with pytest.raises(UserError, match=r"--neighbours \./colours: is also a judge, and would choose its own"):
-        saywhich.judge(both, "photos", judges=["colours"], neighbours="./colours")
+        saywhich.judge(captions, "photos", judges=["colours"], neighbours="./colours")
     with pytest.raises(UserError, match="--hard 1: a gallery holds 2 images or more"):
-        saywhich.judge(both, "photos", judges=["colours"], hard=1)
+        saywhich.judge(captions, "photos", judges=["colours"], hard=1)
 
 
 def test_an_empty_name_of_the_folder_of_photos_is_reported(colours):
@@ -297,18 +299,18 @@ def test_the_caption_file_that_is_given_twice_is_named(colours):
 
 
 def test_judges_of_equal_names_have_scores_of_their_own(colours, monkeypatch):
-    """A name without a file of weights may be the name of a judge with one."""
+    """The name of a judge with a file of weights may equal the name of a judge without a file."""
     source = judge_sources.JudgeSource(
         lambda name: name.startswith("colours"), lambda name: ColourJudge(name.partition("=")[0])
     )
     monkeypatch.setattr(judge_sources, "JUDGES", (source,))
-    both = {"a.png": "red", "b.png": "green"}
+    captions = {"a.png": "red", "b.png": "green"}
     for judges, names in (
         (["colours=own.safetensors", "colours"], ["colours", "colours 1"]),
         (["colours", "colours=own.safetensors"], ["colours", "colours=own.safetensors"]),
         ([ColourJudge(name) for name in ("a", "a 2", "a")], ["a", "a 2", "a 3"]),
     ):
-        found = saywhich.judge(both, "photos", judges=judges)
+        found = saywhich.judge(captions, "photos", judges=judges)
         assert found.judges == names
         assert {key.judge for key in found.rows[0].scores} == {*names, ""}
 
@@ -332,8 +334,8 @@ def test_each_file_may_number_its_images_in_its_own_way(colours):
 
 
 def test_a_reference_without_a_word_counts_as_none(colours):
-    both, people = {"a.png": "a red wall", "b.png": "green"}, {"a.png": "a red wall", "b.png": ["...", ""]}
-    found = saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=["BLEU"])
+    captions, references = {"a.png": "a red wall", "b.png": "green"}, {"a.png": "a red wall", "b.png": ["...", ""]}
+    found = saywhich.judge(captions, "photos", references=references, judges=["colours"], metrics=["BLEU"])
     assert found.rows[0].references == [["a red wall"], []]
     assert found.rows[0].value("", "BLEU-1") == pytest.approx(1)
     assert [row.name for row in found.baselines] == ["a photo of a NOUN"]
@@ -359,13 +361,13 @@ def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeyp
     vectors = torch.from_numpy(found.vectors)
     names = [path.name for path in found.files]
     first, copy = names.index("00.png"), names.index("00b.jpg")
-    asked = find_neighbour_galleries(vectors, vectors, 5, True)
-    assert asked[first, 0] == copy
-    assert asked.shape == (41, 4)
-    left = find_neighbour_galleries(vectors, vectors, 5, False)
-    assert copy not in left[first]
-    assert first not in left[copy]
-    assert left[first].tolist()[:3] == asked[first].tolist()[1:]
+    with_duplicates = find_neighbour_galleries(vectors, vectors, 5, True)
+    assert with_duplicates[first, 0] == copy
+    assert with_duplicates.shape == (41, 4)
+    without_duplicates = find_neighbour_galleries(vectors, vectors, 5, False)
+    assert copy not in without_duplicates[first]
+    assert first not in without_duplicates[copy]
+    assert without_duplicates[first].tolist()[:3] == with_duplicates[first].tolist()[1:]
 
 
 def test_resamples_are_the_same_in_blocks(monkeypatch):

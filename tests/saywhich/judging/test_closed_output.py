@@ -8,22 +8,22 @@ from colour_judge import ColourJudge
 
 from saywhich.cli import main
 
-SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green"}
+CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green"}
 RATINGS = "image,caption,rating\na.png,a red square,4\nb.png,a red cat,1\nc.png,green,2\n"
-JUDGED = ["--images", "photos", "--judge", "colours"]
+JUDGING = ["--images", "photos", "--judge", "colours"]
 COMMANDS = {
-    "judge": (["said.json", *JUDGED], ("json", "csv", "html")),
-    "compare": (["said.json", "other.json", *JUDGED], ("json", "csv", "html")),
-    "hacked": (["said.json", "other.json", *JUDGED, "--reward", "colours2"], ("json", "html")),
-    "calibrate": (["ratings.csv", *JUDGED], ("json",)),
+    "judge": (["said.json", *JUDGING], ("json", "csv", "html")),
+    "compare": (["said.json", "other.json", *JUDGING], ("json", "csv", "html")),
+    "hacked": (["said.json", "other.json", *JUDGING, "--reward", "colours2"], ("json", "html")),
+    "calibrate": (["ratings.csv", *JUDGING], ("json",)),
     "bags": (["photos", "--size", "2", "--least", "-1"], ("json", "galleries", "html")),
 }
 
 
 @pytest.fixture
 def folder(colours):
-    (colours / "said.json").write_text(json.dumps(SAID))
-    (colours / "other.json").write_text(json.dumps({**SAID, "b.png": "green"}))
+    (colours / "said.json").write_text(json.dumps(CAPTIONS))
+    (colours / "other.json").write_text(json.dumps({**CAPTIONS, "b.png": "green"}))
     (colours / "ratings.csv").write_text(RATINGS)
     return colours
 
@@ -38,7 +38,7 @@ def test_files_are_written_though_nobody_reads_the_output(folder, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_that_cannot_be_written_is_one_line_before_the_work(folder, command, capsys, monkeypatch):
+def test_a_file_that_cannot_be_written_is_reported_in_one_line_before_the_work(folder, command, capsys, monkeypatch):
     monkeypatch.setattr(ColourJudge, "encode_photos", None)
     arguments, outputs = COMMANDS[command]
     for output in outputs:

@@ -38,28 +38,29 @@ def make_judgement(images, **rows):
         for each in rows.values()
     ]
     drawn = resample_scores(scores, images)
-    done = [
+    judged_rows = [
         JudgedRow(
             name, [["x"]] * images, [[]] * images, own,
-            {judge: CaptionRanks(2 - hits, hits, hits) for judge, hits in each.items()}, again,
+            {judge: CaptionRanks(2 - hits, hits, hits) for judge, hits in each.items()}, resampled,
         )
-        for (name, each), own, again in zip(rows.items(), scores, drawn, strict=True)
+        for (name, each), own, resampled in zip(rows.items(), scores, drawn, strict=True)
     ]  # fmt: skip
-    return Judgement([Path("x.png")] * images, done, [], judges, torch.zeros(images, 0), "", [], 1000)
+    return Judgement([Path("x.png")] * images, judged_rows, [], judges, torch.zeros(images, 0), "", [], 1000)
 
 
 def test_differences_are_paired_over_the_same_images(colours):
     found = saywhich.compare([BEFORE, AFTER], "photos", judges=["colours"])
     (pair,) = found.pairs
-    each = pair.difference("colours", "R@1")
-    assert (each.first, each.second) == pytest.approx((200 / 3, 100))  # "green" retrieves b.png
+    recall = pair.difference("colours", "R@1")
+    assert (recall.first, recall.second) == pytest.approx((200 / 3, 100))  # "green" retrieves b.png
     drawn = draw_resamples(3) @ [0, 100, 0] / 3
-    assert each.interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+    assert recall.interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
     tested = [each for each in pair.differences if each.p is not None]
+    assert recall in tested
     raw = []
     for one in tested:
-        again = pair.second.drawn[one.key] - pair.first.drawn[one.key]
-        raw.append(two_sided_p_value(one.value, again))
+        resampled = pair.second.drawn[one.key] - pair.first.drawn[one.key]
+        raw.append(two_sided_p_value(one.value, resampled))
     assert [one.p for one in tested] == pytest.approx(holm_adjust(raw))
     assert pair.difference("", "distinct words").p is None
     assert pair.difference("", "words per caption").value == pytest.approx(-2 / 3)
@@ -75,8 +76,8 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
     assert better.p < 0.001
     assert better.needed is None
     assert (shuffled.verdict, shuffled.needed) == ("open", None)  # equally many hits leave no difference to decide
-    reversed_ = compare_rows(make_judgement(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
-    assert reversed_.verdict == "worse"
+    decrease = compare_rows(make_judgement(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
+    assert decrease.verdict == "worse"
 
 
 def test_an_open_difference_has_the_number_of_deciding_images():
@@ -98,8 +99,8 @@ def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
     assert 0 < abs(scores[0][key].value - scores[1][key].value) < 1e-12
     ranks = {"one": CaptionRanks(np.ones(150, int), np.ones(150, int), np.ones(150, int))}
     rows = [
-        JudgedRow(name, [["x"] * 3] * 50, [[]] * 50, own, ranks, again)
-        for name, own, again in zip("AB", scores, resample_scores(scores, 50), strict=True)
+        JudgedRow(name, [["x"] * 3] * 50, [[]] * 50, own, ranks, resampled)
+        for name, own, resampled in zip("AB", scores, resample_scores(scores, 50), strict=True)
     ]
     judgement = Judgement([Path("x.png")] * 50, rows, [], ["one"], torch.zeros(50, 0), "", [], 1000)
     (each,) = compare_rows(judgement).pairs[0].differences
@@ -120,16 +121,16 @@ def test_a_verdict_in_a_sentence(verdict, needed, sentence):
 
 
 def test_agreement_counts_images_with_a_difference_by_both_judges():
-    before = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
-    after = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
-    (pair,) = compare_rows(make_judgement(5, A=before, B=after)).pairs
+    first = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
+    second = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
+    (pair,) = compare_rows(make_judgement(5, A=first, B=second)).pairs
     (agreement,) = pair.agreements
     # changes by judge one: + + 0 − −, by judge two: + 0 + − 0; both are nonzero, and agree, in images 1 and 4
     assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
 
 
 @pytest.mark.parametrize(
-    ("judges", "shown"),
+    ("judges", "names"),
     [
         (
             ("openai/clip-vit-base-patch32", "openai/clip-vit-large-patch14"),
@@ -140,34 +141,34 @@ def test_agreement_counts_images_with_a_difference_by_both_judges():
     ],
     ids=["two long names", "one long name", "names that fit"],
 )
-def test_long_names_of_judges_leave_room_for_their_agreement(judges, shown):
+def test_long_names_of_judges_leave_room_for_their_agreement(judges, names):
     rows = {name: dict.fromkeys(judges, np.full(1234, hit)) for name, hit in (("A", 0), ("B", 1))}
     lines = [
         line for line in format_comparison_lines(compare_rows(make_judgement(1234, **rows))) if " agree on " in line
     ]
-    assert lines == [f"{shown} agree on the better caption of 100 % of 1,234 images"]
+    assert lines == [f"{names} agree on the better caption of 100 % of 1,234 images"]
     assert len(lines[0]) <= 100
 
 
 def test_the_gain_by_the_rewarding_judge_alone():
-    before = {"reward": np.zeros(100, int), "other": np.zeros(100, int)}
-    after = {"reward": np.r_[np.ones(60, int), np.zeros(40, int)], "other": np.r_[np.ones(10, int), np.zeros(90, int)]}
-    gap = compare_rows(make_judgement(100, A=before, B=after), ["reward"]).pairs[0].reward_gap
+    first = {"reward": np.zeros(100, int), "other": np.zeros(100, int)}
+    second = {"reward": np.r_[np.ones(60, int), np.zeros(40, int)], "other": np.r_[np.ones(10, int), np.zeros(90, int)]}
+    gap = compare_rows(make_judgement(100, A=first, B=second), ["reward"]).pairs[0].reward_gap
     assert (gap.rewarded, gap.others) == (60.0, 10.0)
-    seen = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
-    assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ seen / 100, (2.5, 97.5))))
+    differences = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
+    assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ differences / 100, (2.5, 97.5))))
     assert list(format_gap_lines(gap)) == [
         "R@1 by the judges that rewarded the training: +60.0; by the others: +10.0",
         f"  a difference of +50.0 [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: the judges differ",
     ]
-    equal_gains = make_judgement(100, A=before, B={"reward": after["other"], "other": after["other"]})
-    same = compare_rows(equal_gains, ["reward"]).pairs[0]
+    equal_gains = make_judgement(100, A=first, B={"reward": second["other"], "other": second["other"]})
+    equal_pair = compare_rows(equal_gains, ["reward"]).pairs[0]
     assert (
-        list(format_gap_lines(same.reward_gap))[1]
+        list(format_gap_lines(equal_pair.reward_gap))[1]
         == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
     )
     with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
-        compare_rows(make_judgement(100, A=before, B=after), ["nobody"])
+        compare_rows(make_judgement(100, A=first, B=second), ["nobody"])
 
 
 def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_work(colours, monkeypatch):

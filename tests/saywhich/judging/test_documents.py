@@ -1,4 +1,4 @@
-"""The documents name the choices that the commands have, and show what the commands print of the toy example."""
+"""The documents name the choices that the commands have, and show the lines that they print for the toy example."""
 
 import re
 from pathlib import Path
@@ -21,9 +21,9 @@ def test_printed_lines_are_those_of_the_commands(tmp_path, monkeypatch, capsys):
     print_example(tmp_path)
     printed = capsys.readouterr().out.splitlines()
     blocks = re.findall(r"^```text\n(.*?)^```$", (ROOT / "docs/judge.md").read_text(), re.MULTILINE | re.DOTALL)
-    shown = [line for block in blocks for line in block.splitlines()]
-    assert len(shown) >= 3
-    assert [line for line in shown if line not in printed] == []
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) >= 3
+    assert [line for line in lines if line not in printed] == []
 
 
 def test_the_documents_name_every_judge_encoder_metric_and_reward():

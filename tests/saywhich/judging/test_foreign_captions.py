@@ -22,8 +22,8 @@ def train_tokenizer(sentences, tmp_path, vocab_size=600, **options):
 
 
 def test_the_rule_by_hand():
-    spelled = {"né": ["n", "Ã", "©"], "犬 が": ["犬", "が"], "犬": ["?"], "é é a": ["?", "?", "a"], "é a": ["?", "a"]}
-    assert find_foreign_captions(["plain", *spelled], lambda text: spelled[text], "?") == ["né", "犬", "é é a"]
+    tokens = {"né": ["n", "Ã", "©"], "犬 が": ["犬", "が"], "犬": ["?"], "é é a": ["?", "?", "a"], "é a": ["?", "a"]}
+    assert find_foreign_captions(["plain", *tokens], lambda text: tokens[text], "?") == ["né", "犬", "é é a"]
 
 
 def test_a_tokenizer_with_an_unknown_token(tmp_path):
@@ -32,7 +32,7 @@ def test_a_tokenizer_with_an_unknown_token(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"byte_fallback": True, "vocab_size": 900}], ids=["unknown", "bytes"])
-def test_a_multilingual_tokenizer_is_not_accused(tmp_path, options):
+def test_captions_are_not_foreign_to_a_multilingual_tokenizer(tmp_path, options):
     sentences = [*LATIN, *OTHER_SCRIPTS]
     tokenizer = train_tokenizer(sentences, tmp_path, character_coverage=1.0, **options)
     assert find_foreign_to_hub_tokenizer([*sentences, "犬が走る", "две собаки"], tokenizer) == []

@@ -60,15 +60,15 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
     assert isinstance(judge, HubJudge)
     assert judge.metric == (CLIP_SCORE if name == "clip" else None)
     hub, texts = import_transformers(), [*SHORT, LONG]
-    whole = getattr(hub, MODELS[name]).from_pretrained(folder).eval()
-    assert judge.temperature == pytest.approx(1 / whole.logit_scale.exp().item())
+    model = getattr(hub, MODELS[name]).from_pretrained(folder).eval()
+    assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
     processor = hub.AutoProcessor.from_pretrained(folder)
     inputs = processor(
         text=texts, images=[Image.open(path).convert("RGB") for path in photos], padding="max_length",
         truncation=True, max_length=LONGEST, return_tensors="pt",
     )  # fmt: skip
     with torch.inference_mode():
-        expected = whole(**inputs)
+        expected = model(**inputs)
     image_vectors = judge.encode_photos([judge.prepare(path) for path in photos])
     assert image_vectors.shape == (3, judge.size)
     assert_close(image_vectors, expected.image_embeds)
@@ -86,11 +86,11 @@ def test_a_hub_judge_reports_truncated_captions(family):
 def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     name, folder = family
-    said = {path.name: text for path, text in zip(photos, SHORT, strict=True)}
-    found = saywhich.judge(said, photos[0].parent, judges=[str(folder)])
+    captions = {path.name: text for path, text in zip(photos, SHORT, strict=True)}
+    found = saywhich.judge(captions, photos[0].parent, judges=[str(folder)])
     judge = open_judge(str(folder))
-    seen = judge.encode_photos([judge.prepare(path) for path in photos])
-    cosines = judge.encode_texts(SHORT).numpy() @ seen.T
+    image_vectors = judge.encode_photos([judge.prepare(path) for path in photos])
+    cosines = judge.encode_texts(SHORT).numpy() @ image_vectors.T
     ranks = (cosines >= cosines.diagonal()[:, None]).sum(1)
     (row,) = found.rows
     assert row.ranks[folder.name].among_all.tolist() == ranks.tolist()
@@ -124,7 +124,7 @@ def copy_with_change(folder: Path, out: Path, file: str, *keys: str, value: obje
     return out
 
 
-def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_path):
+def test_embeddings_are_cached_by_config_and_processor(clip_folder, tmp_path):
     """Equal weights compute other vectors with another activation or mean colour."""
     changes = (
         ("config.json", "text_config", "hidden_act", "gelu"),
@@ -154,7 +154,7 @@ def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_
         ("tokenizer.json", ("model",), {}),
     ],
 )
-def test_bad_values_in_a_judge_s_files_are_one_line(clip_folder, tmp_path, photos, file, keys, value):
+def test_bad_values_in_a_judge_s_files_are_reported_in_one_line(clip_folder, tmp_path, photos, file, keys, value):
     folder = copy_with_change(clip_folder, tmp_path / "judge", file, *keys, value=value)
     with pytest.raises(UserError, match=r"^--judge .*take the captioner from its publisher") as error:
         open_judge(str(folder)).encode_photos([open_judge(str(folder)).prepare(photos[0])])
@@ -221,10 +221,10 @@ def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_
     from open_clip.tokenizer import HFTokenizer
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    words = Tokenizer(models.WordLevel({"</s>": 0, "dog": 1}, unk_token="dog"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
-    options = {"tokenizer_object": words, "eos_token": "</s>", "pad_token": "</s>", "unk_token": "dog"}
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "dog": 1}, unk_token="dog"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
+    options = {"tokenizer_object": tokenizer, "eos_token": "</s>", "pad_token": "</s>", "unk_token": "dog"}
     import_transformers().PreTrainedTokenizerFast(**options).save_pretrained(tmp_path)
     judge = OpenClipJudge(CLIP, str(clip_file[0]), SMALL, 64)
     judge._network.tokenizer = HFTokenizer(str(tmp_path), context_length=16)
@@ -238,9 +238,9 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
     weights["text_projection"] *= -1  # the drawn weights have negative cosines
     save_file(weights, tmp_path / "pac_s.safetensors")
     judge = OpenClipJudge(CLIP, str(tmp_path / "pac_s.safetensors"), SMALL, 64, PAC_SCORE)
-    captions, people = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
+    captions, references = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
     images = torch.from_numpy(judge.encode_photos([judge.prepare(photo) for photo in photos]))
-    scores, _ = judge_row(judge, "pac", captions, people, images, torch.empty(3, 0, dtype=torch.int64))
+    scores, _ = judge_row(judge, "pac", captions, references, images, torch.empty(3, 0, dtype=torch.int64))
     import open_clip
 
     tokenise = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)
@@ -251,12 +251,12 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
             return -normalize(found, dim=1).double()
 
     with torch.inference_mode():
-        seen = torch.stack([transform(Image.open(photo).convert("RGB")) for photo in photos])
-        seen = normalize(model.encode_image(seen), dim=1).double()
-    cosines = (embed(*SHORT) * seen).sum(1)
+        pixels = torch.stack([transform(Image.open(photo).convert("RGB")) for photo in photos])
+        image_vectors = normalize(model.encode_image(pixels), dim=1).double()
+    cosines = (embed(*SHORT) * image_vectors).sum(1)
     assert (cosines > 0).all()
     assert scores["pac", "PAC-S"].value == pytest.approx(2 * float(cosines.mean()), abs=1e-6)
-    nearest = [max(float(embed(SHORT[row])[0] @ other) for other in embed(*people[row])) for row in (0, 2)]
+    nearest = [max(float(embed(SHORT[row])[0] @ other) for other in embed(*references[row])) for row in (0, 2)]
     means = [2 / (1 / (2 * own) + 1 / near) for own, near in zip(cosines[[0, 2]].tolist(), nearest, strict=True)]
     assert scores["pac", "RefPAC-S"].value == pytest.approx(sum(means) / 2, abs=1e-6)
     assert ("pac", "CLIPScore") not in scores

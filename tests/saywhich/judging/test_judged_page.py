@@ -24,20 +24,20 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     """Write a page of one caption file and a page of two, for sixteen photos in shades of four colours."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "photos").mkdir()
-    captions, other, people = {}, {}, {}
+    captions, other, references = {}, {}, {}
     for number in range(16):
         name, colour = list(COLOURS.items())[number % 4]
         shade = tuple(min(255, part + 12 * (number // 4)) for part in colour)
         Image.new("RGB", (60, 40 + number), shade).save(folder / f"photos/{number}.png")
         captions[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
         other[f"{number}.png"] = f"a {name} house" if number % 3 else "blue"
-        people[f"{number}.png"] = [f"the {name} wall", "a wall"]
+        references[f"{number}.png"] = [f"the {name} wall", "a wall"]
     other["0.png"] = "a house"  # no colour, so that each judge has a note about either file
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
         patch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
-        options = {"references": people, "judges": ["colours", "colours2"], "hard": 4, "metrics": ["BLEU"]}
+        options = {"references": references, "judges": ["colours", "colours2"], "hard": 4, "metrics": ["BLEU"]}
         write_judged_page(folder / "judged.html", saywhich.judge(captions, folder / "photos", **options))
         found = saywhich.compare([captions, other], folder / "photos", rewarded_by=["colours2"], **options)
         write_judged_page(folder / "compared.html", found.judgement, found)
@@ -48,7 +48,7 @@ def test_a_second_page_of_one_process_has_the_photos_of_its_time(tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
-    photos, shown = tmp_path / "photos", []
+    photos, images = tmp_path / "photos", []
     photos.mkdir()
     for colours in (("red", "green"), ("blue", "red and green")):
         for name, colour in zip("ab", colours, strict=True):
@@ -57,9 +57,9 @@ def test_a_second_page_of_one_process_has_the_photos_of_its_time(tmp_path, monke
         found = saywhich.judge(captions, photos, judges=["colours"], hard=2, metrics=["BLEU"])
         write_judged_page(tmp_path / "page.html", found)
         sources = re.findall('src="(data:[^"]+)"', (tmp_path / "page.html").read_text(encoding="utf-8"))
-        shown.append(set(sources))
-    assert shown[0]
-    assert shown[0].isdisjoint(shown[1])
+        images.append(set(sources))
+    assert images[0]
+    assert images[0].isdisjoint(images[1])
 
 
 @pytest.fixture
@@ -102,16 +102,16 @@ def test_a_comparison_shows_captions_side_by_side_with_new_words_marked(open_pag
     assert line.startswith("captions 2 against captions 1: ")
     assert re.search(r" by colours; open: (about [\d,]+|millions of) images would decide it\.$", line)
     assert page.locator("#pair1 tbody tr").count() > 20
-    said = page.locator("#pair1 .soft").all_inner_texts()
-    assert said[0].startswith("colours and colours2 agree on the better caption of 100 %")
-    assert said[1].startswith("R@1 (hard) by the judges that rewarded the training: ")
-    assert said[1].endswith("whether the judges differ is open.")
+    lines = page.locator("#pair1 .soft").all_inner_texts()
+    assert lines[0].startswith("colours and colours2 agree on the better caption of 100 %")
+    assert lines[1].startswith("R@1 (hard) by the judges that rewarded the training: ")
+    assert lines[1].endswith("whether the judges differ is open.")
     article = page.locator("article").first
     assert article.locator(".text b").all_inner_texts() == ["captions 1", "captions 2"]
     assert article.locator("mark").count() > 0
 
 
-def test_many_notes_stand_behind_their_number(open_page):
+def test_many_notes_are_folded_behind_their_number(open_page):
     """Folded notes leave room for the first result on a phone's screen."""
     page = open_page("compared", viewport=PHONE)
     notes = page.locator("header details")
@@ -127,12 +127,12 @@ def test_the_page_is_read_by_keyboard(open_page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
-    reached = []
+    labels = []
     for _ in range(12):
         page.keyboard.press("Tab")
-        place = page.locator(":focus")
-        reached.append(place.get_attribute("aria-label") or place.evaluate("place => place.tagName"))
-    assert {"A", "Table of differences 1", "Table of all scores", "SUMMARY"} <= set(reached)
+        focus = page.locator(":focus")
+        labels.append(focus.get_attribute("aria-label") or focus.evaluate("focus => focus.tagName"))
+    assert {"A", "Table of differences 1", "Table of all scores", "SUMMARY"} <= set(labels)
 
 
 @pytest.mark.slow

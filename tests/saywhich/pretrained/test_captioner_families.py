@@ -1,4 +1,4 @@
-"""Pretrained captioners of every family against the library's own forward passes, and the command with each."""
+"""Pretrained captioners of every family against the library's own forward passes, and the command with each family."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def compute_logits(family, folder, image, tokens):
             return model(pixel_values=pixels, input_ids=prepend(BEGIN)).logits[0, -count - 1 : -1]
         model = hub.Blip2ForConditionalGeneration.from_pretrained(folder).eval()
         if family == "blip-2-t5":
-            shown = torch.tensor([[3, 3, 3, 1]])  # three query tokens and BOS
-            return model(pixel_values=pixels, input_ids=shown, decoder_input_ids=prepend(0)).logits[0, :count]
+            prompt = torch.tensor([[3, 3, 3, 1]])  # three query tokens and BOS
+            return model(pixel_values=pixels, input_ids=prompt, decoder_input_ids=prepend(0)).logits[0, :count]
         return model(pixel_values=pixels, input_ids=prepend(3, 3, 3, 1)).logits[0, 3 : 3 + count]
     model = hub.AutoModelForImageTextToText.from_pretrained(folder).eval()
     if family == "florence2":
@@ -105,19 +105,19 @@ def compute_logits(family, folder, image, tokens):
 def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photos):
     name, folder = family
     speaker, recorder = PretrainedSpeaker(str(folder)), StepRecorder()
-    shown = [speaker.prepare(path) for path in photos]
-    speaker.candidates(shown, GenerationSettings(samples=2, max_tokens=7), [recorder])
+    inputs = [speaker.prepare(path) for path in photos]
+    speaker.candidates(inputs, GenerationSettings(samples=2, max_tokens=7), [recorder])
     begin = recorder.steps[0][0].shape[1]
     tokens, scores = recorder.steps[-1][0][:, begin:], torch.stack([each for _, each in recorder.steps], 1)
     assert len(tokens) == 2 * len(photos)
     compared = 0
-    for row, said in enumerate(tokens.tolist()):
-        ends = [at for at, token in enumerate(said) if token in (2, 3)]
-        said = said[: min(ends, default=len(said))]
-        wanted = compute_logits(name, folder, shown[row // 2].image, [*said, 1])[: len(said) + 1]
-        found = scores[row, : len(said) + 1]
-        torch.testing.assert_close(found.log_softmax(1), wanted.log_softmax(1), atol=1e-5, rtol=0)
-        compared += len(said)
+    for row, caption in enumerate(tokens.tolist()):
+        ends = [position for position, token in enumerate(caption) if token in (2, 3)]
+        caption = caption[: min(ends, default=len(caption))]
+        expected = compute_logits(name, folder, inputs[row // 2].image, [*caption, 1])[: len(caption) + 1]
+        found = scores[row, : len(caption) + 1]
+        torch.testing.assert_close(found.log_softmax(1), expected.log_softmax(1), atol=1e-5, rtol=0)
+        compared += len(caption)
     assert compared > 10
     first = scores[::2, 0].log_softmax(1)
     assert (first[0] - first[1]).abs().max() > 1e-3  # photos differ
@@ -125,59 +125,63 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
 
 @torch.inference_mode()
 def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
-    """The library's own forward pass gives log p of each prefix by photo; photo 1 has one distractor, photo 2 none."""
+    """The library's own forward pass gives log p of each prefix; photo 1 has one distractor, and photo 2 has none."""
     name, folder = family
     speaker, recorder, alpha = PretrainedSpeaker(str(folder)), StepRecorder(), 30.0
-    shown = [speaker.prepare(path) for path in photos]
+    inputs = [speaker.prepare(path) for path in photos]
     distractors = EncodedPhotos(torch.zeros(3, 1), ("a", "b", "c"))
-    among = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [shown[row] for row in rows])
+    gallery = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [inputs[row] for row in rows])
     nearest, settings = torch.tensor([[2, 1], [0, -1], [-1, -1]]), GenerationSettings(beam=1, max_tokens=7)
-    told = generate_pragmatic_candidates(speaker, shown, nearest, among, settings, [recorder])
+    candidates = generate_pragmatic_candidates(speaker, inputs, nearest, gallery, settings, [recorder])
     begin, tokens = recorder.steps[0][0].shape[1], recorder.steps[-1][0]
-    said = [row[begin:] for row in tokens.tolist()]
-    assert said[0::3] == said[1::3] == said[2::3]
+    captions = [row[begin:] for row in tokens.tolist()]
+    assert captions[0::3] == captions[1::3] == captions[2::3]
     changed = 0
-    for photo, (words, others) in enumerate(zip(said[::3], nearest.tolist(), strict=True)):
-        words = words[: min((at for at, token in enumerate(words) if token in (2, 3)), default=len(words))]
-        images = [shown[row].image for row in (photo, *others) if row >= 0]
-        by_image = torch.stack([compute_logits(name, folder, image, [*words, 1]).log_softmax(1) for image in images])
-        each = by_image[:, : len(words)].gather(2, torch.tensor(words).view(1, -1, 1).expand(len(images), -1, 1))
-        before = each.squeeze(2).cumsum(1) - each.squeeze(2)  # log p of the prefix by image
-        posterior = (before.unsqueeze(2) + by_image[:, : len(words)]).log_softmax(0)[0]
-        scores = by_image[0, : len(words)] + alpha * posterior
-        chosen = scores.gather(1, torch.tensor(words).unsqueeze(1)).squeeze(1)
-        assert (chosen >= scores.max(1).values - 1e-3).all()
-        changed += int((by_image[0, : len(words)].argmax(1) != torch.tensor(words)).sum())
+    for photo, (caption, distractor_rows) in enumerate(zip(captions[::3], nearest.tolist(), strict=True)):
+        caption = caption[
+            : min((position for position, token in enumerate(caption) if token in (2, 3)), default=len(caption))
+        ]
+        images = [inputs[row].image for row in (photo, *distractor_rows) if row >= 0]
+        by_image = torch.stack([compute_logits(name, folder, image, [*caption, 1]).log_softmax(1) for image in images])
+        each = by_image[:, : len(caption)].gather(2, torch.tensor(caption).view(1, -1, 1).expand(len(images), -1, 1))
+        prefix = each.squeeze(2).cumsum(1) - each.squeeze(2)  # log p of the prefix by image
+        posterior = (prefix.unsqueeze(2) + by_image[:, : len(caption)]).log_softmax(0)[0]
+        scores = by_image[0, : len(caption)] + alpha * posterior
+        caption_scores = scores.gather(1, torch.tensor(caption).unsqueeze(1)).squeeze(1)
+        assert (caption_scores >= scores.max(1).values - 1e-3).all()
+        changed += int((by_image[0, : len(caption)].argmax(1) != torch.tensor(caption)).sum())
     assert changed
-    assert told[2] == speaker.candidates(shown, settings)[2]
+    assert candidates[2] == speaker.candidates(inputs, settings)[2]
 
 
-def test_the_command_prints_the_candidate_that_the_listener_prefers(family, photos, listener, capsys):
-    how = ["--speaker", str(family[1]), "--samples", "3", "--max-tokens", "6"]
-    among = ["--among", "photos", "--listener", listener, "--jsonl", "said.jsonl"]
-    assert main(["caption", "photos", *how, *among]) == 0
+def test_the_command_writes_the_candidate_with_the_largest_margin(family, photos, listener, capsys):
+    speaker_options = ["--speaker", str(family[1]), "--samples", "3", "--max-tokens", "6"]
+    gallery_options = ["--among", "photos", "--listener", listener, "--jsonl", "said.jsonl"]
+    assert main(["caption", "photos", *speaker_options, *gallery_options]) == 0
     assert capsys.readouterr().out == ""
     rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
     assert [row["file"] for row in rows] == [str(path) for path in photos]
     judge = open_judge(listener)
-    seen = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
+    image_vectors = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
     for own, row in enumerate(rows):
         assert len(row["candidates"]) == 3
-        scores = judge.encode_texts(row["candidates"]) @ seen.T
-        others = torch.cat([scores[:, :own], scores[:, own + 1 :]], 1)
-        margins = scores[:, own] - others.amax(1)
+        scores = judge.encode_texts(row["candidates"]) @ image_vectors.T
+        distractor_scores = torch.cat([scores[:, :own], scores[:, own + 1 :]], 1)
+        margins = scores[:, own] - distractor_scores.amax(1)
         assert margins[0] == pytest.approx(row["margin"], abs=1e-5)
         assert margins[0] >= margins.max() - 1e-6
-        assert row["rank"] == 1 + int((others[0] >= scores[0, own]).sum())
+        assert row["rank"] == 1 + int((distractor_scores[0] >= scores[0, own]).sum())
         assert row["of"] == 3
-    assert main(["caption", *map(str, reversed(photos)), *how, "--batch", "3", "--jsonl", "again.jsonl"]) == 0
+    assert (
+        main(["caption", *map(str, reversed(photos)), *speaker_options, "--batch", "3", "--jsonl", "again.jsonl"]) == 0
+    )
     again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
     assert [sorted(row["candidates"]) for row in again[::-1]] == [sorted(row["candidates"]) for row in rows]
 
 
 def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
-    how = ["--speaker", str(family[1]), "--dtype", "bfloat16", "--beam", "2", "--max-tokens", "6"]
-    assert main(["caption", "photos/0.png", *how]) == 0
+    options = ["--speaker", str(family[1]), "--dtype", "bfloat16", "--beam", "2", "--max-tokens", "6"]
+    assert main(["caption", "photos/0.png", *options]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("photos/0.png\t")
     assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16
@@ -188,9 +192,9 @@ def test_a_chat_model_is_prompted_for_a_language(family, photos):
     if name not in ("idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl"):
         pytest.skip("no chat model")
     speaker = PretrainedSpeaker(str(folder), language="German", prompt="What is this?")
-    shown = speaker.encode([speaker.prepare(photos[0])])["input_ids"][0]
-    asked = speaker.tokenizer.decode(shown, skip_special_tokens=True)
-    assert "What is this? Answer in German.assistant:" in asked
+    tokens = speaker.encode([speaker.prepare(photos[0])])["input_ids"][0]
+    text = speaker.tokenizer.decode(tokens, skip_special_tokens=True)
+    assert "What is this? Answer in German.assistant:" in text
 
 
 def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
@@ -200,8 +204,8 @@ def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
         found = capsys.readouterr()
         assert "broken.png: the image cannot be decoded" in found.err
         judge = open_judge(listener)
-        seen = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
-        scores = seen @ judge.encode_texts(["a red dog"])[0]
+        image_vectors = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
+        scores = image_vectors @ judge.encode_texts(["a red dog"])[0]
         best = scores.argsort(descending=True)[:2].tolist()
         assert found.out == "".join(f"{scores[row]:.3f}\t{photos[row]}\n" for row in best)
     assert main(["find", "红色的狗", "photos", "--listener", listener]) == 1

@@ -49,16 +49,16 @@ def photos(tmp_path, monkeypatch):
     return [paint(Path("photos", f"{seed}.png"), seed) for seed in range(4)]
 
 
-def compute_log_s1(spoken, prior):
-    """Compute log S1 from probabilities `spoken` (B, V), with the image in row 0, and the listener's `prior` (B,)."""
-    posterior = prior.unsqueeze(1) * spoken
+def compute_log_s1(probabilities, prior):
+    """Compute log S1 from `probabilities` (B, V), with the image in row 0, and the listener's `prior` (B,)."""
+    posterior = prior.unsqueeze(1) * probabilities
     posterior = posterior[0] / posterior.sum(0)
-    wanted = spoken[0] * posterior**ALPHA
-    return (wanted / wanted.sum()).log()
+    weights = probabilities[0] * posterior**ALPHA
+    return (weights / weights.sum()).log()
 
 
 def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
-    """Two images, two beams, three tokens; both beams of the second step continue the second beam of the first."""
+    """With two beams for two images, both beams of the second step continue the second beam of the first."""
     first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
     processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
     begin = torch.full((4, 1), 9)
@@ -69,8 +69,8 @@ def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
     tokens = torch.tensor([[9, 0], [9, 1]]).repeat(2, 1)
     found = processor(tokens, second.flatten(0, 1).log()).unflatten(0, (2, 2))
     for beam, prior in enumerate([[0.5, 0.1], [0.3, 0.6]]):
-        wanted = compute_log_s1(second[:, beam], torch.tensor(prior))
-        torch.testing.assert_close(found[:, beam], wanted.expand(2, -1))
+        expected = compute_log_s1(second[:, beam], torch.tensor(prior))
+        torch.testing.assert_close(found[:, beam], expected.expand(2, -1))
     third = torch.tensor([[0.4, 0.5, 0.1], [0.3, 0.3, 0.4]])
     tokens = torch.tensor([[9, 1, 2], [9, 1, 0]]).repeat(2, 1)
     found = processor(tokens, third.repeat_interleave(2, 0).log()).unflatten(0, (2, 2))
@@ -98,39 +98,41 @@ def test_the_listeners_distribution_by_hand():
     vectors = torch.nn.functional.normalize(torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]]), dim=1)
     images = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     processor = RetrievalProcessor(ALPHA, images, lambda tokens: vectors[tokens[:, -1]], 0.5, considered=2)
-    said = torch.tensor([0.5, 0.3, 0.2])
+    probabilities = torch.tensor([0.5, 0.3, 0.2])
     first, second = (vectors[:2] @ images[0].T / 0.5).exp()
-    wanted = torch.tensor([0.5 * (first[0] / first.sum()) ** ALPHA, 0.3 * (second[0] / second.sum()) ** ALPHA, 0.0])
-    torch.testing.assert_close(processor(torch.tensor([[7]]), said.log()[None])[0].exp(), wanted / wanted.sum())
+    expected = torch.tensor([0.5 * (first[0] / first.sum()) ** ALPHA, 0.3 * (second[0] / second.sum()) ** ALPHA, 0.0])
+    torch.testing.assert_close(
+        processor(torch.tensor([[7]]), probabilities.log()[None])[0].exp(), expected / expected.sum()
+    )
 
 
 def test_without_weight_captions_are_the_speakers(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
-    shown = [speaker.prepare(path) for path in photos]
+    inputs = [speaker.prepare(path) for path in photos]
     gallery = PragmaticGallery(
         PragmaticDecoding(0.0),
         EncodedPhotos(torch.zeros(4, 1), tuple("abcd")),
-        lambda rows: [shown[row] for row in rows],
+        lambda rows: [inputs[row] for row in rows],
     )
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     for settings in (GenerationSettings(beam=3, max_tokens=LONGEST), GenerationSettings(samples=3, max_tokens=LONGEST)):
-        assert generate_pragmatic_candidates(speaker, shown, nearest, gallery, settings) == speaker.candidates(
-            shown, settings
+        assert generate_pragmatic_candidates(speaker, inputs, nearest, gallery, settings) == speaker.candidates(
+            inputs, settings
         )
 
 
 class BeginBan:
-    """A logits processor that forbids BLIP's begin, which the project's decoder never chooses."""
+    """A logits processor that forbids BLIP's begin, which the project's decoder never generates."""
 
     def __call__(self, tokens, scores):
         return scores.index_fill(1, torch.tensor([BLIP_BEGIN]), -torch.inf)
 
 
-def build_decoder(models, speaker, shown):
+def build_decoder(models, speaker, inputs):
     """Return the captioner as the project's decoder, the tokenizer's ids of its tokens, and a maker of batches."""
-    numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
+    numbers = [number for number in range(len(SPECIAL) + len(WORDS)) if number != END]
     own = HubDecoder.from_hub(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
-    regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
+    regions = speaker.model.vision_model(speaker.encode(inputs)["pixel_values"]).last_hidden_state
 
     def make_batch(rows):
         mask = torch.ones(len(rows), regions.shape[1], dtype=torch.bool)
@@ -141,26 +143,28 @@ def build_decoder(models, speaker, shown):
 
 def generate_texts(decoder, ids, batch, speaker):
     """Return the decoder's greedy captions as the tokenizer's texts."""
-    said = ids[generate(decoder, batch, Greedy(), torch.Generator()).tokens].tolist()
-    ends = [row.index(END) if END in row else len(row) for row in said]
-    return [speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(said, ends, strict=True)]
+    tokens = ids[generate(decoder, batch, Greedy(), torch.Generator()).tokens].tolist()
+    ends = [row.index(END) if END in row else len(row) for row in tokens]
+    return [
+        speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(tokens, ends, strict=True)
+    ]
 
 
 @torch.inference_mode()
 def test_captions_equal_those_of_the_projects_decoder(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
-    shown = [speaker.prepare(path) for path in photos]
+    inputs = [speaker.prepare(path) for path in photos]
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     gallery = PragmaticGallery(
         PragmaticDecoding(ALPHA),
         EncodedPhotos(torch.zeros(4, 1), tuple("abcd")),
-        lambda rows: [shown[row] for row in rows],
+        lambda rows: [inputs[row] for row in rows],
     )
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = generate_pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BeginBan()])
-    own, ids, make_batch = build_decoder(models, speaker, shown)
-    others = DistractorBatches([make_batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
-    pragmatic = PragmaticDecoder(own, ALPHA, lambda _: others)
+    texts = generate_pragmatic_candidates(speaker, inputs, nearest, gallery, settings, [BeginBan()])
+    own, ids, make_batch = build_decoder(models, speaker, inputs)
+    distractors = DistractorBatches([make_batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
+    pragmatic = PragmaticDecoder(own, ALPHA, lambda _: distractors)
     assert texts == [[text] for text in generate_texts(pragmatic, ids, make_batch(torch.arange(4)), speaker)]
     assert texts != [[text] for text in generate_texts(own, ids, make_batch(torch.arange(4)), speaker)]
 
@@ -184,80 +188,80 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
     prompt = {"prompt": "a red"} if family == "blip" else {}
     speaker, listener = PretrainedSpeaker(str(models / family), **prompt), open_judge(str(models / "clip"))
     listener.temperature, record, alpha = 0.05, StepRecorder(), 20.0
-    shown = [speaker.prepare(path) for path in photos]
+    inputs = [speaker.prepare(path) for path in photos]
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    said = generate_retrieval_candidates(speaker, listener, shown, images, settings, alpha, [record])
+    captions = generate_retrieval_candidates(speaker, listener, inputs, images, settings, alpha, [record])
     begin = 0 if family == "blip" else record.steps[0][0].shape[1]
-    for (before, scores), (after, _) in pairwise(record.steps):
-        for row, (tokens, chosen) in enumerate(zip(before[:, begin:], after[:, -1], strict=True)):
+    for (prefixes, scores), (longer, _) in pairwise(record.steps):
+        for row, (tokens, token) in enumerate(zip(prefixes[:, begin:], longer[:, -1], strict=True)):
             best = scores[row].topk(10).indices
             texts = [speaker.tokenizer.decode([*tokens, word], skip_special_tokens=True) for word in best]
             cosines = listener.encode_texts(texts) @ vectors.T / 0.05
-            among = [[0, 1, 2], [1, 3], [2], [3, 0, 1]][row]
-            posterior = cosines[:, among].log_softmax(1)[:, 0]
-            wanted = scores[row].log_softmax(0)[best] + alpha * posterior
+            rows = [[0, 1, 2], [1, 3], [2], [3, 0, 1]][row]
+            posterior = cosines[:, rows].log_softmax(1)[:, 0]
+            expected = scores[row].log_softmax(0)[best] + alpha * posterior
             if not torch.isin(tokens, torch.tensor([2, 3])).any():  # the caption has not ended
-                assert wanted[best == chosen] >= wanted.max() - 1e-3
-    assert said[2] == speaker.candidates(shown, settings)[2]
-    assert said != speaker.candidates(shown, settings)
+                assert expected[best == token] >= expected.max() - 1e-3
+    assert captions[2] == speaker.candidates(inputs, settings)[2]
+    assert captions != speaker.candidates(inputs, settings)
 
 
 @torch.inference_mode()
 def test_captions_by_the_listeners_posterior_equal_those_of_the_projects_decoder(models, photos):
     speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
     listener.temperature = TEMPERATURE
-    shown = [speaker.prepare(path) for path in photos]
+    inputs = [speaker.prepare(path) for path in photos]
     vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
     images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = generate_retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BeginBan()])
-    own, ids, make_batch = build_decoder(models, speaker, shown)
+    texts = generate_retrieval_candidates(speaker, listener, inputs, images, settings, ALPHA, [BeginBan()])
+    own, ids, make_batch = build_decoder(models, speaker, inputs)
 
     def encode(tokens):
-        said = speaker.tokenizer.batch_decode(ids[tokens], skip_special_tokens=True)
-        return listener.encode_texts([" ".join(text.split()) for text in said])
+        captions = speaker.tokenizer.batch_decode(ids[tokens], skip_special_tokens=True)
+        return listener.encode_texts([" ".join(text.split()) for text in captions])
 
     pragmatic = RetrievalPragmaticDecoder(own, ALPHA, lambda _: images, encode)
     assert texts == [[text] for text in generate_texts(pragmatic, ids, make_batch(torch.arange(4)), speaker)]
     assert texts != [[text] for text in generate_texts(own, ids, make_batch(torch.arange(4)), speaker)]
 
 
-@pytest.mark.parametrize("how", [[], ["--beam", "2"], ["--samples", "3"]])
-def test_the_command_takes_distractors_from_the_folder(models, photos, how, capsys):
+@pytest.mark.parametrize("decoding", [[], ["--beam", "2"], ["--samples", "3"]])
+def test_the_command_takes_distractors_from_the_folder(models, photos, decoding, capsys):
     """A copy of a photo is no distractor of that photo; the listener computes the rank."""
     Path("photos/copy.png").write_bytes(photos[0].read_bytes())
-    every = [*photos, Path("photos/copy.png")]
-    named = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
-    options = ["--among", "photos", "--pragmatic", "3", "--distractors", "2", "--jsonl", "said.jsonl", *how]
-    assert main(["caption", "photos", *named, *options]) == 0
+    files = [*photos, Path("photos/copy.png")]
+    pretrained = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
+    options = ["--among", "photos", "--pragmatic", "3", "--distractors", "2", "--jsonl", "said.jsonl", *decoding]
+    assert main(["caption", "photos", *pretrained, *options]) == 0
     rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
-    assert [row["file"] for row in rows] == [str(path) for path in every]
+    assert [row["file"] for row in rows] == [str(path) for path in files]
 
     speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
-    vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in every]))
-    shown = [speaker.prepare(path) for path in every]
-    beam = int(how[1]) if "--beam" in how else 5
-    settings = GenerationSettings(beam, 3 if "--samples" in how else None, whole_beam=False, max_tokens=LONGEST)
-    for at, row in enumerate(rows):
-        scores = vectors @ vectors[at]
-        scores[[at, *([0, 4] if at in (0, 4) else [])]] = -torch.inf
+    vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in files]))
+    inputs = [speaker.prepare(path) for path in files]
+    beam = int(decoding[1]) if "--beam" in decoding else 5
+    settings = GenerationSettings(beam, 3 if "--samples" in decoding else None, whole_beam=False, max_tokens=LONGEST)
+    for own, row in enumerate(rows):
+        scores = vectors @ vectors[own]
+        scores[[own, *([0, 4] if own in (0, 4) else [])]] = -torch.inf
         nearest = scores.argsort(descending=True, stable=True)[:2].unsqueeze(0)
         gallery = PragmaticGallery(
-            PragmaticDecoding(3.0), EncodedPhotos(vectors, ()), lambda rows: [shown[other] for other in rows]
+            PragmaticDecoding(3.0), EncodedPhotos(vectors, ()), lambda rows: [inputs[other] for other in rows]
         )
-        (wanted,) = generate_pragmatic_candidates(speaker, [shown[at]], nearest, gallery, settings)
-        assert sorted(row.get("candidates", [row["caption"]])) == sorted(wanted)
-        assert row["of"] == (4 if at in (0, 4) else 5)
+        (expected,) = generate_pragmatic_candidates(speaker, [inputs[own]], nearest, gallery, settings)
+        assert sorted(row.get("candidates", [row["caption"]])) == sorted(expected)
+        assert row["of"] == (4 if own in (0, 4) else 5)
         ranks = listener.encode_texts([row["caption"]])[0] @ vectors.T
-        others = [other for other in range(5) if other != at and not {other, at} <= {0, 4}]
-        assert row["rank"] == 1 + int((ranks[others] >= ranks[at]).sum())
+        others = [other for other in range(5) if other != own and not {other, own} <= {0, 4}]
+        assert row["rank"] == 1 + int((ranks[others] >= ranks[own]).sum())
 
 
 def test_python_has_the_commands_captions(models, photos):
-    named = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
-    assert main(["caption", "photos", *named, "--among", "photos", "--pragmatic", "3", "--csv", "said.csv"]) == 0
+    pretrained = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
+    assert main(["caption", "photos", *pretrained, "--among", "photos", "--pragmatic", "3", "--csv", "said.csv"]) == 0
     loaded = saywhich.load(models / "blip", listener=str(models / "clip"))
     model = replace(loaded, settings=GenerationSettings(max_tokens=LONGEST))
     paths = [str(path) for path in photos]
@@ -266,7 +270,7 @@ def test_python_has_the_commands_captions(models, photos):
     assert Path("said.csv").read_text().splitlines()[1:] == lines
     assert [each.text for each in found] != [each.text for each in model.caption(paths)]
     more = ["--pragmatic", "3", "--posterior", "listener", "--distractors", "2"]
-    assert main(["caption", "photos", *named, "--among", "photos", *more, "--csv", "said.csv"]) == 0
+    assert main(["caption", "photos", *pretrained, "--among", "photos", *more, "--csv", "said.csv"]) == 0
     found = model.caption(paths, among=paths, pragmatic=3.0, posterior="listener", distractors=2)
     lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
     assert Path("said.csv").read_text().splitlines()[1:] == lines
@@ -274,7 +278,7 @@ def test_python_has_the_commands_captions(models, photos):
         model.caption(paths, pragmatic=3.0)
 
 
-def test_temperature_follows_the_choice_of_a_word(models, photos):
+def test_the_temperature_applies_after_the_logits_processors(models, photos):
     """S1 uses the speaker's own probabilities, and the temperature applies to S1."""
     speaker, steps = PretrainedSpeaker(str(models / "blip"), device="cpu"), []
 

@@ -96,7 +96,7 @@ def run_failing_caption(capsys, *arguments):
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
     ],
 )
-def test_incompatible_options(folder, capsys, arguments, line):
+def test_invalid_options(folder, capsys, arguments, line):
     assert run_failing_caption(capsys, *arguments).startswith(line)
 
 
@@ -108,7 +108,7 @@ def test_incompatible_options(folder, capsys, arguments, line):
         (["find", "a dog", ".", "--listener", ""], "--listener is empty: name a model, or leave the option out\n"),
     ],
 )
-def test_incompatible_options_of_other_commands(folder, capsys, arguments, line):
+def test_invalid_options_of_other_commands(folder, capsys, arguments, line):
     assert main(arguments) == 2
     assert capsys.readouterr().err == line
 
@@ -232,11 +232,11 @@ def hub(monkeypatch, tmp_path):
     """
     from huggingface_hub import constants
 
-    asked = []
+    requests = []
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(f"{self.command} {self.path}")
+            requests.append(f"{self.command} {self.path}")
             gated = "secret" in self.path
             self.send_response(401 if gated else 503 if "/down/" in self.path else 404)
             self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
@@ -264,7 +264,7 @@ def hub(monkeypatch, tmp_path):
         server.server_close()
         thread.join()
 
-    yield stop, asked
+    yield stop, requests
     stop()
 
 
@@ -279,28 +279,28 @@ def test_an_unknown_name_without_a_network(folder, hub, capsys, monkeypatch):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
     assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
     hub[0]()
-    waited = []
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waited.append)
+    waits = []
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
     assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}[Errno 111]")
-    assert len(waited) < 7, "expected fewer waits than one for each of the seven files"
+    assert len(waits) < 7, "expected fewer waits than one for each of the seven files"
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys, stopped):
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys, offline):
     cached = Path("hub/models--down--git")
     (cached / "refs").mkdir(parents=True)
     (cached / "refs/main").write_text("0" * 40)
     shutil.copytree(
         "git", cached / "snapshots" / ("0" * 40)
     )  # the cache does not record which files the repository lacks
-    stop, asked = hub
-    if stopped:
+    stop, requests = hub
+    if offline:
         stop()
     assert main(["caption", "a.png", "--speaker", "hub/down/git", "--max-tokens", "5"]) == 0
     found = capsys.readouterr()
     assert found.out.startswith("a.png\t")
     assert found.err == ""
-    assert set(asked) == (set() if stopped else {"GET /api/models/down/git"})
+    assert set(requests) == (set() if offline else {"GET /api/models/down/git"})
 
 
 def test_weights_of_open_clip_without_a_network(folder, hub, capsys):
@@ -312,14 +312,14 @@ def test_weights_of_open_clip_without_a_network(folder, hub, capsys):
 
 def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, capsys):
     assert main(["caption", "a.png", "--preset", "small"]) == 2
-    asked, refused = capsys.readouterr().err.splitlines()
-    assert asked == "to download: microsoft/git-base-coco (about 0.7 GB, MIT); go on? [y/N] "
-    assert refused == "nothing was downloaded: give --yes to download without a question"
+    question, refusal = capsys.readouterr().err.splitlines()
+    assert question == "to download: microsoft/git-base-coco (about 0.7 GB, MIT); go on? [y/N] "
+    assert refusal == "nothing was downloaded: give --yes to download without a question"
     assert main(["caption", "a.png", "--preset", "small", "--among", ".", "--yes"]) == 2
-    shown, missing = capsys.readouterr().err.splitlines()
+    notice, error = capsys.readouterr().err.splitlines()
     clip = "timm/vit_base_patch32_clip_224.openai (about 0.6 GB, MIT)"
-    assert shown == f"to download: microsoft/git-base-coco (about 0.7 GB, MIT), {clip}"
-    assert missing.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
+    assert notice == f"to download: microsoft/git-base-coco (about 0.7 GB, MIT), {clip}"
+    assert error.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
 
 
 class Terminal(io.StringIO):
@@ -330,17 +330,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stdin", "refused"),
+    ("stdin", "message"),
     [
         (Terminal(""), "nothing was downloaded: answer y to download, or give --yes"),
         (Terminal("no\n"), "nothing was downloaded: answer y to download, or give --yes"),
         (None, "nothing was downloaded: give --yes to download without a question"),
     ],
 )
-def test_nothing_is_downloaded_without_an_answer(folder, hub, capsys, monkeypatch, stdin, refused):
+def test_nothing_is_downloaded_without_an_answer(folder, hub, capsys, monkeypatch, stdin, message):
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["caption", "a.png", "--preset", "small"]) == 2
-    assert capsys.readouterr().err.endswith(f"{refused}\n")
+    assert capsys.readouterr().err.endswith(f"{message}\n")
     assert not hub[1]
 
 

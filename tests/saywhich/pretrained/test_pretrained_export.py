@@ -29,8 +29,8 @@ def folder(request, tmp_path, monkeypatch):
 
 
 def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
-    before = PretrainedSpeaker("model")
-    expected = before.candidates([before.prepare("a.png")], SETTINGS)
+    original = PretrainedSpeaker("model")
+    expected = original.candidates([original.prepare("a.png")], SETTINGS)
     assert main(["export", "model", "out"]) == 0
     assert capsys.readouterr().out.endswith("MB; saywhich caption --speaker out PHOTO\n")
     (folder / "model").rename(folder / "moved")
@@ -39,8 +39,8 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
         raise AssertionError("expected no network access, but a socket was opened")
 
     monkeypatch.setattr(socket.socket, "connect", refuse_connection)
-    after = PretrainedSpeaker("out")
-    assert after.candidates([after.prepare("a.png")], SETTINGS) == expected
+    exported = PretrainedSpeaker("out")
+    assert exported.candidates([exported.prepare("a.png")], SETTINGS) == expected
     names = {path.name for path in Path("out").iterdir()}
     assert {"model.safetensors", "config.json", "README.md", "sha256.json"} < names
     assert not any(name.endswith((".bin", ".py", ".pkl")) for name in names)
@@ -86,7 +86,7 @@ def hub(monkeypatch):
     """Yield the address of a hub on loopback, and the files that it received."""
     from huggingface_hub import constants
 
-    sent = {}
+    uploads = {}
 
     class Hub(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -94,7 +94,7 @@ def hub(monkeypatch):
             if self.headers.get("Authorization") != "Bearer hf_right":
                 self.answer(401, {"error": "Invalid credentials"})
             elif self.path == "/api/repos/create":
-                sent["repository"] = json.loads(body)
+                uploads["repository"] = json.loads(body)
                 self.answer(200, {"url": f"{address}/owner/tiny", "name": "owner/tiny"})
             elif "/preupload/" in self.path:
                 files = [
@@ -105,7 +105,7 @@ def hub(monkeypatch):
             elif "/commit/" in self.path:
                 for line in map(json.loads, body.splitlines()):
                     if line["key"] == "file":
-                        sent[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                        uploads[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
                 self.answer(
                     200,
                     {
@@ -137,7 +137,7 @@ def hub(monkeypatch):
     thread.start()
     address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(constants, "ENDPOINT", address)
-    yield address, sent
+    yield address, uploads
     server.shutdown()
     server.server_close()
     thread.join()
@@ -145,19 +145,19 @@ def hub(monkeypatch):
 
 @pytest.mark.parametrize("folder", ["git"], indirect=True)
 def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
-    address, sent = hub
+    address, uploads = hub
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("--push owner/tiny: not uploaded (")
     assert printed.err.endswith("run hf auth login, or set HF_TOKEN to a token that may write; out is complete\n")
     assert printed.err.count("\n") == 1
-    assert not sent
+    assert not uploads
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{address}/owner/tiny"
-    assert sent.pop("repository")["visibility"] == "private"
-    assert sent == {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    assert uploads.pop("repository")["visibility"] == "private"
+    assert uploads == {path.name: path.read_bytes() for path in Path("out").iterdir()}
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["export", "model", "other"]) == 2

@@ -45,8 +45,8 @@ def test_a_caption_is_the_candidate_with_the_largest_margin(model, photos):
         assert margins[0] == pytest.approx(caption.margin, abs=1e-5)
         assert margins[0] >= margins.max() - 1e-6
         assert caption.of == 3
-    alone = model.caption(photos[2], samples=4)[0]
-    assert sorted(alone.candidates) == sorted(found[2].candidates)
+    single = model.caption(photos[2], samples=4)[0]
+    assert sorted(single.candidates) == sorted(found[2].candidates)
     assert model.caption(photos[2], beam=2)[0].candidates == model.caption(photos, beam=2)[2].candidates
     assert [hit.index for hit in model.find(str(found[0]), photos, top=1)] == [0] or found[0].rank > 1
     with pytest.raises(UserError, match="no such photo"):
@@ -58,10 +58,10 @@ def test_no_captions_have_no_scores(model, photos):
 
 
 def test_without_a_listener_photos_are_captioned_and_not_ranked(model, photos):
-    alone = dataclasses.replace(model, listener=None)
-    assert alone.caption(photos, beam=2) == model.caption(photos, beam=2)
-    assert alone.caption([]) == []
-    for use in (lambda: alone.caption(photos, among=photos), lambda: alone.find("a ball", photos)):
+    speaker_only = dataclasses.replace(model, listener=None)
+    assert speaker_only.caption(photos, beam=2) == model.caption(photos, beam=2)
+    assert speaker_only.caption([]) == []
+    for use in (lambda: speaker_only.caption(photos, among=photos), lambda: speaker_only.find("a ball", photos)):
         with pytest.raises(UserError, match="captions are ranked by a listener"):
             use()
 
@@ -79,11 +79,11 @@ def test_the_page_has_pretrained_models(model, photos):
             assert captions["unlike"] is False
         plain = client.post("/caption", json={"photos": content, "beam": 2}).json()
         assert [each[0]["caption"] for each in plain["photos"]] == [str(each) for each in model.caption(photos, beam=2)]
-        words = {"photos": content, "beam": 2, "among": True, "pragmatic": 1.0}
-        told = client.post("/caption", json=words).json()
+        request = {"photos": content, "beam": 2, "among": True, "pragmatic": 1.0}
+        pragmatic = client.post("/caption", json=request).json()
         expected = model.caption(photos, beam=2, among=photos, pragmatic=1.0)
-        assert [each[0]["caption"] for each in told["photos"]] == [str(each) for each in expected]
-        refused = client.post("/caption", json={**words, "among": False})
+        assert [each[0]["caption"] for each in pragmatic["photos"]] == [str(each) for each in expected]
+        refused = client.post("/caption", json={**request, "among": False})
         assert (refused.status_code, refused.json()["detail"]) == (422, "pragmatic: goes with among")
         hits = client.post("/find", json={"photos": content, "text": "a red ball"}).json()
     scores = model.score(["a red ball"], photos)[0]
@@ -124,12 +124,12 @@ def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
 
 
 def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
-    """At most 40 captions are generated at once, since each takes memory: those of two photos for a beam of 20."""
+    """At most 40 captions are generated at once, because each takes memory. A beam of 20 allows two photos."""
     numbers, own = [], PretrainedSpeaker.candidates
 
-    def count_captions(self, given, settings, *more):
-        numbers.append(len(given) * (settings.samples or settings.beam))
-        return own(self, given, settings, *more)
+    def count_captions(self, inputs, settings, *more):
+        numbers.append(len(inputs) * (settings.samples or settings.beam))
+        return own(self, inputs, settings, *more)
 
     monkeypatch.setattr(PretrainedSpeaker, "candidates", count_captions)
     content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
@@ -140,8 +140,8 @@ def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
         assert numbers[2:] == [40, 40, 40]
         for more in ({"samples": 41}, {"beam": 6, "pragmatic": 1.0}):
             refused = client.post("/caption", json={"photos": content, "among": True, **more})
-            each = more.get("samples", 8 * 6)
-            line = f"{each} candidates of a photo; blip, pretrained, generates at most 40"
+            number = more.get("samples", 8 * 6)
+            line = f"{number} candidates of a photo; blip, pretrained, generates at most 40"
             assert (refused.status_code, refused.json()["detail"]) == (422, line)
 
 
@@ -150,7 +150,7 @@ def test_large_photos_for_pretrained_models_take_bounded_memory(model):
     """A request of one megabyte holds twelve photos of 25 megapixels."""
     speaker = Path(model.speaker.name)
     pretrained = ["--speaker", str(speaker), "--listener", str(speaker.with_name("clip")), "--max-tokens", "6"]
-    with hostile.run_server(pretrained=pretrained) as served:
+    with hostile.run_server(options=pretrained) as served:
         body = hostile.make_caption_body([hostile.make_flat_png(5000, 5000, 8, 2)] * 12, beam=1)
         assert served.post("/caption", body)[0] == 200
-        assert served.memory("VmHWM") < hostile.BOUND
+        assert served.memory("VmHWM") < hostile.MAX_MEMORY

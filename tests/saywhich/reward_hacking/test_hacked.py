@@ -78,9 +78,14 @@ def test_shares_of_the_rewards_gain():
     none = np.zeros(40, int)
     rows = [
         JudgedRow(
-            "", [["x"]] * 40, [], own, {judge: CaptionRanks(each, none, none) for judge, each in by.items()}, drawn
+            "",
+            [["x"]] * 40,
+            [],
+            own,
+            {judge: CaptionRanks(each, none, none) for judge, each in ranks_by_judge.items()},
+            drawn,
         )
-        for own, by, drawn in zip(
+        for own, ranks_by_judge, drawn in zip(
             scores, ({judge: np.full(40, 2) for judge in hits}, ranks), resample_scores(scores, 40), strict=True
         )
     ]
@@ -107,7 +112,7 @@ def test_ngrams_that_grew():
     ]
 
 
-def test_a_reward_among_the_judges_is_reported_in_one_line():
+def test_a_reward_among_the_judges_is_refused():
     with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
         saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
     Path("colours").mkdir()
@@ -135,7 +140,7 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
 def test_gains_are_paired_over_the_resamples():
     """Both judges rank images 0 … 19 first before and after, and images 20 … 29 only after.
 
-    The interval of the gain is that of these ten images.
+    The interval of the gain depends only on these ten images.
     """
     before, after = np.arange(40) < 20, np.arange(40) < 30
     none, rows = np.zeros(40, int), []

@@ -24,9 +24,9 @@ def test_grpo_raises_the_reward(tmp_path, monkeypatch):
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", eos_token="[END]")
     hub.set_seed(0)
-    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    special_tokens = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
     model = hub.GPT2LMHeadModel(
-        hub.GPT2Config(vocab_size=len(WORDS), n_positions=16, n_embd=16, n_layer=1, n_head=2, **ends)
+        hub.GPT2Config(vocab_size=len(WORDS), n_positions=16, n_embd=16, n_layer=1, n_head=2, **special_tokens)
     )
     # each photo has its own prompt, since the model has no image input
     rows = [("say thing", "a"), ("say say", "b")]
@@ -43,7 +43,7 @@ def test_grpo_raises_the_reward(tmp_path, monkeypatch):
         per_device_train_batch_size=16,
         max_completion_length=3,
         learning_rate=0.02,
-        reward_weights=[1.0, 0.0],  # the second depends on the photos in the batch, and is only logged
+        reward_weights=[1.0, 0.0],  # the second reward depends on the batch's photos, and is only logged
         max_steps=40,
         logging_steps=1,
         report_to=[],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -55,8 +53,8 @@ def test_texts_are_clipped_and_answers_equal_after_clipping_are_merged(prepared_
             assert strip_padding(dialogs.questions[i, r]) == encode_text(
                 prepared, raw_corpus.questions[raw_corpus.question[i, r]], 3
             )
-            offered = [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
-            assert offered == [tokens[k] for k in raw_corpus.options[i, r]]
+            candidates = [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert candidates == [tokens[k] for k in raw_corpus.options[i, r]]
             assert (
                 strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
                 == tokens[raw_corpus.options[i, r][raw_corpus.truth[i, r]]]
@@ -75,15 +73,15 @@ def test_the_history_is_the_caption_and_then_each_question_with_its_answer(dialo
     rows = np.array([5, 0, 2])
     found = dialogs.history(rows)
     assert found.shape[:2] == (3, ROUNDS)
-    for place, i in enumerate(rows):
+    for n, i in enumerate(rows):
         expected = [strip_padding(dialogs.captions[i])]
         for r in range(ROUNDS - 1):
             expected.append(
                 strip_padding(dialogs.questions[i, r]) + strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
             )
         for r, item in enumerate(expected):
-            assert strip_padding(found[place, r]) == item
-            assert found[place, r, : len(item)].tolist() == item  # words precede the padding
+            assert strip_padding(found[n, r]) == item
+            assert found[n, r, : len(item)].tolist() == item  # words precede the padding
 
 
 def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
@@ -98,12 +96,12 @@ def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
             torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
             assert torch.equal(batch.regions[n], batch.regions[n - r])
             assert strip_padding(batch.captions[n]) == strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
-            asked = batch.rounds
-            assert strip_padding(asked.questions[n]) == strip_padding(dialogs.questions[i, r])
-            offered = [strip_padding(asked.answers[k]) for k in asked.options[n]]
-            assert offered == [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
-            assert int(asked.truth[n]) == dialogs.truth[i, r]
-            assert strip_padding(asked.history[n // ROUNDS, r]) == strip_padding(
+            rounds = batch.rounds
+            assert strip_padding(rounds.questions[n]) == strip_padding(dialogs.questions[i, r])
+            candidates = [strip_padding(rounds.answers[k]) for k in rounds.options[n]]
+            assert candidates == [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
+            assert int(rounds.truth[n]) == dialogs.truth[i, r]
+            assert strip_padding(rounds.history[n // ROUNDS, r]) == strip_padding(
                 dialogs.history(rows)[first + n // ROUNDS, r]
             )
         assert len(batch.rounds.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
@@ -126,11 +124,11 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepar
     assert order != [b.images[::ROUNDS].tolist() for b in list_batches(2)]
     later = list_batches(1, epoch=2)
     assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
-    (alone,) = iterate_rounds(prepared, dialogs, store, np.array(order[1]), 2)
-    same = found[1]
-    assert torch.equal(alone.rounds.options, same.rounds.options)
-    assert torch.equal(alone.rounds.history, same.rounds.history)
-    assert torch.equal(alone.captions, same.captions)
+    (in_order,) = iterate_rounds(prepared, dialogs, store, np.array(order[1]), 2)
+    shuffled = found[1]
+    assert torch.equal(in_order.rounds.options, shuffled.rounds.options)
+    assert torch.equal(in_order.rounds.history, shuffled.rounds.history)
+    assert torch.equal(in_order.captions, shuffled.captions)
 
 
 def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
@@ -139,8 +137,8 @@ def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
 
 
 def test_words_are_counted_as_often_as_they_occur(raw_corpus):
-    counted = [False] * IMAGES
-    counted[2] = counted[5] = True
+    mask = [False] * IMAGES
+    mask[2] = mask[5] = True
     expected = []
     for i in (2, 5):
         expected.append(raw_corpus.captions[i])
@@ -149,8 +147,7 @@ def test_words_are_counted_as_often_as_they_occur(raw_corpus):
                 raw_corpus.questions[raw_corpus.question[i, r]],
                 raw_corpus.answers[raw_corpus.options[i, r][raw_corpus.truth[i, r]]],
             ]
-    assert list(raw_corpus.texts(counted)) == expected
-    assert replace(raw_corpus, relevance=None).relevance is None
+    assert list(raw_corpus.texts(mask)) == expected
 
 
 def test_images_of_dialogs_are_never_mirrored(prepared_corpus, dialogs, tmp_path):

@@ -1,4 +1,4 @@
-"""Ranks and NDCG by hand."""
+"""Ranks, NDCG and correlations with truth by hand."""
 
 import math
 
@@ -8,17 +8,17 @@ import torch
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary, truth_correlation
 
 
-def test_ties_count_against():
+def test_ties_count_against_the_human_answer():
     scores = torch.tensor([[3.0, 1.0, 2.0, 1.0], [5.0, 5.0, 5.0, 5.0], [0.0, 1.0, 2.0, 3.0]])
     assert candidate_ranks(scores, torch.tensor([1, 0, 3])).tolist() == [4, 4, 1]
 
 
-def test_scores_of_any_size_and_no_number_are_ranked():
+def test_large_scores_and_nan_are_ranked():
     scores = torch.tensor([[1000.0, -1000.0, 0.0], [torch.nan, 1.0, 2.0], [1.0, torch.nan, 0.0]])
     assert candidate_ranks(scores, torch.tensor([0, 0, 0])).tolist() == [1, 3, 2]
 
 
-def test_options_that_are_alike_do_not_help():
+def test_equal_options_do_not_improve_the_rank():
     distinct, alike = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[2.0, 2.0, 0.0]])
     assert candidate_ranks(distinct, torch.tensor([0])).item() < candidate_ranks(alike, torch.tensor([0])).item()
 
@@ -54,7 +54,7 @@ def test_ndcg_is_nan_without_relevant_or_annotated_candidates():
     assert ranking_summary(torch.tensor([1, 1, 1]), found)["NDCG"] == pytest.approx(1.0)
 
 
-def test_scores_that_are_no_numbers_rank_last_in_ndcg():
+def test_nan_scores_rank_last_in_ndcg():
     relevance = torch.tensor([[1.0, 0.0, 0.0]] * 2)
     found = ndcg(torch.tensor([[torch.nan, 1.0, 2.0], [torch.nan] * 3]), relevance)
     assert found.tolist() == pytest.approx([0.0, 1 / 3])  # two candidates rank before the first; three share rank 1

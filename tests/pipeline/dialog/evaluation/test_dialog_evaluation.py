@@ -55,8 +55,8 @@ def judges() -> dict[str, Discriminator]:
 
 @pytest.fixture(scope="module")
 def evaluated_split(prepared_corpus, speaker, judges):
-    beside = {"d": judges["other"], "prior": "prior"}
-    evaluation = DialogEvaluation(*prepared_corpus, {"own": judges["own"]}, 3, CPU, beside)
+    rankers = {"d": judges["other"], "prior": "prior"}
+    evaluation = DialogEvaluation(*prepared_corpus, {"own": judges["own"]}, 3, CPU, rankers)
     with record_modes() as modes:
         split = evaluation.evaluate_split(speaker, "val")
     assert set(modes) == {(False, False)}, "networks must run without dropout and without a graph"
@@ -85,11 +85,10 @@ def compute_likelihoods(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
 def rank_human_answers(scores: torch.Tensor, batch) -> list[int]:
     """Return 1 + the number of other candidates that score at least as much as the human answer."""
     own = scores.gather(1, batch.rounds.truth.unsqueeze(1))
-    close = (scores >= own - 1e-6).sum(1)
-    return close.tolist()
+    return (scores >= own - 1e-6).sum(1).tolist()
 
 
-def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(
+def test_candidates_are_ranked_by_summed_and_by_mean_likelihood(
     evaluated_split, speaker, batch, dialogs, prepared_corpus
 ):
     _, results, columns = evaluated_split
@@ -97,18 +96,18 @@ def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(
     assert columns["rank"] == rank_human_answers(sums, batch)
     assert results["ranking_per_word"] == ranking_summary(torch.tensor(rank_human_answers(sums / counts, batch)))
     relevance = torch.from_numpy(dialogs.relevance[prepared_corpus[0].rows("val")]).flatten(0, 1)
-    gained = ndcg(sums, relevance)
-    torch.testing.assert_close(torch.tensor(columns["ndcg"]), gained, equal_nan=True)
-    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.rounds.truth), gained))
+    gains = ndcg(sums, relevance)
+    torch.testing.assert_close(torch.tensor(columns["ndcg"]), gains, equal_nan=True)
+    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.rounds.truth), gains))
     best = sums.topk(5, 1).indices
-    offered = [[dialogs.texts[dialogs.options[i, r][k]] for k in row] for (i, r), row in zip(
+    texts = [[dialogs.texts[dialogs.options[i, r][k]] for k in row] for (i, r), row in zip(
         ((int(i), n % ROUNDS) for n, i in enumerate(batch.images)), best.tolist(), strict=True
     )]  # fmt: skip
-    assert [set(row) for row in columns["best"]] == [set(row) for row in offered]
+    assert [set(row) for row in columns["best"]] == [set(row) for row in texts]
     kinds = dialogs.column("kind")[prepared_corpus[0].rows("val")].ravel()
     for kind in ("colour", "count"):
-        each = [1 / place for place, other in zip(columns["rank"], kinds, strict=True) if other == kind]
-        assert results["kinds"][kind] == pytest.approx(sum(each) / len(each))
+        reciprocals = [1 / rank for rank, other in zip(columns["rank"], kinds, strict=True) if other == kind]
+        assert results["kinds"][kind] == pytest.approx(sum(reciprocals) / len(reciprocals))
 
 
 def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, judges, batch, dialogs, prepared_corpus):
@@ -128,7 +127,7 @@ def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, jud
     assert set(results["beside"]) == {"d", "prior"}
 
 
-def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(
+def test_answers_are_generated_by_the_beam_and_compared_with_human_answers(
     evaluated_split, speaker, judges, prepared_corpus, dialogs, batch
 ):
     _, results, columns = evaluated_split
@@ -155,12 +154,13 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(
             gains.append(float(encodings[n] @ (human_vectors[n] - answer_vectors[n])) > 0)
     assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(gains) / len(gains))
     assert 0 < sum(gains) < len(gains)
-    right = dialogs.answer_relevance()
-    for who, name in (("answer", "answers"), ("human", "human_answers")):
+    relevance = dialogs.answer_relevance()
+    for source, name in (("answer", "answers"), ("human", "human_answers")):
         relevances = [
-            right[int(i) * ROUNDS + n % ROUNDS].get(columns[who][n], 0.0) for n, i in enumerate(batch.images.tolist())
+            relevance[int(i) * ROUNDS + n % ROUNDS].get(columns[source][n], 0.0)
+            for n, i in enumerate(batch.images.tolist())
         ]
-        assert columns[f"relevance_{who}"] == relevances
+        assert columns[f"relevance_{source}"] == relevances
         assert results[name]["true"] == pytest.approx(relevances.count(1.0) / len(relevances))
         assert results[name]["relevance"] == pytest.approx(sum(relevances) / len(relevances))
 
@@ -186,7 +186,7 @@ def test_rows_name_the_image_the_round_and_the_attention(evaluated_split, speake
     assert batch.regions.shape[2] == REGION
 
 
-def test_a_judge_that_scores_both_answers_alike_prefers_neither():
+def test_equal_scores_of_both_answers_count_as_no_preference_for_the_human_answer():
     gains = torch.tensor([1.0, 0.0, -1.0, torch.nan, 2.0])  # NaN: both answers of the round are equal
     assert _human_preference(gains) == {"human_preferred": 50.0}
     assert _human_preference(gains[3:4]) == {}

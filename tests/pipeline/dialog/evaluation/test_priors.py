@@ -14,12 +14,10 @@ YES, NO, TWO, RED = range(4)
 def make_dialogs() -> PreparedDialogs:
     """Return two training dialogs and one to rank; its question 3 occurs in no training dialog."""
     questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
-    captions = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
+    truth = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
     options = np.tile(np.array([YES, NO, TWO, RED], np.int32), (3, 3, 1))
     answers = np.array([[1, 0], [2, 0], [3, 0], [4, 0]], np.int32)
-    return PreparedDialogs(
-        Path(), np.ones((3, 1), np.int32), questions, options, captions.astype(np.int32), answers, None
-    )
+    return PreparedDialogs(Path(), np.ones((3, 1), np.int32), questions, options, truth.astype(np.int32), answers, None)
 
 
 def test_the_prior_counts_answers_of_training_dialogs_alone():
@@ -27,7 +25,7 @@ def test_the_prior_counts_answers_of_training_dialogs_alone():
     assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED occurs in the ranked dialog only
 
 
-def test_answers_are_counted_by_question_then_at_all():
+def test_answers_are_counted_by_question_and_then_overall():
     found = prior_scores("question_prior", make_dialogs(), np.array([0, 1]), np.array([2]))
     assert found[0].tolist() == pytest.approx([1 + 1 / 7, 2 + 3 / 7, 0 + 2 / 7, 0])
     assert found[1].tolist() == pytest.approx([0 + 1 / 7, 1 + 3 / 7, 2 + 2 / 7, 0])
@@ -35,6 +33,6 @@ def test_answers_are_counted_by_question_then_at_all():
 
 
 def test_chance_is_repeatable_and_differs_by_round():
-    one, again = (prior_scores("chance", make_dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
-    assert (one == again).all()
-    assert len(np.unique(one)) == one.size
+    first, second = (prior_scores("chance", make_dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
+    assert (first == second).all()
+    assert len(np.unique(first)) == first.size

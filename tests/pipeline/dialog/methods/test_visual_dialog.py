@@ -1,4 +1,4 @@
-"""Methods of visual dialog: each loss written out from the answers that the generator gives (Lu et al. 2017)."""
+"""Methods of visual dialog: each loss written out from the generated answers (Lu et al. 2017)."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 
 PARTIAL_OPTIONS = {"rho": 0.6, "mix": "token", "feed": "sample"}
-# the method, its options, the channel of the preference term, α
+# Each entry has the method, its options, the channel of the preference term, and α.
 RELAXED_METHODS = [
     (g_dis, {}, Gumbel(temperature=0.5), 0.5),
     (g_dis, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
@@ -38,10 +38,10 @@ def agents() -> DialogAgents:
     return DialogAgents(make_generator(), make_discriminator(encode_eos=True))
 
 
-def compute_gain(model, message, given) -> torch.Tensor:
+def compute_gain(model, message, batch) -> torch.Tensor:
     """Return (N,): the discriminator's score of a message's answers minus that of the human answers."""
-    encoding = model.encode_question(given)[message.images]
-    return (encoding * (model.encode_text(message) - model.encode_answers(given.captions)[message.images])).sum(1)
+    encoding = model.encode_question(batch)[message.images]
+    return (encoding * (model.encode_text(message) - model.encode_answers(batch.captions)[message.images])).sum(1)
 
 
 def cross_entropy(agents, generated) -> torch.Tensor:
@@ -55,11 +55,11 @@ def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihoo
     agents, make, options, channel, alpha, reduction
 ):
     """Eq. 5, log σ(s(generated) − s(human)), of the relaxed answer, and α · cross-entropy of the human answer."""
-    given = make_batch()
-    losses = compute_losses(make(agents, Objective(reduction=reduction), **options), given)
+    batch = make_batch()
+    losses = compute_losses(make(agents, Objective(reduction=reduction), **options), batch)
     assert set(losses) == {"discriminability", "likelihood"}
-    generated = StepRollouts(agents.speaker, given, seed=1)
-    value = -torch.log1p((-compute_gain(agents.listener, generated.get_message(channel), given)).exp())
+    generated = StepRollouts(agents.speaker, batch, seed=1)
+    value = -torch.log1p((-compute_gain(agents.listener, generated.get_message(channel), batch)).exp())
     expected = -(value.sum() if reduction == "sum" else value.mean())
     assert_same_gradients(losses["discriminability"], expected, agents.speaker)
     assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
@@ -68,12 +68,12 @@ def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihoo
 
 @pytest.mark.parametrize("make", [g_more, g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
 def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
-    given, own = make_batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
+    batch, own = make_batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
     speaker, listener = agents.speaker.eval(), agents.listener.eval()
     make(agents, Objective(), encoder="own")
-    assert not torch.allclose(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
+    assert not torch.allclose(speaker.encoder(batch, speaker.word)[:, 0], listener.encode_question(batch))
     make(agents, Objective(), encoder="discriminator")
-    torch.testing.assert_close(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
+    torch.testing.assert_close(speaker.encoder(batch, speaker.word)[:, 0], listener.encode_question(batch))
     changed = {name for name, value in speaker.inner.state_dict().items() if not torch.equal(value, own[name])}
     assert changed == {"word.weight"}  # the decoder is unchanged
     with pytest.raises(UserError, match="the speaker's encoder and the listener's differ in type or size"):
@@ -86,27 +86,27 @@ def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
 def test_the_channel_takes_eos_gradient_from_the_objective(agents, make):
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 9.0  # every answer is EOS alone, so only EOS can pass a gradient
-    for ending, zero in (("constant", True), ("soft", False)):
-        losses = compute_losses(make(agents, Objective(eos_gradient=ending)), make_batch())
+    for eos_gradient, zero in (("constant", True), ("soft", False)):
+        losses = compute_losses(make(agents, Objective(eos_gradient=eos_gradient)), make_batch())
         assert_same_gradients(losses["discriminability"], losses["discriminability"], agents.speaker, zero=zero)
 
 
 def test_g_dis_subtracts_the_norm_of_the_generated_answer(agents):
-    given = make_batch()
-    losses = compute_losses(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
-    message = StepRollouts(agents.speaker, given, seed=1).get_message(Gumbel(temperature=0.5))
-    value = F.logsigmoid(compute_gain(agents.listener, message, given))
+    batch = make_batch()
+    losses = compute_losses(g_dis(agents, Objective(reduction="mean"), norms=0.3), batch)
+    message = StepRollouts(agents.speaker, batch, seed=1).get_message(Gumbel(temperature=0.5))
+    value = F.logsigmoid(compute_gain(agents.listener, message, batch))
     size = agents.listener.encode_text(message).square().sum(1)
     assert_same_gradients(losses["discriminability"], -(value - 0.3 * size).mean(), agents.speaker)
 
 
 @pytest.mark.parametrize(("options", "samples", "alpha"), [({}, 4, 0.5), ({"samples": 3, "alpha": 0.2}, 3, 0.2)])
 def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, options, samples, alpha):
-    given = make_batch()
-    losses = compute_losses(g_rloo(agents, Objective(), **options), given)
-    generated = StepRollouts(agents.speaker, given, seed=1)
+    batch = make_batch()
+    losses = compute_losses(g_rloo(agents, Objective(), **options), batch)
+    generated = StepRollouts(agents.speaker, batch, seed=1)
     message = generated.get_message(Multinomial(samples))
-    value = F.logsigmoid(compute_gain(agents.listener, message, given)).detach().view(-1, samples)
+    value = F.logsigmoid(compute_gain(agents.listener, message, batch)).detach().view(-1, samples)
     advantage = value - torch.stack(
         [value[:, [k for k in range(samples) if k != j]].mean(1) for j in range(samples)], 1
     )
@@ -119,41 +119,41 @@ def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, opt
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents, temperature):
     """The loss is log(1 + exp(s(generated) − s(human))), and 0 where the generated answer is the human one."""
-    given = make_batch(step=1)
+    batch = make_batch(step=1)
     method = gan1(agents, Objective(), temperature=temperature)
-    losses = compute_losses(method, given)
+    losses = compute_losses(method, batch)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).get_message(Gumbel(temperature=temperature)).detach()
+    message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
     width = message.tokens.shape[1]
-    differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
-    expected = (torch.log1p(compute_gain(agents.listener, message, given).exp()) * differs).mean()
+    differs = (message.tokens != batch.captions[:, :width]).any(1) | batch.captions[:, width:].any(1)
+    expected = (torch.log1p(compute_gain(agents.listener, message, batch).exp()) * differs).mean()
     assert_same_gradients(losses["listening"], expected, agents.listener)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(agents, temperature):
-    given = make_batch(step=1)
+    batch = make_batch(step=1)
     method = gan2(agents, Objective(), temperature=temperature)
-    losses = compute_losses(method, given)
+    losses = compute_losses(method, batch)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).get_message(Gumbel(temperature=temperature)).detach()
+    message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
     model, width = agents.listener, message.tokens.shape[1]
-    differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
-    encoding = model.encode_question(given)
+    differs = (message.tokens != batch.captions[:, :width]).any(1) | batch.captions[:, width:].any(1)
+    encoding = model.encode_question(batch)
     scores = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
-    candidates = (encoding @ model.encode_answers(given.rounds.answers).T).gather(1, given.rounds.options)
-    expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), given.rounds.truth)
+    candidates = (encoding @ model.encode_answers(batch.rounds.answers).T).gather(1, batch.rounds.options)
+    expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), batch.rounds.truth)
     assert_same_gradients(losses["listening"], expected, model)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
 def test_the_control_is_trained_by_likelihood_alone(agents):
-    given = make_batch()
+    batch = make_batch()
     method = g_more(agents, Objective())
-    losses = compute_losses(method, given)
+    losses = compute_losses(method, batch)
     assert set(losses) == {"likelihood"}
-    generated = StepRollouts(agents.speaker, given, seed=1)
+    generated = StepRollouts(agents.speaker, batch, seed=1)
     assert_same_gradients(losses["likelihood"], cross_entropy(agents, generated), agents.speaker)
     assert method.schedule.all_roles == {"speaker"}
     assert method.agents == agents.roles

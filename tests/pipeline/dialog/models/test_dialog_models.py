@@ -18,20 +18,20 @@ from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_m
 ROUNDS = 4
 
 
-def change_batch(before, name: str, at):
-    """Return the batch with other tokens at index `at` of its history or questions."""
-    values = getattr(before.rounds, name).clone()
-    values[at] = values[at] % VOCABULARY + 1
-    return replace(before, rounds=replace(before.rounds, **{name: values}))
+def change_batch(batch, name: str, index):
+    """Return the batch with other tokens at index `index` of its history or questions."""
+    values = getattr(batch.rounds, name).clone()
+    values[index] = values[index] % VOCABULARY + 1
+    return replace(batch, rounds=replace(batch.rounds, **{name: values}))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_the_history_of_a_round_holds_nothing_later(kind):
-    given, model = make_batch(), make_encoder(kind).eval()
+    batch, model = make_batch(), make_encoder(kind).eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
-    encodings = model(given, word)[:, 0].view(-1, ROUNDS, HIDDEN)
+    encodings = model(batch, word)[:, 0].view(-1, ROUNDS, HIDDEN)
     for item in range(ROUNDS):
-        other = model(change_batch(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
+        other = model(change_batch(batch, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
         same = torch.isclose(other, encodings, rtol=0, atol=1e-6).all(-1)
         assert same[0].tolist() == [r < item for r in range(ROUNDS)]  # item r is new in round r
         assert same[1:].all()  # no other dialog changes
@@ -39,27 +39,27 @@ def test_the_history_of_a_round_holds_nothing_later(kind):
 
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_disabled_inputs_do_not_affect_the_encoding(kind):
-    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     without_image, without_history = make_encoder(kind, image=False).eval(), make_encoder(kind, history=False).eval()
-    zero_regions = replace(given, regions=torch.zeros_like(given.regions))
-    other = change_batch(given, "history", (slice(None), slice(None), 0))
+    zero_regions = replace(batch, regions=torch.zeros_like(batch.regions))
+    other = change_batch(batch, "history", (slice(None), slice(None), 0))
     for model, same, differs in ((without_image, zero_regions, other), (without_history, other, zero_regions)):
-        torch.testing.assert_close(model(given, word), model(same, word), rtol=0, atol=0)
-        assert not torch.equal(model(given, word), model(differs, word))
+        torch.testing.assert_close(model(batch, word), model(same, word), rtol=0, atol=0)
+        assert not torch.equal(model(batch, word), model(differs, word))
 
 
 def test_attention_of_hciae_by_hand():
-    given, model = make_batch(dialogs=1, rounds=2), make_encoder("hciae").eval()
+    batch, model = make_batch(dialogs=1, rounds=2), make_encoder("hciae").eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
     from pipeline.dialog.models.dialog_encoders import last_lstm_states
     from pipeline.models.decoder import RolloutDropout
     from pipeline.random import BatchRandom
 
-    drop = RolloutDropout(0.0, BatchRandom(given, None))
-    asked = given.rounds
-    question, _ = last_lstm_states(model.question, word(asked.questions), asked.questions)
-    items, _ = last_lstm_states(model.rounds, word(asked.history[0]), asked.history[0])
-    history, shares = model.attend_history(asked, question, word, drop)
+    drop = RolloutDropout(0.0, BatchRandom(batch, None))
+    rounds = batch.rounds
+    question, _ = last_lstm_states(model.question, word(rounds.questions), rounds.questions)
+    items, _ = last_lstm_states(model.rounds, word(rounds.history[0]), rounds.history[0])
+    history, shares = model.attend_history(rounds, question, word, drop)
     torch.testing.assert_close(history[0], items[0])  # the history of round 1 is the caption
     score = [
         model.history_weight(torch.tanh(model.history_key(item) + model.history_query(question[1]))) for item in items
@@ -68,116 +68,116 @@ def test_attention_of_hciae_by_hand():
     torch.testing.assert_close(shares[1], by_hand)
     torch.testing.assert_close(history[1], by_hand @ items)
     query = torch.cat([question[1], history[1]])
-    regions = torch.tanh(model.region(given.regions[1]))
+    regions = torch.tanh(model.region(batch.regions[1]))
     by_hand = model.region_weight(torch.tanh(model.region_key(regions) + model.region_query(query)))[:, 0].softmax(0)
-    image, shares = model.attend_image(given, asked, torch.cat([question, history], 1))
+    image, shares = model.attend_image(batch, rounds, torch.cat([question, history], 1))
     torch.testing.assert_close(shares[1], by_hand)
     torch.testing.assert_close(image[1], by_hand @ regions)
 
 
 def test_masked_regions_get_no_attention():
-    given, model, word = make_batch(), make_encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
-    mask = given.region_mask.clone()
+    batch, model, word = make_batch(), make_encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    mask = batch.region_mask.clone()
     mask[:, 3:] = False
-    fewer = replace(given, region_mask=mask)
-    noisy = replace(fewer, regions=given.regions + 9 * ~mask.unsqueeze(-1))
+    fewer = replace(batch, region_mask=mask)
+    noisy = replace(fewer, regions=batch.regions + 9 * ~mask.unsqueeze(-1))
     torch.testing.assert_close(model(noisy, word), model(fewer, word))
 
 
 @pytest.mark.parametrize("kind", ["lf", "hciae"])
 def test_region_positions_affect_the_encoding(kind):
-    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
-    other = replace(given, regions=given.regions.flip(1))
+    batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    other = replace(batch, regions=batch.regions.flip(1))
     for places in (0, REGIONS):
         model = make_encoder(kind, places=places).eval()
         if places:
             torch.nn.init.normal_(model.place)
-        same = torch.allclose(model(given, word), model(other, word), atol=1e-6)
+        same = torch.allclose(model(batch, word), model(other, word), atol=1e-6)
         assert same is (places == 0)
 
 
 def test_hciae_depends_on_the_order_of_rounds_only_with_round_positions():
-    given, word = make_batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
-    swapped = given.rounds.history.clone()
+    batch, word = make_batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
+    swapped = batch.rounds.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
-    other = replace(given, rounds=replace(given.rounds, history=swapped))
+    other = replace(batch, rounds=replace(batch.rounds, history=swapped))
     for order in (False, True):
         torch.manual_seed(0)
         model = make_encoder("hciae", order=order).eval()
-        same = torch.allclose(model(given, word)[2], model(other, word)[2])
+        same = torch.allclose(model(batch, word)[2], model(other, word)[2])
         assert same is not order  # the last round has the same set of history items
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_teacher_forcing_has_the_likelihoods_of_generation(kind, decoder):
-    given, speaker = make_batch(), make_generator(kind, decoder).eval()
+    batch, speaker = make_batch(), make_generator(kind, decoder).eval()
     from pipeline.channels.teacher_forcing import TeacherForcing
 
-    forced = teacher_force(speaker, given)
-    generated = generate(speaker, given, TeacherForcing(), torch.Generator().manual_seed(0))
+    forced = teacher_force(speaker, batch)
+    generated = generate(speaker, batch, TeacherForcing(), torch.Generator().manual_seed(0))
     steps = generated.tokens.shape[1]
     torch.testing.assert_close(forced.log_probs[:, :steps], generated.log_probs)
     assert (forced.log_probs[0] != 0).sum() == forced.mask[0].sum()
 
 
 def test_an_empty_answer_is_its_eos_alone():
-    given, speaker = make_batch(), make_generator().eval()
-    empty = replace(given, captions=torch.zeros_like(given.captions))
+    batch, speaker = make_batch(), make_generator().eval()
+    empty = replace(batch, captions=torch.zeros_like(batch.captions))
     message = teacher_force(speaker, empty)
-    assert message.mask.sum(1).tolist() == [1] * len(given)  # the EOS counts
-    state = speaker.begin(given, speaker.encode_image(given), make_zero_dropout(given), 1)
-    begin = speaker.word(torch.full((len(given),), VOCABULARY + 1))
-    at_once = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
-    torch.testing.assert_close(message.log_probs[:, 0], at_once)
+    assert message.mask.sum(1).tolist() == [1] * len(batch)  # the EOS counts
+    state = speaker.begin(batch, speaker.encode_image(batch), make_zero_dropout(batch), 1)
+    begin = speaker.word(torch.full((len(batch),), VOCABULARY + 1))
+    log_probs = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
+    torch.testing.assert_close(message.log_probs[:, 0], log_probs)
     assert (message.log_probs[:, 1:] == 0).all()
 
 
-def make_zero_dropout(given):
+def make_zero_dropout(batch):
     from pipeline.models.decoder import RolloutDropout
     from pipeline.random import BatchRandom
 
-    return RolloutDropout(0.0, BatchRandom(given, None))
+    return RolloutDropout(0.0, BatchRandom(batch, None))
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 def test_every_channel_generates_no_token_after_eos(channel, decoder):
-    given, speaker = make_batch(), make_generator(decoder=decoder).eval()
-    message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
-    assert len(message) == len(given) * channel.samples
-    after = message.tokens[:, 1:] * (message.tokens[:, :-1] == 0)
-    assert (after == 0).all()  # no token follows EOS
+    batch, speaker = make_batch(), make_generator(decoder=decoder).eval()
+    message = generate(speaker, batch, channel, torch.Generator().manual_seed(0))
+    assert len(message) == len(batch) * channel.samples
+    after_eos = message.tokens[:, 1:] * (message.tokens[:, :-1] == 0)
+    assert (after_eos == 0).all()
     assert message.tokens.max() <= VOCABULARY
 
 
 def test_equal_seeds_sample_equal_answers():
-    given, speaker = make_batch(), make_generator().eval()
-    sampled = generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
-    assert torch.equal(sampled, generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
+    batch, speaker = make_batch(), make_generator().eval()
+    sampled = generate(speaker, batch, Multinomial(2), torch.Generator().manual_seed(3)).tokens
+    assert torch.equal(sampled, generate(speaker, batch, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
 
 
 @pytest.mark.parametrize("answer", ["last", "attention"])
 @pytest.mark.parametrize("encode_eos", [False, True])
 def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer, encode_eos):
-    given, model = make_batch(), make_discriminator(answer, encode_eos=encode_eos).eval()
-    tokens = given.captions
+    batch, model = make_batch(), make_discriminator(answer, encode_eos=encode_eos).eval()
+    tokens = batch.captions
     plain = model.encode_answers(tokens)
-    at = torch.arange(tokens.numel())
+    indices = torch.arange(tokens.numel())
     soft = torch.nn.functional.one_hot(tokens.flatten(), VOCABULARY + 1).float().requires_grad_()
     message = Message(
         tokens,
         caption_mask(tokens),
         torch.arange(len(tokens)),
         1,
-        relaxed=RelaxedTokens(full=TokenDistributions(at, soft)),
+        relaxed=RelaxedTokens(full=TokenDistributions(indices, soft)),
     )
     torch.testing.assert_close(model.encode_text(message), plain)
     model.encode_text(message).sum().backward()
-    touched = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
+    has_gradient = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
     encoded = caption_mask(tokens) & (encode_eos | (tokens > 0))
-    assert torch.equal(touched & ~encoded, torch.zeros_like(encoded))  # tokens that are not encoded have no gradient
-    assert (touched == encoded)[encoded.any(1)].all()
+    assert not (has_gradient & ~encoded).any()
+    assert (has_gradient == encoded)[encoded.any(1)].all()
 
 
 def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
@@ -186,26 +186,26 @@ def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
     long = torch.nn.functional.pad(short, (0, 4))
     torch.testing.assert_close(model.encode_answers(short), model.encode_answers(long))
     torch.testing.assert_close(model.encode_answers(short)[1], torch.tanh(model.outer.bias))
-    ended = make_discriminator(encode_eos=True).eval()
-    assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
+    with_eos = make_discriminator(encode_eos=True).eval()
+    assert not torch.allclose(with_eos.encode_answers(short)[1], torch.tanh(with_eos.outer.bias))
 
 
 def test_saved_models_are_loaded_unchanged(tmp_path):
-    given = make_batch()
+    batch = make_batch()
     agents = {"speaker": make_generator("lf"), "listener": make_discriminator("last", encode_eos=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
     speaker, listener = (load_any_agent(tmp_path / "weights.safetensors", name) for name in agents)
-    assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
+    assert torch.equal(speaker.encode_image(batch), agents["speaker"].eval().encode_image(batch))
     assert torch.equal(
-        listener.encode_answers(given.captions), agents["listener"].eval().encode_answers(given.captions)
+        listener.encode_answers(batch.captions), agents["listener"].eval().encode_answers(batch.captions)
     )
     assert speaker.arguments == agents["speaker"].arguments
 
 
 def test_dropout_differs_between_passes_and_is_off_in_evaluation():
-    given, model = make_batch(), make_discriminator(dropout=0.5)
-    assert not torch.equal(model.train().encode_question(given), model.encode_question(given))
-    assert torch.equal(model.eval().encode_question(given), model.encode_question(given))
+    batch, model = make_batch(), make_discriminator(dropout=0.5)
+    assert not torch.equal(model.train().encode_question(batch), model.encode_question(batch))
+    assert torch.equal(model.eval().encode_question(batch), model.encode_question(batch))
 
 
 def compute_last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
@@ -219,17 +219,16 @@ def strip_padding(row: torch.Tensor) -> list[int]:
 
 def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
     """Round r encodes the caption, then each earlier question and its answer; the image is the mean of its regions."""
-    given, model, word = make_batch(), make_encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
-    mask = given.region_mask.clone()
+    batch, model, word = make_batch(), make_encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    mask = batch.region_mask.clone()
     mask[: 2 * ROUNDS, 3:] = False  # two images have fewer regions
-    given = replace(given, region_mask=mask)
-    found = model(given, word)
-    for n in range(len(given)):
+    batch = replace(batch, region_mask=mask)
+    found = model(batch, word)
+    for n in range(len(batch)):
         dialog, round_ = divmod(n, ROUNDS)
-        question = compute_last_state(model.question, word, strip_padding(given.rounds.questions[n]))
-        text = [token for item in given.rounds.history[dialog][: round_ + 1] for token in strip_padding(item)]
-        there = given.regions[n][mask[n]]
-        image = torch.tanh(model.region(there)).mean(0)
+        question = compute_last_state(model.question, word, strip_padding(batch.rounds.questions[n]))
+        text = [token for item in batch.rounds.history[dialog][: round_ + 1] for token in strip_padding(item)]
+        image = torch.tanh(model.region(batch.regions[n][mask[n]])).mean(0)
         expected = torch.tanh(model.fusion(torch.cat([question, compute_last_state(model.text, word, text), image])))
         torch.testing.assert_close(found[n, 0], expected)
         torch.testing.assert_close(found[n, 1], question)
@@ -237,45 +236,45 @@ def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
 
 @pytest.mark.parametrize("image", [True, False])
 def test_the_hierarchical_encoder_encodes_question_image_and_item_of_every_round(image):
-    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     model = make_encoder("hre", image=image).eval()
-    found = model(given, word)
-    for dialog in range(len(given) // ROUNDS):
+    found = model(batch, word)
+    for dialog in range(len(batch) // ROUNDS):
         rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
-        seen = torch.tanh(model.region(given.regions[rows[0]])).mean(0) * image
-        questions = [compute_last_state(model.question, word, strip_padding(given.rounds.questions[n])) for n in rows]
-        items = [compute_last_state(model.item, word, strip_padding(item)) for item in given.rounds.history[dialog]]
-        rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
+        image_vector = torch.tanh(model.region(batch.regions[rows[0]])).mean(0) * image
+        questions = [compute_last_state(model.question, word, strip_padding(batch.rounds.questions[n])) for n in rows]
+        items = [compute_last_state(model.item, word, strip_padding(item)) for item in batch.rounds.history[dialog]]
+        rounds = torch.stack([torch.cat([q, image_vector, i]) for q, i in zip(questions, items, strict=True)])
         history = model.dialog(rounds.unsqueeze(0))[0][0]
         for round_, n in enumerate(rows):
-            expected = torch.tanh(model.fusion(torch.cat([questions[round_], history[round_], seen])))
+            expected = torch.tanh(model.fusion(torch.cat([questions[round_], history[round_], image_vector])))
             torch.testing.assert_close(found[n, 0], expected)
 
 
 def test_a_generator_starts_from_the_questions_states_and_the_encoding():
-    given, speaker = make_batch(), make_generator().eval()
-    encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
+    batch, speaker = make_batch(), make_generator().eval()
+    encoding, h, c = speaker.encoder(batch, speaker.word).unbind(1)
     inner = speaker.inner
-    found = teacher_force(speaker, given)
-    for n in range(len(given)):
+    found = teacher_force(speaker, batch)
+    for n in range(len(batch)):
         state = (h[n].view(1, 1, -1), c[n].view(1, 1, -1))
         _, state = inner.lstm(inner.region(encoding[n]).view(1, 1, -1), state)
-        total, before = 0.0, VOCABULARY + 1
-        for token in given.captions[n].tolist():
-            out, state = inner.lstm(inner.word(torch.tensor([[before]])), state)
+        total, previous = 0.0, VOCABULARY + 1
+        for token in batch.captions[n].tolist():
+            out, state = inner.lstm(inner.word(torch.tensor([[previous]])), state)
             total = total + inner.logit(out[0, 0]).log_softmax(0)[token]
-            before = token
+            previous = token
             if token == 0:
                 break
         torch.testing.assert_close(found.log_probs[n].sum(), total)
 
 
 def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
-    given, speaker = make_batch(), make_generator().eval()
-    message = generate(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
+    batch, speaker = make_batch(), make_generator().eval()
+    message = generate(speaker, batch, Multinomial(3), torch.Generator().manual_seed(1))
     for k in range(3):
         tokens = message.tokens[k::3]
-        again = teacher_force(speaker, replace(given, captions=tokens))
+        again = teacher_force(speaker, replace(batch, captions=tokens))
         torch.testing.assert_close(again.log_probs, message.log_probs[k::3])
 
 
@@ -291,17 +290,17 @@ def test_an_empty_text_leaves_the_state_of_one_step():
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(kind):
     """At most a quarter of units with a mean square of 1 exceed 2 (Chebyshev), and tanh(2) is .964."""
-    given, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     for layer_norm in (False, True):
         model = make_encoder(kind, layer_norm=layer_norm).eval()
-        before = model(given, word)[:, 0]
+        plain = model(batch, word)[:, 0]
         with torch.no_grad():
             model.fusion.weight *= 1000
             model.fusion.bias *= 1000
-        after = model(given, word)[:, 0]
-        saturated = (after.abs() > torch.tanh(torch.tensor(2.0))).double().mean(1)
+        scaled = model(batch, word)[:, 0]
+        saturated = (scaled.abs() > torch.tanh(torch.tensor(2.0))).double().mean(1)
         if layer_norm:
-            torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(scaled, plain, rtol=1e-3, atol=1e-3)
             assert saturated.max() <= 0.25
         else:
             assert saturated.mean() > 0.9
@@ -310,8 +309,8 @@ def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_default_sizes_are_the_papers(kind):
     """Lu et al. 2017, §5: LSTMs of 512 units, word vectors of 300 in the decoder, dropout 0.5."""
-    made = ENCODERS[kind](300, 7).arguments
-    kept = {name: made[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
-    assert list(kept.values()) == [512, 0.5, True, True, 0, False]
-    made = DialogLstm(5, 7).arguments
-    assert (made["words"], made["dropout"]) == (300, 0.5)
+    arguments = ENCODERS[kind](300, 7).arguments
+    selected = {name: arguments[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
+    assert list(selected.values()) == [512, 0.5, True, True, 0, False]
+    arguments = DialogLstm(5, 7).arguments
+    assert (arguments["words"], arguments["dropout"]) == (300, 0.5)

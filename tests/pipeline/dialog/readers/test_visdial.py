@@ -46,9 +46,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def change_file(path: Path, change: Any) -> None:
-    held = json.loads(path.read_text())
-    change(held["data"])
-    path.write_text(json.dumps(held))
+    content = json.loads(path.read_text())
+    change(content["data"])
+    path.write_text(json.dumps(content))
 
 
 def test_the_official_form_is_read(files):
@@ -62,8 +62,8 @@ def test_the_official_form_is_read(files):
     found = corpus.attached
     assert found.captions[0] == ("picture", "number", "10")
     assert found.questions[found.question[0, 1]] == ("how", "many", "are", "there")
-    chosen = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
-    assert chosen == [("no", "it", "isn't"), ("two",)]  # no question mark behind an answer
+    human = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
+    assert human == [("no", "it", "isn't"), ("two",)]  # no question mark behind an answer
     assert found.relevance is None
     assert found.kinds is None
 
@@ -79,7 +79,7 @@ def test_the_last_dialogs_of_train_are_held_out_where_there_is_no_val(files, mon
 
 
 @pytest.mark.parametrize("key", ["gt_relevance", "relevance"])
-def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
+def test_dense_annotations_may_cover_some_rounds(files, tmp_path, key):
     dense = tmp_path / "dense.json"
     dense.write_text(json.dumps([{"image_id": 30, "round_id": 2, key: [0.2, 0.0, 1.0]}]))
     found = read_visdial(files, {"test": dense}, SMALL).attached
@@ -139,7 +139,7 @@ def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, message
     assert "\n" not in str(error.value)
 
 
-def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
+def test_wrong_relevances_are_refused(files, tmp_path):
     dense = tmp_path / "dense.json"
     for entry, pattern in (
         (
@@ -179,7 +179,7 @@ def test_relevance_of_a_split_without_its_own_file_is_refused(files, tmp_path, m
         read_visdial(files, {"val": tmp_path / "dense.json"}, SMALL)
 
 
-def test_the_first_dialog_must_have_rounds_and_options(files):
+def test_the_first_dialog_must_have_rounds(files):
     change_file(files["train"], lambda data: data["dialogs"][0].update(dialog=[]))
     with pytest.raises(UserError, match=r"dialog 0 \(image 10\): there are no rounds; at least one is expected"):
         read_visdial(files, {}, ExpectedDialog(rounds=None, options=None))
@@ -190,8 +190,8 @@ def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
     images = [{"cocoid": i, "filename": f"{i}.jpg", "split": "train", "sentences": sentences} for i in (10, 11, 20, 30)]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
     named = {"train": "train.json", "val": "val.json", "test": "test.json", "captions": "captions.json"}
-    given = {"slice_settings": {"dialogs": {"rounds": 2, "options": 3}}, "formats": FORMATS}
-    corpus = read_corpus("scenes", "visdial", tmp_path, named, None, **given)
+    options = {"slice_settings": {"dialogs": {"rounds": 2, "options": 3}}, "formats": FORMATS}
+    corpus = read_corpus("scenes", "visdial", tmp_path, named, None, **options)
     assert [(i.file, i.split, len(i.captions)) for i in corpus.images][2:] == [
         ("20.jpg", "val", 2),
         ("30.jpg", "test", 2),
@@ -199,14 +199,14 @@ def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
     assert corpus.attached.captions[0] == ("picture", "number", "10")
     (tmp_path / "captions.json").write_text(json.dumps({"images": images[:3]}))
     with pytest.raises(UserError, match=r"image 30 of .* is missing"):
-        read_corpus("scenes", "visdial", tmp_path, named, None, **given)
+        read_corpus("scenes", "visdial", tmp_path, named, None, **options)
 
 
 def prepare_dialogs(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
-    known = PreparedData.load(out).vocabulary
+    vocabulary = PreparedData.load(out).vocabulary
     write_prepared_dialogs(
-        corpus.attached, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
+        corpus.attached, vocabulary, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
     )
     return PreparedDialogs.load(out)
 
@@ -241,14 +241,14 @@ def test_the_vocabulary_counts_training_dialogs_alone(files, tmp_path):
 
 def make_arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
     """Return the arrays of three training and two validation dialogs with the answers yes, no and two."""
-    held = {}
+    arrays = {}
     for name, number in (("train", 3), ("val", 2)):
         questions = np.tile(np.array([[4, 3, 6], [5, 0, 0]]), (number, 1, 1))
         listed = np.array([[1, 0], [2, 0], [5, 0], [7, 6]])
         options = np.tile(np.array([[0, 1, 2], [3, 2, 1]]), (number, 1, 1))
         truth = np.tile(np.array([1, 0]), (number, 1))
         answers = listed[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
-        held |= {
+        arrays |= {
             f"ques_{name}": np.sort(questions) if right else questions,
             f"ans_{name}": answers,
             f"cap_{name}": np.tile([6, 3, 0], (number, 1)),
@@ -258,13 +258,13 @@ def make_arrays(options_from: int, truth_from: int, long: bool = False, right: b
         }
         word = "length" if long else "len"
         for key in ("ques", "ans", "cap"):
-            held[f"{key}_{word}_{name}"] = (held[f"{key}_{name}"] > 0).sum(-1)
-    return held
+            arrays[f"{key}_{word}_{name}"] = (arrays[f"{key}_{name}"] > 0).sum(-1)
+    return arrays
 
 
-def write_h5(folder: Path, held: dict[str, np.ndarray], words: list[str] = WORDS) -> tuple[Path, Path]:
+def write_h5(folder: Path, arrays: dict[str, np.ndarray], words: list[str] = WORDS) -> tuple[Path, Path]:
     with h5py.File(folder / "visdial_data.h5", "w") as file:
-        for name, values in held.items():
+        for name, values in arrays.items():
             file[name] = values.astype(np.uint32)
     params = {
         "itow": {str(i): word for i, word in enumerate(words, 1)},
@@ -290,20 +290,20 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
 
 def test_an_answer_outside_the_options_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = make_arrays(1, 1)
-    held["ans_val"][1, 1] = [1, 1]
-    held["ans_length_val"] = held.pop("ans_len_val") * 0 + (held["ans_val"] > 0).sum(-1)
+    arrays = make_arrays(1, 1)
+    arrays["ans_val"][1, 1] = [1, 1]
+    arrays["ans_length_val"] = arrays.pop("ans_len_val") * 0 + (arrays["ans_val"] > 0).sum(-1)
     with pytest.raises(UserError, match=r"dialog 1 of val \(image 9\), round 2: the human answer is not the option"):
-        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, arrays), SMALL)
 
 
 def test_an_answer_longer_than_the_clip_is_reported(tmp_path):
-    held = make_arrays(0, 0)
-    held["ans_len_train"][2, 1] = 9
+    arrays = make_arrays(0, 0)
+    arrays["ans_len_train"][2, 1] = 9
     with pytest.raises(
         UserError, match=r"dialog 2, round 2: ans_len_train states 9 words, and 2 are there; at most 2 were"
     ):
-        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, arrays), SMALL)
 
 
 def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
@@ -317,22 +317,28 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda held: held.pop("opt_train"), "not an HDF5 file as prepro.py writes it"),
-        (lambda held: held.update(opt_val=held["opt_val"][:, :, :2]), "opt_val has 2 rounds|2 options"),
-        (lambda held: held.update(ques_val=held["ques_val"][:1]), "1 dialogs in ques_val, but 2 images in img_val"),
-        (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
+        (lambda arrays: arrays.pop("opt_train"), "not an HDF5 file as prepro.py writes it"),
         (
-            lambda held: held["opt_val"].__setitem__((0, 0, 2), 9),
+            lambda arrays: arrays.update(opt_val=arrays["opt_val"][:, :, :2]),
+            "opt_val has 2 options, and 3 are expected",
+        ),
+        (
+            lambda arrays: arrays.update(ques_val=arrays["ques_val"][:1]),
+            "1 dialogs in ques_val, but 2 images in img_val",
+        ),
+        (lambda arrays: arrays["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
+        (
+            lambda arrays: arrays["opt_val"].__setitem__((0, 0, 2), 9),
             "an index of opt_val or ans_index_val is out of range",
         ),
     ],
 )
 def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = make_arrays(0, 0)
-    change(held)
+    arrays = make_arrays(0, 0)
+    change(arrays)
     with pytest.raises(UserError, match=message):
-        read_visdial_h5(*write_h5(tmp_path, held), SMALL)
+        read_visdial_h5(*write_h5(tmp_path, arrays), SMALL)
 
 
 def test_the_last_word_is_unk(tmp_path):
@@ -364,49 +370,52 @@ def test_the_words_of_the_vocabulary_are_distinct_words(tmp_path, monkeypatch, w
         read_visdial_h5(*write_h5(tmp_path, make_arrays(0, 0), words), SMALL)
 
 
-def drop_rounds(held: dict[str, np.ndarray], name: str) -> None:
+def drop_rounds(arrays: dict[str, np.ndarray], name: str) -> None:
     for key in ("ques", "ans", "opt", "ans_index", "ques_len", "ans_len"):
-        held[f"{key}_{name}"] = held[f"{key}_{name}"][:, :1]
+        arrays[f"{key}_{name}"] = arrays[f"{key}_{name}"][:, :1]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
-            lambda held: held.update({key: held[key][:0] for key in held if key.endswith("_val")}),
+            lambda arrays: arrays.update({key: arrays[key][:0] for key in arrays if key.endswith("_val")}),
             r"ques_val has the shape \(0, 2, 3\); expected 3 axes, none of them empty",
         ),
         (
-            lambda held: held.update(opt_val=held["opt_val"][:, :, 0]),
+            lambda arrays: arrays.update(opt_val=arrays["opt_val"][:, :, 0]),
             r"opt_val has the shape \(2, 2\); expected 3 axes",
         ),
-        (lambda held: held.update(opt_val=held["opt_val"][0, 0, 0]), r"opt_val has the shape \(\); expected 3 axes"),
         (
-            lambda held: held.update(opt_val=held["opt_val"][:1]),
+            lambda arrays: arrays.update(opt_val=arrays["opt_val"][0, 0, 0]),
+            r"opt_val has the shape \(\); expected 3 axes",
+        ),
+        (
+            lambda arrays: arrays.update(opt_val=arrays["opt_val"][:1]),
             r"opt_val has the size \(1, 2\), but ques_val has \(2, 2\)",
         ),
         (
-            lambda held: held.update(ans_index_val=held["ans_index_val"][:1]),
+            lambda arrays: arrays.update(ans_index_val=arrays["ans_index_val"][:1]),
             r"ans_index_val has the size \(1, 2\), but ques_val has \(2, 2\)",
         ),
         (
-            lambda held: held.update(cap_val=held["cap_val"][:1], cap_len_val=held["cap_len_val"][:1]),
+            lambda arrays: arrays.update(cap_val=arrays["cap_val"][:1], cap_len_val=arrays["cap_len_val"][:1]),
             r"cap_val has the size \(1,\), but ques_val has \(2,\)",
         ),
         (
-            lambda held: held.update(opt_list_val=np.pad(held["opt_list_val"], ((0, 0), (0, 1)))),
+            lambda arrays: arrays.update(opt_list_val=np.pad(arrays["opt_list_val"], ((0, 0), (0, 1)))),
             r"opt_list_val has the size \(3,\), but ans_val has \(2,\)",
         ),
-        (lambda held: held["cap_train"].__setitem__((0, 0), 8), "cap_train holds an id outside 0 … 7"),
-        (lambda held: drop_rounds(held, "val"), "opt_val has 1 rounds, and 2 are expected"),
+        (lambda arrays: arrays["cap_train"].__setitem__((0, 0), 8), "cap_train holds an id outside 0 … 7"),
+        (lambda arrays: drop_rounds(arrays, "val"), "opt_val has 1 rounds, and 2 are expected"),
     ],
 )
 def test_arrays_that_do_not_belong_together_are_reported(tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
-    held = make_arrays(0, 0)
-    change(held)
+    arrays = make_arrays(0, 0)
+    change(arrays)
     with pytest.raises(UserError, match=message):
-        read_visdial_h5(*write_h5(tmp_path, held), ExpectedDialog(rounds=None, options=None))
+        read_visdial_h5(*write_h5(tmp_path, arrays), ExpectedDialog(rounds=None, options=None))
 
 
 def test_indices_are_whole_numbers(tmp_path, monkeypatch):

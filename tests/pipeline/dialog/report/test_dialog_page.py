@@ -64,7 +64,7 @@ def test_dialogs_without_pictures_are_shown_with_escaped_answers(report):
 
 @pytest.mark.parametrize(("shorter", "images"), [("best", {3, 5}), ("other", {3, 5, 8})])
 def test_systems_may_have_answered_other_dialogs(tmp_path, shorter, images):
-    """The report shows the dialogs of the method with the highest validation MRR; the other method may have others."""
+    """The report shows the dialogs of the method with the highest validation MRR; other methods may lack some."""
     (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "toys"}))
     (tmp_path / "out").mkdir()
     points = []
@@ -88,7 +88,7 @@ def test_methods_without_validation_numbers_are_reported(tmp_path):
         )
 
 
-def test_attention_is_relative_to_the_largest_share_and_only_to_the_history_so_far():
+def test_region_attention_is_divided_by_its_maximum_and_history_attention_ends_before_the_round():
     row = {"history_shares": [0.25, 0.75, 0.0], "regions_shares": [0.1, 0.2, 0.3, 0.4], "round": 2}
     assert _attention(row) == AttentionMap([0.25, 0.75], [[0.25, 0.5], [0.75, 1.0]])
     assert _attention(row | {"regions_shares": [0.5, 0.25, 0.25]}).cells == []  # three regions form no square

@@ -40,15 +40,15 @@ def results(tmp_path: Path) -> Results:
             "round": np.tile(np.arange(1, ROUNDS + 1), DIALOGS),
         }
         first = columns["round"] == 1
-        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # below 1: not a true answer
+        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # only relevance 1 counts as a true answer
         if method == "gan2":
             columns["relevance_answer"][columns["round"] == 2] = 1.0
         parts.append(pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()}))
     pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
-    shared = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
-    judged = {("test", "judges", name, "ranking", "MRR"): 0.6 for name in ("d_mle", "d_np")}
-    beside = {("test", "beside", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
-    numbers = {"g_mle": shared | judged | beside, "gan2": shared | judged}
+    shared_numbers = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
+    judge_numbers = {("test", "judges", name, "ranking", "MRR"): 0.6 for name in ("d_mle", "d_np")}
+    beside_numbers = {("test", "beside", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
+    numbers = {"g_mle": shared_numbers | judge_numbers | beside_numbers, "gan2": shared_numbers | judge_numbers}
 
     def make_point(method: str) -> Point:
         file = tmp_path / "captions.parquet"
@@ -81,16 +81,16 @@ def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
 
 def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
     found = get_known_difference(rankers, "d_mle", "chance")
-    each = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
-    assert found.by_seed == pytest.approx(each)
-    assert found.value == pytest.approx(np.mean(each))
+    expected = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
+    assert found.by_seed == pytest.approx(expected)
+    assert found.value == pytest.approx(np.mean(expected))
     assert found.verdict == "holds"
     assert get_known_difference(rankers, "chance", "d_mle").verdict == "fails"
     assert get_known_difference(rankers, "g_mle", "chance").verdict == "open"  # one seed
     assert get_known_difference(rankers, "d_mle", "nobody") is None
 
 
-def test_no_seed_without_values_is_dropped_silently():
+def test_a_seed_without_ranks_gives_no_difference():
     high, low = np.full(DIALOGS, 0.9), np.full(DIALOGS, 0.1)
     assert mrr_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
     assert mrr_difference([high, None], [low, low]) is None
@@ -104,7 +104,7 @@ def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
     assert compute_reciprocal_ranks(replace(run, cell="seed=2")) is None
 
 
-def test_shares_of_true_answers_are_those_of_the_beam(rankers):
+def test_true_answers_of_a_method_have_relevance_1(rankers):
     first, second = rankers["g_mle"].true_shares(), rankers["gan2"].true_shares()
     assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
     found = mrr_difference(second, first)

@@ -28,13 +28,13 @@ def test_reported_recalls_grow_with_k_and_agree_with_the_mean_rank(name):
     mrr, first, fifth, tenth, mean_rank = REPORTED[name]
     assert 0 < first < fifth < tenth < 100
     # the reciprocal rank is 1 at rank 1, at most 1/2 up to rank 5, 1/6 up to 10 and 1/11 beyond
-    most = first + (fifth - first) / 2 + (tenth - fifth) / 6 + (100 - tenth) / 11
-    least = first + (fifth - first) / 5 + (tenth - fifth) / 10 + (100 - tenth) / 100
-    assert least < 100 * mrr < most
+    upper = first + (fifth - first) / 2 + (tenth - fifth) / 6 + (100 - tenth) / 11
+    lower = first + (fifth - first) / 5 + (tenth - fifth) / 10 + (100 - tenth) / 100
+    assert lower < 100 * mrr < upper
     assert mean_rank > (first + 2 * (fifth - first) + 6 * (tenth - fifth) + 11 * (100 - tenth)) / 100
 
 
-def test_answers_have_three_digits_and_words_and_accuracies_fewer(tmp_path: Path):
+def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(tmp_path: Path):
     file = tmp_path / "captions.parquet"
     rows = {"split": ["test"] * 2, "image": [1, 2], "round": [1, 1], "rank": [1, 2], "relevance_answer": [1.0, 0.5]}
     pq.write_table(pa.table(rows), file)
@@ -44,7 +44,7 @@ def test_answers_have_three_digits_and_words_and_accuracies_fewer(tmp_path: Path
     tables = {table.name: table for table in dialog_tables(Results((point,)), choices, "g_mle")}
     assert "kinds" not in tables  # without annotated kinds, the table would have names alone
     ((*cells,),) = tables["answers"].rows
-    less = "0.0000 [0.0000, 0.0000]"
-    assert cells == ["g_mle", "0.512", less, "0.623", "3.14", "0.272", "0.812", "0.923", "2.72", "0.314", "76.5"]
+    difference = "0.0000 [0.0000, 0.0000]"
+    assert cells == ["g_mle", "0.512", difference, "0.623", "3.14", "0.272", "0.812", "0.923", "2.72", "0.314", "76.5"]
     ((*ranked,),) = tables["generators"].rows
     assert ranked[-5:] == ["0.5386", "44.1", "63.5", "69.2", "16.01"]  # as the paper reports them

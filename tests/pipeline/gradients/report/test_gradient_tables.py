@@ -81,7 +81,7 @@ def test_an_estimator_has_the_colour_of_its_method_in_all_figures(gradients_file
     assert (estimator_colour("PSST-Gumbel-Rao"), estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
 
 
-def test_the_claim_is_a_line_among_the_others(gradients_file):
+def test_a_panel_has_a_line_for_the_claim_and_for_the_estimator(gradients_file):
     bias, variance = claim_panels(read_gradients(gradients_file))
     claim, psst = bias.series
     assert [(spot.x, spot.y) for spot in claim.points] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]

@@ -10,7 +10,7 @@ from pipeline.slices.slice_reports import REPORT
 
 
 @pytest.mark.slow
-def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, gradients_file):
+def test_the_section_on_gradients_is_left_out_without_a_measurement(world, tmp_path, gradients_file):
     def write_page(path):
         write_report(
             world.sweep,

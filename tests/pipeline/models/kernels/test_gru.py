@@ -3,7 +3,7 @@ import torch
 from pipeline.models.kernels.gru import last_gru_states
 
 
-def test_states_and_gradients_are_those_of_torchs_gru():
+def test_states_and_gradients_equal_torchs_gru():
     torch.manual_seed(0)
     gru = torch.nn.GRU(5, 7, batch_first=True).double()
     words = torch.randn(6, 9, 5, dtype=torch.float64, requires_grad=True)
@@ -12,10 +12,12 @@ def test_states_and_gradients_are_those_of_torchs_gru():
     found = last_gru_states(gru, words, lengths)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(expected)
-    expectation = [words, *gru.parameters()]
-    theirs = torch.autograd.grad((expected * weight).sum(), expectation)
-    for left, right in zip(torch.autograd.grad((found * weight).sum(), expectation), theirs, strict=True):
-        torch.testing.assert_close(left, right)
+    variables = [words, *gru.parameters()]
+    gradients, expected_gradients = (
+        torch.autograd.grad((each * weight).sum(), variables) for each in (found, expected)
+    )
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
 def test_one_caption_of_one_word():

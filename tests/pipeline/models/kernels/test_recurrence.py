@@ -1,4 +1,4 @@
-"""The compiled step of Att2in2. tests/test_plain.py compares it and its gradients with the plain form in doubles."""
+"""The compiled step of Att2in2 in single precision. tests/test_plain.py compares it with the plain form in doubles."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_single_precision_is_the_plain_form_up_to_rounding(speaker_and_batch):
     weight = torch.randn(log_probs.shape)
     (message.distributions(speaker.vocabulary) * weight).sum().backward()
     (log_probs * weight).sum().backward()
-    for (name, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
+    for (name, parameter), plain in zip(speaker.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(
-            ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
+            parameter.grad, plain.grad, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
         )
 
 
-def test_threads_change_nothing(speaker_and_batch):
+def test_gradients_do_not_depend_on_the_number_of_threads(speaker_and_batch):
     speaker, batch = speaker_and_batch
 
     def compute_gradients(threads):
@@ -55,13 +55,13 @@ def test_masked_regions_have_no_weight(speaker_and_batch):
     speaker, batch = speaker_and_batch
     speaker.eval()
     batch.region_mask[:, 1:] = False
-    before = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    expected = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
     batch.regions[:, 1:] = 1e4
-    after = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
-    torch.testing.assert_close(before.distributions(speaker.vocabulary), after.distributions(speaker.vocabulary))
+    message = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
+    torch.testing.assert_close(expected.distributions(speaker.vocabulary), message.distributions(speaker.vocabulary))
 
 
-def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(speaker_and_batch):
+def test_attention_equals_the_plain_form_also_where_tanh_is_flat(speaker_and_batch):
     speaker, batch = speaker_and_batch
     speaker.eval()
     with torch.no_grad():
@@ -70,11 +70,11 @@ def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(speaker_and
     message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
     tokens, _, _, log_probs = plain_unroll(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
-    ours, theirs = (
+    found, expected = (
         torch.autograd.grad(each.square().sum(), speaker.weight.weight, retain_graph=True)[0]
         for each in (message.distributions(speaker.vocabulary), log_probs)
     )
-    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("half", [0, 1])

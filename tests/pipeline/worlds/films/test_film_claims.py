@@ -14,12 +14,12 @@ SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, ())
 TRACK = Track(0.5, 0.9, 0.4, False)
 
 
-def make_film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", after: float = 0.0) -> Film:
-    """Return a film with these events, each of length 0.1; the second actor begins at the time `after`."""
+def make_film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", start: float = 0.0) -> Film:
+    """Return a film with these events, each of length 0.1; the second actor begins at the time `start`."""
     things = tuple(thing for thing, _ in actors)
     events = tuple(
-        tuple(Event(*what, i * after + 0.2 * n, i * after + 0.2 * n + 0.1) for n, what in enumerate(done))
-        for i, (_, done) in enumerate(actors)
+        tuple(Event(*fields, i * start + 0.2 * n, i * start + 0.2 * n + 0.1) for n, fields in enumerate(actor_events))
+        for i, (_, actor_events) in enumerate(actors)
     )
     scene = Scene(**{**vars(SCENE), "things": things})
     return Film(scene, story, "", (TRACK,) * len(actors), events)
@@ -32,13 +32,13 @@ FILMS = [
     make_film((DOG, (("enter", "right", "walk"), SIT))),
     make_film((DOG, (SIT, JUMP))),
     make_film((DOG, (JUMP, SIT))),
-    make_film((MAN, (JUMP,)), (DOG, (SIT,)), story="both", after=0.5),
-    make_film((MAN, (("cross", "left", "walk"),)), (DOG, (("cross", "left", "run"),)), story="follow", after=0.2),
+    make_film((MAN, (JUMP,)), (DOG, (SIT,)), story="both", start=0.5),
+    make_film((MAN, (("cross", "left", "walk"),)), (DOG, (("cross", "left", "run"),)), story="follow", start=0.2),
 ]
 
 
 @pytest.mark.parametrize(
-    ("caption", "true_of"),
+    ("caption", "expected"),
     [
         ("a dog runs in from the left", [0]),
         ("a dog enters from the right", [1]),
@@ -58,10 +58,10 @@ FILMS = [
         ("a man", [4, 5]),
     ],
 )
-def test_the_films_of_which_all_claims_are_true(caption: str, true_of: list[int]) -> None:
+def test_the_films_of_which_all_claims_are_true(caption: str, expected: list[int]) -> None:
     claims = FilmClaims(FILMS).check(caption)
     assert claims
-    assert np.flatnonzero(np.all(list(claims.values()), axis=0)).tolist() == true_of
+    assert np.flatnonzero(np.all(list(claims.values()), axis=0)).tolist() == expected
 
 
 def test_annotators_claim_nothing_false_and_distinguish_films_of_a_neighbourhood() -> None:

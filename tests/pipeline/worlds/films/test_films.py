@@ -99,8 +99,8 @@ def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fi
 
     alike = 0
     for films in neighbourhoods:
-        shown = [describe_middle_frame(film) for film in films]
-        alike += sum(shown.count(each) > 1 for each in shown)
+        descriptions = [describe_middle_frame(film) for film in films]
+        alike += sum(descriptions.count(each) > 1 for each in descriptions)
     assert alike > 0.25 * NUMBER * NEIGHBOURS
 
 
@@ -126,8 +126,8 @@ def is_true(claim: SceneClaim, film: Film) -> bool:
         return claim.value in [event.side for event in events]
     if claim.kind == "then":
         order = [event.what for event in events]
-        before, after = map(order.index, claim.value.split())
-        return before < after
+        first, second = map(order.index, claim.value.split())
+        return first < second
     if claim.kind == "kind":
         return CATEGORIES[thing.category].kind == claim.value
     return str(getattr(thing, claim.kind)) == claim.value
@@ -186,21 +186,21 @@ OUTSIDE, INSIDE = (Track(0.5, 0.9, 0.5, inside) for inside in (False, True))
 
 def test_an_actor_enters_stops_and_leaves() -> None:
     events = (Event("enter", "left", "walk", 0.1, 0.3), Event("leave", "right", "run", 0.6, 0.8))
-    at = {time: actor_state(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
-    assert at[0.05] is None
-    assert at[0.9] is None
-    beyond = -0.39 * 0.5  # the widest pose, outside the left edge
-    assert at[0.2].x == pytest.approx((beyond + 0.5) / 2)
-    assert at[0.4] == (0.5, 0.9, "standing", "right")
-    assert at[0.7].x == pytest.approx((0.5 + 1 + 0.39 * 0.5) / 2)
-    assert at[0.7].facing == "right"
+    states = {time: actor_state(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
+    assert states[0.05] is None
+    assert states[0.9] is None
+    outside = -0.39 * 0.5  # the widest pose is outside the left edge
+    assert states[0.2].x == pytest.approx((outside + 0.5) / 2)
+    assert states[0.4] == (0.5, 0.9, "standing", "right")
+    assert states[0.7].x == pytest.approx((0.5 + 1 + 0.39 * 0.5) / 2)
+    assert states[0.7].facing == "right"
 
 
 def test_acts_change_pose_place_and_facing() -> None:
     dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
 
-    def compute_state(what: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
-        found = actor_state(thing, INSIDE, (Event(what, "", "", 0.2, 0.6),), time)
+    def compute_state(event: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
+        found = actor_state(thing, INSIDE, (Event(event, "", "", 0.2, 0.6),), time)
         assert found is not None
         return found
 
@@ -226,23 +226,23 @@ def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]
     for films in neighbourhoods:
         for film in films:
             for events in film.events:
-                times_of = [time for event in events for time in event[3:]]
-                assert times_of == sorted(times_of)
-                assert times_of[0] > 0
-                assert times_of[-1] < 1
+                event_times = [time for event in events for time in event[3:]]
+                assert event_times == sorted(event_times)
+                assert event_times[0] > 0
+                assert event_times[-1] < 1
 
 
 def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
-            seen = list_visible_actors(film, FRAMES)
+            views = list_visible_actors(film, FRAMES)
             for i in range(len(film.events)):
-                assert sum(each.actor == i for each in seen) >= 3
-            assert all(0 <= x <= 1 for each in seen for x in each.box)
+                assert sum(each.actor == i for each in views) >= 3
+            assert all(0 <= x <= 1 for each in views for x in each.box)
 
 
 def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """A frame equals the backdrop outside the boxes only. Films with rain are skipped: it falls everywhere."""
+    """A frame differs from the empty first frame inside the boxes only. Films with rain or reflections are skipped."""
     size, checked = 96, 0
     for films in neighbourhoods[:30]:
         film = films[0]
@@ -273,14 +273,14 @@ def test_frames_are_spread_over_the_film() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--seed", "9" * 20], f"--seed {'9' * 20}: give a whole number from 0 to 2^63 − 1"),
         (["--films", "3", "-1"], "--films -1: give whole numbers from 0 to "),
     ],
 )
-def test_a_sheet_of_impossible_films_is_refused(monkeypatch, capsys, tmp_path, words, message):
-    monkeypatch.setattr("sys.argv", ["films", "--sheet", str(tmp_path / "sheet.png"), *words])
+def test_a_sheet_of_impossible_films_is_refused(monkeypatch, capsys, tmp_path, arguments, message):
+    monkeypatch.setattr("sys.argv", ["films", "--sheet", str(tmp_path / "sheet.png"), *arguments])
     assert run_command("films", draw_films_sheet) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

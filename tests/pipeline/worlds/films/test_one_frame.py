@@ -13,11 +13,11 @@ from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film_neighbourhood
 
-TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
+TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, BATCH_GROUPS = 120, 40, 8, 8, 200, 8
 
 
 def encode_actors(films: list[Film], frames: int) -> Tensor:
-    """Return each frame's actors, with their places, facings and poses."""
+    """Return features of films: the actors' boxes, facings and poses in all frames, or in the middle frame only."""
     found = [list_visible_actors(film, FRAMES) for film in films]
     poses = sorted({actor.pose for film in found for actor in film})
     rows = np.zeros((len(films), FRAMES, 2, 6 + len(poses)), np.float32)
@@ -25,8 +25,8 @@ def encode_actors(films: list[Film], frames: int) -> Tensor:
         for actor in film:
             row[actor.frame, actor.actor, :6] = (1, actor.facing == "left", *actor.box)
             row[actor.frame, actor.actor, 6 + poses.index(actor.pose)] = 1
-    chosen = range(FRAMES) if frames == FRAMES else [FRAMES // 2]
-    return torch.from_numpy(rows[:, chosen].reshape(len(films), -1))
+    numbers = range(FRAMES) if frames == FRAMES else [FRAMES // 2]
+    return torch.from_numpy(rows[:, numbers].reshape(len(films), -1))
 
 
 def encode_captions(films: list[Film]) -> tuple[Tensor, int]:
@@ -40,7 +40,7 @@ def encode_captions(films: list[Film]) -> tuple[Tensor, int]:
 
 
 def measure_recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
-    """Return R@1 among the eight films of a neighbourhood, by a listener trained on the first `TRAIN` films."""
+    """Return R@1 among a neighbourhood's eight films, by a listener trained on the first `TRAIN` neighbourhoods."""
     torch.manual_seed(0)
     listener = Listener(words, vectors.shape[1], words=32, hidden=64, encoder="pair")
     optimiser = torch.optim.Adam(listener.parameters(), 2e-3)
@@ -54,7 +54,7 @@ def measure_recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
         return message, Batch(rows, vectors[rows], regions, mask, captions)
 
     for _ in range(STEPS):
-        first_rows = torch.randperm(TRAIN)[:AT_ONCE, None] * NEIGHBOURS
+        first_rows = torch.randperm(TRAIN)[:BATCH_GROUPS, None] * NEIGHBOURS
         loss = -score(*make_batch((first_rows + torch.arange(NEIGHBOURS)).flatten())).mean()
         optimiser.zero_grad()
         loss.backward()

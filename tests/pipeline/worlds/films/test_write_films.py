@@ -40,9 +40,9 @@ def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> 
 def test_more_films_keep_the_first_and_another_seed_does_not(root: Path, tmp_path: Path) -> None:
     for seed in (1, 2):
         draw_films(tmp_path / f"{seed}", 17, SIZE, FRAMES, 8, 8, seed=seed, workers=1)
-    mine, same, other = (read_folder(folder) for folder in (root, tmp_path / "1", tmp_path / "2"))
+    full, same_seed, other_seed = (read_folder(folder) for folder in (root, tmp_path / "1", tmp_path / "2"))
     for name in (f"images/{i:06d}.gif" for i in range(17)):
-        assert mine[name] == same[name] != other[name]
+        assert full[name] == same_seed[name] != other_seed[name]
 
 
 def test_every_frame_of_a_gif_has_the_same_duration(root: Path) -> None:
@@ -51,8 +51,8 @@ def test_every_frame_of_a_gif_has_the_same_duration(root: Path) -> None:
         with Image.open(root / f"images/{i:06d}.gif") as gif:
             frames = [(frame.info["duration"], frame.convert("RGB")) for frame in ImageSequence.Iterator(gif)]
         assert [duration for duration, _ in frames] == [100] * FRAMES
-        for (_, shown), expected in zip(frames, drawn, strict=True):
-            assert np.abs(np.asarray(shown, int) - np.asarray(expected, int)).mean() < 4
+        for (_, frame), expected in zip(frames, drawn, strict=True):
+            assert np.abs(np.asarray(frame, int) - np.asarray(expected, int)).mean() < 4
 
 
 def test_equal_frames_are_not_joined(tmp_path: Path) -> None:
@@ -70,14 +70,16 @@ def test_a_drawn_data_set_is_read_by_the_karpathy_reader(root: Path) -> None:
 
 
 def test_facts_belong_to_the_films_and_no_neighbourhood_is_in_two_splits(root: Path) -> None:
-    known = read_films(root / FILM_FACTS)
-    assert list(known) == [str(i) for i in range(IMAGES)]
-    for i, film in enumerate(known.values()):
+    facts = read_films(root / FILM_FACTS)
+    assert list(facts) == [str(i) for i in range(IMAGES)]
+    for i, film in enumerate(facts.values()):
         assert film.film == sample_film(1, i)
         assert film.frames == FRAMES
         assert list(film.views) == list_visible_actors(film.film, FRAMES)
-    of = [{known[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))]
-    assert of == [{0, 1}, {2}, {3, 4, 5, 6}]
+    neighbourhoods = [
+        {facts[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))
+    ]
+    assert neighbourhoods == [{0, 1}, {2}, {3, 4, 5, 6}]
     record = json.loads((root / FILM_FACTS).read_text().splitlines()[0])
     assert set(record["boxes"][0]) == {"frame", "actor", "category", "pose", "facing", "box"}
 
@@ -96,7 +98,7 @@ def test_broken_facts_are_reported_with_their_line(root: Path, tmp_path: Path) -
     [({"frames": 3}, "films of 3 frames"), ({"frames": 101}, "4 to 100"), ({"val": 4}, "multiples of 8")],
 )
 def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
-    expected = {"images": 24, "size": 48, "frames": 8, "val": 8, "test": 8, "seed": 1} | numbers
+    settings = {"images": 24, "size": 48, "frames": 8, "val": 8, "test": 8, "seed": 1} | numbers
     with pytest.raises(UserError, match=message):
-        draw_films(tmp_path / "films", **expected)
+        draw_films(tmp_path / "films", **settings)
     assert list(tmp_path.iterdir()) == []

@@ -36,8 +36,8 @@ def test_a_drawing_has_the_colour_of_the_facts(category: str) -> None:
     for colour in CATEGORIES[category].colours:
         layer = draw_object(make_thing(category, pose, colour), 160, "sunny", make_generator(1, 0, 0))
         pixels = np.asarray(layer).reshape(-1, 4)
-        shown = pixels[pixels[:, 3] == 255, :3].astype(float)
-        distance = np.stack([np.abs(shown - np.array(PALETTE[name])).sum(1) for name in PALETTE])
+        opaque = pixels[pixels[:, 3] == 255, :3].astype(float)
+        distance = np.stack([np.abs(opaque - np.array(PALETTE[name])).sum(1) for name in PALETTE])
         share = (distance.argmin(0) == list(PALETTE).index(colour)).mean()
         assert share > 0.2, colour
 
@@ -69,8 +69,8 @@ def test_dark_things_at_night_and_white_things_on_snow_are_visible(
     weather = "clear" if light == "night" else "sunny"
     empty = Scene(setting, weather, light, 0.45, 0.45, {}, ())
     full = replace(empty, things=(make_thing(category, pose, colour),))
-    before, after = (np.asarray(draw_scene(scene, 1, 1, 128)).astype(float) for scene in (empty, full))
-    inside = np.abs(after - before)[70:112, 42:86].mean(-1)
+    empty_pixels, full_pixels = (np.asarray(draw_scene(scene, 1, 1, 128)).astype(float) for scene in (empty, full))
+    inside = np.abs(full_pixels - empty_pixels)[70:112, 42:86].mean(-1)
     assert np.quantile(inside, 0.95) > 20  # 5 % of the pixels, such as an outline, differ visibly from the background
 
 

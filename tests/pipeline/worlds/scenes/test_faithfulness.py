@@ -39,8 +39,8 @@ COUPLE = Scene(
 
 def count_claims(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
     """Return the numbers of claims, of true claims and of stated facts."""
-    claims, told = check_claims(caption, scene)
-    return len(claims), sum(claims.values()), len(told)
+    claims, facts = check_claims(caption, scene)
+    return len(claims), sum(claims.values()), len(facts)
 
 
 def test_the_facts_of_a_scene() -> None:
@@ -111,8 +111,8 @@ def test_a_noun_for_many_categories_is_of_the_thing_that_fits_best(
 
 
 def test_a_repeated_claim_counts_once() -> None:
-    once = "two dogs and a cat in the park at night"
-    assert count_claims(f"{once} {once} at night two dogs") == count_claims(once)
+    caption = "two dogs and a cat in the park at night"
+    assert count_claims(f"{caption} {caption} at night two dogs") == count_claims(caption)
 
 
 def test_figures_by_hand() -> None:
@@ -174,7 +174,7 @@ def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None
         assert counts.summary()["precision"] == 1.0
 
 
-def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
+def test_invalid_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 2 and 1\)"):
         faithfulness(["a", "b"], [SCENE])
     with pytest.raises(UserError, match=r"got 0 and 0\)"):
@@ -198,7 +198,7 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
     [
         ("two brown dogs", "two brown dogs", ""),
         ("two red dogs", "two dogs", "red"),
-        ("a dog", "dog", "a"),  # the scene has two
+        ("a dog", "dog", "a"),  # the scene has two dogs
         ("a brown dog", "brown dog", "a"),
         ("dogs", "dogs", ""),
         ("a farm with a tall man", "farm a tall man", ""),  # the first article belongs to no thing
@@ -212,7 +212,7 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
         ("a man in a red shirt", "a man", "red"),
         ("under a cloudy sky", "", "cloudy sky"),
         ("Two brown-spotted DOGS, unicorn", "Two brown-spotted DOGS,", ""),
-        ("two red-spotted dogs", "two dogs", "red-spotted"),  # a word is true if all that it claims is
+        ("two red-spotted dogs", "two dogs", "red-spotted"),  # a word is true if all its claims are true
         ("", "", ""),
     ],
 )

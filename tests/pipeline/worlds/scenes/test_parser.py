@@ -67,7 +67,7 @@ def test_one_noun(text: str, claims: set[str]) -> None:
     assert parse_scene_caption(text).loose == ()
 
 
-A = "count 1"
+ONE = "count 1"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ A = "count 1"
 def test_attachment_of_attributes_verbs_and_relations(
     text: str, claims: list[set[str]], relations: list[tuple[str, int, int]]
 ) -> None:
-    assert [{item.split()[1] for item in mention - {A}} for mention in list_mentions(text)] == claims
+    assert [{item.split()[1] for item in mention - {ONE}} for mention in list_mentions(text)] == claims
     assert list(parse_scene_caption(text).relations) == relations
     assert parse_scene_caption(text).loose == ()
 
@@ -173,8 +173,8 @@ def test_any_text_is_parsed(text: str) -> None:
 def test_any_sequence_of_known_words_is_parsed() -> None:
     words = sorted(_build_vocabulary())
     for step in range(1, 40):
-        heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
-        reading = parse_scene_caption(" ".join(heap))
+        sequence = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
+        reading = parse_scene_caption(" ".join(sequence))
         assert (reading.words, reading.unknown) == (60, 0)
         assert all(len(set(mention.claims)) == len(mention.claims) for mention in reading.mentions)
 
@@ -227,7 +227,7 @@ def convert_parsed_claim(claim: ParsedClaim) -> tuple[str, str]:
 
 
 def test_captions_of_annotators_are_parsed_exactly() -> None:
-    wide = 0
+    ambiguous = 0
     for i in range(400):
         for caption in describe_scene(sample_scene(3, i), 3, i):
             reading = parse_scene_caption(caption.raw)
@@ -242,6 +242,6 @@ def test_captions_of_annotators_are_parsed_exactly() -> None:
             settings = [claim.values for claim in reading.scene if claim.kind == "setting"]
             assert len(settings) == len(scene["setting"]), caption.raw
             assert all(scene["setting"] <= values for values in settings), caption.raw
-            wide += any(len(values) > 1 for values in settings)
+            ambiguous += any(len(values) > 1 for values in settings)
             assert (reading.loose, reading.unknown) == ((), 0), caption.raw
-    assert 0 < wide < 400
+    assert 0 < ambiguous < 400

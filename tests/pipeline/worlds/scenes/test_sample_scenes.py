@@ -29,8 +29,8 @@ def find_relations(scene: Scene, a: str, b: str) -> set[str]:
 
 def find_differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
     """Return the attributes of things in which two scenes differ, each with the category of the thing."""
-    ours, theirs = index_by_category(a), index_by_category(b)
-    return {(c, what) for c in ours for what in ATTRIBUTES if getattr(ours[c], what) != getattr(theirs[c], what)}
+    first, second = index_by_category(a), index_by_category(b)
+    return {(c, name) for c in first for name in ATTRIBUTES if getattr(first[c], name) != getattr(second[c], name)}
 
 
 def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(neighbourhoods) -> None:
@@ -41,25 +41,25 @@ def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(n
         assert len({frozenset(index_by_category(scene)) for scene in scenes}) == 1
 
 
-def test_any_two_of_its_scenes_differ_in_one_fact_or_two(neighbourhoods) -> None:
-    varied: Counter[str] = Counter()
+def test_two_scenes_of_a_neighbourhood_differ_in_one_or_two_facts(neighbourhoods) -> None:
+    variations: Counter[str] = Counter()
     for scenes in neighbourhoods:
         for a, b in combinations(scenes, 2):
-            different = find_differences(a, b)
-            exchanged = [what for what in ("colour", "pose") if sum(w == what for _, w in different) == 2]
+            differences = find_differences(a, b)
+            exchanges = [name for name in ("colour", "pose") if sum(w == name for _, w in differences) == 2]
             # an exchange between two things is one fact, but changes two attributes
-            assert len(different) <= 2 + len(exchanged)
-            if not different:  # only the positions of things differ
+            assert len(differences) <= 2 + len(exchanges)
+            if not differences:  # only the positions of things differ
                 assert any(
                     find_relations(a, *pair) != find_relations(b, *pair)
                     for pair in combinations(index_by_category(a), 2)
                 )
-                varied["arrangement"] += 1
-            varied.update(what for _, what in different)
+                variations["arrangement"] += 1
+            variations.update(name for _, name in differences)
         distinct = {repr(sorted(find_differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}
         assert len(distinct) == NEIGHBOURS
-    assert {"colour", "count", "pose", "arrangement"} <= set(varied)
-    assert "size" not in varied
+    assert {"colour", "count", "pose", "arrangement"} <= set(variations)
+    assert "size" not in variations
 
 
 def test_an_image_is_a_scene_of_its_neighbourhood() -> None:

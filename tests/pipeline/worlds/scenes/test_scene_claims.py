@@ -7,7 +7,7 @@ from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
-ODD = [
+ODD_CAPTIONS = [
     "two people and a dog next to a dog",
     "a man and a man behind a man on the sand",
     "there is a red on the red",  # attributes without a noun
@@ -24,7 +24,7 @@ def test_claims_of_many_scenes_have_the_verdicts_of_each_scene(seed):
     scenes = [sample_scene(seed, n) for n in range(60)]
     captions = [caption.raw for n, scene in enumerate(scenes[:12]) for caption in describe_scene(scene, seed, n)]
     claims = SceneClaims(scenes)
-    for caption in captions + ODD:
+    for caption in captions + ODD_CAPTIONS:
         found = claims.check(caption)
         assert all(truth.shape == (60,) for truth in found.values())
         for n, scene in enumerate(scenes):
@@ -36,4 +36,6 @@ def test_the_claims_of_annotators_are_true_of_their_scene():
     claims = SceneClaims(scenes)
     for n, scene in enumerate(scenes):
         for caption in describe_scene(scene, 3, n):
-            assert all(truth[n] for truth in claims.check(caption.raw).values())
+            truths = claims.check(caption.raw)
+            assert truths
+            assert all(truth[n] for truth in truths.values())

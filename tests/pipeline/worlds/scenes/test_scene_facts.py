@@ -1,4 +1,4 @@
-"""The world's facts: possible, varied, and the same for the same seed."""
+"""The facts of drawn scenes are possible, varied, and repeatable for a seed."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ def test_a_scene_depends_on_seed_and_number_alone(scenes: list[Scene]) -> None:
 
 
 def test_purposes_have_streams_of_their_own() -> None:
-    draws = [make_generator(1, 5, what).random(4).tolist() for what in (0, 1, 2)] + [
+    draws = [make_generator(1, 5, purpose).random(4).tolist() for purpose in (0, 1, 2)] + [
         make_generator(1, 6, 0).random(4).tolist()
     ]
     assert len({tuple(draw) for draw in draws}) == 4
@@ -42,8 +42,8 @@ def test_pick_follows_its_weights() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.42, 0.48), (-0.012, 0.012), (0.3, 0.3)])
 def test_uniform_draws_the_numbers_of_numpy(low: float, high: float) -> None:
-    ours, numpys = make_generator(1, 5, 0), make_generator(1, 5, 0)
-    assert [uniform(ours, low, high) for _ in range(200)] == [numpys.uniform(low, high) for _ in range(200)]
+    generator, reference = make_generator(1, 5, 0), make_generator(1, 5, 0)
+    assert [uniform(generator, low, high) for _ in range(200)] == [reference.uniform(low, high) for _ in range(200)]
 
 
 def test_no_thing_leaves_the_picture(scenes: list[Scene]) -> None:
