@@ -8,35 +8,65 @@ import numpy as np
 
 from pipeline.runtime.compiled import compile_loop, exp
 
+LANES = 16  # maxima that are computed side by side
 BLOCK = 64  # tokens whose sum or maximum is computed before blocks are searched
+
+
+@compile_loop
+def find_largest(row):
+    """Return the largest element of `row` (V,), ignoring NaN after the first element."""
+    lanes = np.empty(LANES, row.dtype)
+    for k in range(LANES):
+        lanes[k] = row[0]
+    full = len(row) - len(row) % LANES
+    for v in range(0, full, LANES):
+        for k in range(LANES):  # the compiler vectorises this loop, but no maximum over one variable
+            lanes[k] = row[v + k] if row[v + k] > lanes[k] else lanes[k]
+    top = row[0]
+    for k in range(LANES):
+        top = lanes[k] if lanes[k] > top else top
+    for v in range(full, len(row)):
+        top = row[v] if row[v] > top else top
+    return top
+
+
+@compile_loop
+def write_exponentials(row, top, exponentials):
+    """Write exp(`row` − `top`), for `row` (V,), to `exponentials`."""
+    for v in range(len(row)):
+        exponentials[v] = exp(row[v] - top)
+
+
+@compile_loop
+def compute_sum(values):
+    """Return the sum of `values` (V,)."""
+    total = values.dtype.type(0)
+    for v in range(len(values)):
+        total += values[v]
+    return total
 
 
 @compile_loop
 def sample_rows(logits, uniform, tokens):
     """Write to `tokens` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
     words = logits.shape[1]
-    sums = np.empty((words + BLOCK - 1) // BLOCK, logits.dtype)
+    exponentials, sums = np.empty(words, logits.dtype), np.empty((words + BLOCK - 1) // BLOCK, logits.dtype)
     for n in range(len(logits)):
-        top = logits[n, 0]
-        for v in range(words):
-            top = logits[n, v] if logits[n, v] > top else top
-        total = 0.0
+        row, total = logits[n], 0.0
+        write_exponentials(row, find_largest(row), exponentials)
         for block in range(len(sums)):
-            block_sum = logits.dtype.type(0)
-            for v in range(block * BLOCK, min(words, (block + 1) * BLOCK)):
-                block_sum += exp(logits[n, v] - top)
-            sums[block] = block_sum
-            total += block_sum
+            sums[block] = compute_sum(exponentials[block * BLOCK : (block + 1) * BLOCK])
+            total += sums[block]
         remaining, block = uniform[n] * total, 0
         while block < len(sums) - 1 and remaining >= sums[block]:
             remaining -= sums[block]
             block += 1
         v, last = block * BLOCK, min(words, (block + 1) * BLOCK) - 1
-        remaining -= exp(logits[n, v] - top)
+        remaining -= exponentials[v]
         while v < last and remaining >= 0:
             v += 1
-            remaining -= exp(logits[n, v] - top)
-        while v > 0 and logits[n, v] == -np.inf:  # a rounding error may reach masked tokens at the end
+            remaining -= exponentials[v]
+        while v > 0 and row[v] == -np.inf:  # a rounding error may reach masked tokens at the end
             v -= 1
         tokens[n] = v
 
@@ -78,10 +108,7 @@ def top_k_rows(logits, values, words):
 def logsumexp_rows(logits, log_sums):
     """Write to `log_sums` (N,) the log-sum-exp of each row of `logits` (N, V)."""
     for n in range(len(logits)):
-        top = logits[n, 0]
-        for v in range(logits.shape[1]):
-            top = logits[n, v] if logits[n, v] > top else top
-        total = logits.dtype.type(0)
+        top, total = find_largest(logits[n]), logits.dtype.type(0)
         for v in range(logits.shape[1]):
             total += exp(logits[n, v] - top)
         log_sums[n] = top + math.log(total)

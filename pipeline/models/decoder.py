@@ -26,11 +26,11 @@ class RolloutDropout:
 
     def __call__(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Apply dropout to `x` (n, …) of the captions `rows` (n,) (None: all), with `width` captions per image."""
-        if not self.share:
-            return x
-        keep = 1 - self.share
-        # uniform numbers below `keep`: on a CPU, Bernoulli draws take four times as long
-        return x * self.batch_random.rand_like(x, rows, width).lt_(keep).div_(keep)
+        return x * self.mask(x, rows, width) if self.share else x
+
+    def mask(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
+        """Return the factors of the elements of `x` (n, …): 0 with the dropout probability, else its scale."""
+        return self.batch_random.keep_mask(x, 1 - self.share, rows, width)
 
 
 class StepwiseDecoder(Protocol[S]):

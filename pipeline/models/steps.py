@@ -26,10 +26,10 @@ class UnrollStep:
     t: int
     rows: Tensor  # (n,) int64: indices of these captions
     alive: Tensor  # (n,) bool: captions without an earlier EOS
-    states: Tensor  # (n, H), with a graph, after dropout
+    states: Tensor  # (n, H), after dropout; with a graph from `Unroll.connect` on
     logits: Tensor  # (n, V+1), without a graph
     choice: TokenChoice
-    soft: Tensor | None = None  # (K, V+1): full distributions, with a graph
+    soft: Tensor | None = None  # (K, V+1): full distributions, with a graph from `Unroll.connect` on
 
     @cached_property
     def full(self) -> Tensor:

@@ -11,9 +11,10 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.models.decoder import Decoder, RolloutDropout
-from pipeline.models.kernels.dispatch import fast_form, fast_random
+from pipeline.models.kernels.dispatch import fast_form, fast_random, has_fast_form
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.steps import UnrollStep, gather_states, relaxed_tokens, token_likelihoods
+from pipeline.models.stepwise_unroll import StepwiseUnroll, Unroll
 from pipeline.protocols import Channel, RelaxingChannel
 from pipeline.random import BatchRandom
 from pipeline.runtime import devices
@@ -39,22 +40,20 @@ def generate(
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # captions still in the batch
     drop = _make_dropout(speaker, BatchRandom(batch, rng).derive_stream(DROPOUT))
-    decoder, word, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
-    state = decoder.begin(batch, speaker.encode_image(batch) if encoded is None else encoded, drop, width)
+    encoded = speaker.encode_image(batch) if encoded is None else encoded
+    unroll = open_unroll(speaker, batch, encoded, drop, width, channel.requires_grad)
     choose = channel.open(batch, speaker.vocabulary, rng)
-    embedded = word.rows(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
+    unroll.feed(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.zeros(len(rows), speaker.max_words, dtype=torch.int64, device=device)
     steps: list[UnrollStep] = []
     recorded: list[RecordedStates] = []
     for t in range(speaker.max_words):
-        hidden, state = decoder.step(embedded, state)
-        h = drop(hidden, rows, width)
-        with torch.no_grad():
-            logits = speaker.logits(h)
+        hidden, h = unroll.step(rows)
+        logits = unroll.compute_logits(h)
         choice = choose(t, logits, rows)
         if choice.parent is not None:  # beam search reorders the rows of states and tokens
-            state = decoder.select(state, choice.parent, same_images=True)
+            unroll.select(choice.parent, same_images=True)
             ended = ended[choice.parent]
             tokens[rows] = tokens[rows[choice.parent]]
         index = choice.index.masked_fill(ended, 0)
@@ -69,24 +68,37 @@ def generate(
             remaining = _find_unfinished_rows(ended, width if choice.parent is not None else 1)
         if not len(remaining) or t + 1 == speaker.max_words:
             break
-        embedded = word.rows(index if choice.next_input is None else choice.next_input)
+        next_tokens = index if choice.next_input is None else choice.next_input
         if choice.feeds_relaxed:
-            mixtures = word.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
-            embedded = step.next_inputs(embedded, mixtures)
+            unroll.feed(next_tokens, step, cast(RelaxingChannel, channel))
+        else:
+            unroll.feed(next_tokens)
         if len(remaining) < MIN_UNFINISHED * len(rows):
-            rows, ended, embedded = rows[remaining], ended[remaining], embedded[remaining]
-            state = decoder.select(state, remaining)
+            rows, ended = rows[remaining], ended[remaining]
+            unroll.select(remaining)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
     message = _make_message(tokens, channel.samples, recorded)
+    if channel.requires_grad:
+        unroll.connect(steps)
     if channel.relaxes:
-        return replace(
-            message, relaxed=relaxed_tokens(steps, cast(RelaxingChannel, channel), logit, speaker.logit.bias, t + 1)
-        )
+        relaxed = relaxed_tokens(steps, cast(RelaxingChannel, channel), unroll.logit, speaker.logit.bias, t + 1)
+        return replace(message, relaxed=relaxed)
     if not channel.requires_grad:
         return message
-    likelihoods = token_likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)
+    likelihoods = token_likelihoods(steps, unroll.logit, speaker.logit.bias, tokens, channel.entropies)
     forced = sum(step.choice.forced for step in steps)
     return replace(message, forced=forced, **vars(likelihoods))
+
+
+def open_unroll(
+    speaker: Decoder, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int, requires_grad: bool
+) -> Unroll:
+    """Begin an unroll of `width` captions per image, in its fast form if the captions need a gradient and it exists."""
+    if not (requires_grad and torch.is_grad_enabled() and has_fast_form(speaker)):
+        return StepwiseUnroll(speaker, fast_form(speaker), batch, encoded, drop, width)
+    from pipeline.models.recorded_unroll import RecordedUnroll  # imported here: numba takes a second
+
+    return RecordedUnroll(speaker, batch, encoded, drop, width)
 
 
 def teacher_force(
@@ -153,8 +165,9 @@ def _scatter_states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Ten
 
 def _find_unfinished_rows(ended: Tensor, group: int) -> Tensor:
     """Return the unfinished rows (M,) int64 of `ended` (N,); groups of `group` rows, such as beams, stay whole."""
-    unfinished = ~ended.view(-1, group).all(1)
-    return unfinished.repeat_interleave(group).nonzero().squeeze(1)
+    if group > 1:
+        ended = ended.view(-1, group).all(1).repeat_interleave(group)
+    return (~ended).nonzero().squeeze(1)
 
 
 def _make_message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:

@@ -1,4 +1,4 @@
-"""Att2in2 on a CPU: each step is one autograd operation, and captions of one image share its regions."""
+"""Att2in2 on a CPU by matrix products and compiled loops; captions of one image share its regions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder, RolloutDropout
-from pipeline.models.kernels.recurrence import FusedRecurrence, StepWeights
+from pipeline.models.kernels.recurrence import Step, StepKernels, StepWeights
 from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.models.kernels.tape import Tape, connect
 from pipeline.types import Batch, caption_mask
 
 
@@ -26,43 +27,39 @@ class FastState:
     images: Tensor  # (n,): indices of their images in the batch
     width: int
     drop: RolloutDropout
-    recurrence: FusedRecurrence
+    kernels: StepKernels
+
+    def allocate_step(self) -> Step:
+        """Return the tensors of the next step, with the images and previous states of these captions."""
+        step = Step.allocate(self.kernels.weights, len(self.rows))
+        return step._replace(images=self.images, previous_h=self.h, previous_c=self.c)
 
 
 class FastAtt2in:
-    """Fast form of the decoder `plain`, with the same results up to rounding."""
+    """Fast form of the decoder `plain`, with the same results up to rounding.
+
+    Single steps have no gradient. Teacher forcing has one, and so does `RecordedUnroll`.
+    """
 
     def __init__(self, plain: Att2in) -> None:
         self.plain = plain
 
+    @torch.no_grad()
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> FastState:
-        plain, regions = self.plain, drop(encoded)
-        # biases are merged: the query's into the keys, all others into the gates
-        keys = F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias)
-        weights = StepWeights(
-            keys=keys,
-            regions=regions,
-            attention=plain.weight.weight[0],
-            word=plain.from_word.weight,
-            state=plain.from_state.weight,
-            query=plain.query.weight,
-            attended=plain.from_regions.weight,
-            bias=_sum_biases(plain),
-        )
+        kernels = StepKernels(select_weights(self.plain, drop(encoded)), self.plain.mask(batch))
         rows = torch.arange(len(batch) * width)
-        zero = encoded.new_zeros(len(rows), plain.hidden)
-        return FastState(zero, zero, rows, rows // width, width, drop, FusedRecurrence(weights, plain.mask(batch)))
+        zero = encoded.new_zeros(len(rows), self.plain.hidden)
+        return FastState(zero, zero, rows, rows // width, width, drop, kernels)
 
+    @torch.no_grad()
     def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        gate_inputs = state.recurrence.gate_inputs(state.drop(F.relu(inputs), state.rows, state.width))
-        return self.advance(gate_inputs, state)
+        step, kernels = state.allocate_step(), state.kernels
+        inputs = state.drop(F.relu(inputs), state.rows, state.width)
+        torch.addmm(kernels.weights.bias, inputs, kernels.transposed.word, out=step.gates)
+        kernels.step(step)
+        return step.h, replace(state, h=step.h, c=step.c)
 
-    def advance(self, gate_inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        """Compute one step; `gate_inputs` (n, 5H) is the contribution of the input embeddings to the gates."""
-        h, c = state.recurrence(gate_inputs, state.h, state.c, state.images)
-        return h, replace(state, h=h, c=c)
-
-    def select(self, state: FastState, rows: Tensor | slice, same_images: bool = False) -> FastState:
+    def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
         subset = replace(state, h=state.h[rows], c=state.c[rows])
         return subset if same_images else replace(subset, rows=state.rows[rows], images=state.images[rows])
 
@@ -72,14 +69,18 @@ class FastAtt2in:
         columns = tokens.shape[1]
         order, batch_sizes = _order_by_length(caption_mask(tokens))
         positions = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
-        state = self.select(self.begin(batch, encoded, drop, 1), order)
+        weights = select_weights(plain, drop(encoded))
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[positions])
-        states = []
-        for gate_inputs in state.recurrence.gate_inputs(drop(F.relu(embedded), positions, columns)).split(batch_sizes):
-            state = self.select(state, slice(len(gate_inputs)))
-            hidden, state = self.advance(gate_inputs, state)
-            states.append(hidden)
-        return torch.cat(states), positions
+        inputs = drop(F.relu(embedded), positions, columns)
+        with torch.no_grad():
+            tape = _force(StepKernels(weights, plain.mask(batch)), inputs, order, batch_sizes)
+
+        def compute_gradients(grad_h: Tensor) -> tuple[Tensor, ...]:
+            gradients, grad_gates = tape.backward(grad_h, inputs.detach())
+            return grad_gates @ tape.kernels.weights.word, *gradients
+
+        (hidden,) = connect([tape.steps.h], compute_gradients, [inputs, *weights])
+        return hidden, positions
 
 
 class InferenceAtt2in(Decoder[FastState]):
@@ -109,9 +110,9 @@ class InferenceAtt2in(Decoder[FastState]):
     def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         products = (state.h.to(self.dtype) @ self.state_weight.T).to(self.weight_dtype)
         gates, query = products.tensor_split([5 * self.hidden], 1)
-        steps = state.recurrence.steps
-        h, c, _, _ = steps.step(gates + inputs, query.contiguous(), state.c, state.images)
-        return h, replace(state, h=h, c=c)
+        step = state.allocate_step()._replace(gates=gates + inputs, query=query.contiguous())
+        state.kernels.finish(step)
+        return step.h, replace(state, h=step.h, c=step.c)
 
     def logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.logit(hidden.to(self.dtype)).to(self.weight_dtype)
@@ -119,6 +120,33 @@ class InferenceAtt2in(Decoder[FastState]):
 
     def select(self, state: FastState, rows: Tensor, same_images: bool = False) -> FastState:
         return self.fast.select(state, rows, same_images)
+
+
+def select_weights(plain: Att2in, regions: Tensor) -> StepWeights:
+    """Return the weights of a step and the attention's keys, with a graph, for `regions` (B, R, H) after dropout."""
+    return StepWeights(
+        # biases are merged: the query's into the keys, all others into the gates
+        keys=F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias),
+        regions=regions,
+        attention=plain.weight.weight[0],
+        word=plain.from_word.weight,
+        state=plain.from_state.weight,
+        query=plain.query.weight,
+        attended=plain.from_regions.weight,
+        bias=_sum_biases(plain),
+    )
+
+
+def _force(kernels: StepKernels, inputs: Tensor, order: Tensor, batch_sizes: list[int]) -> Tape:
+    """Record the steps of texts in the order `order`, of which step t has the first `batch_sizes[t]`."""
+    weights, tape = kernels.weights, Tape(kernels, len(inputs))
+    h = c = inputs.new_zeros(len(order), weights.state.shape[1])
+    torch.addmm(weights.bias, inputs, kernels.transposed.word, out=tape.gates)
+    for rows in batch_sizes:
+        step = tape.record(order[:rows], h[:rows], c[:rows], None)
+        kernels.step(step)
+        h, c = step.h, step.c
+    return tape
 
 
 def _sum_biases(plain: Att2in) -> Tensor:

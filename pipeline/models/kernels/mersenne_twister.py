@@ -26,6 +26,16 @@ class TwisterRandom(BatchRandom):
     def draw(self, x: Tensor, *size: int) -> Tensor:
         return self._twister.rand(*size) if x.dtype == torch.float32 else super().draw(x, *size)
 
+    def keep_mask(self, x: Tensor, keep: float, rows: Tensor | None = None, width: int = 1) -> Tensor:
+        if x.dtype != torch.float32:
+            return super().keep_mask(x, keep, rows, width)
+        values = self._twister.rand(self.batch.total * width, x[0].numel()).numpy()
+        start, mask = self.batch.first * width, torch.empty(x.shape)
+        selected = np.arange(len(x)) if rows is None else rows.numpy()
+        threshold = np.float32(keep)
+        select_kept(values, selected, start, threshold, np.float32(1) / threshold, mask.view(len(x), -1).numpy())
+        return mask
+
 
 class MersenneTwister:
     """Stream of `torch.Generator().manual_seed(seed)` (mt19937), for uniform numbers in single precision."""
@@ -39,6 +49,15 @@ class MersenneTwister:
         values = torch.empty(size)
         self._used = fill(self._state, self._previous, self._used, values.view(-1).numpy())
         return values
+
+
+@compile_loop
+def select_kept(values, rows, start, keep, scale, mask):
+    """Write `scale` to `mask` (n, D) where the rows `rows` + `start` of `values` (N, D) are below `keep`, else 0."""
+    for n in range(len(rows)):
+        row = values[start + rows[n]]
+        for d in range(mask.shape[1]):
+            mask[n, d] = scale if row[d] < keep else np.float32(0)
 
 
 @compile_loop

@@ -25,19 +25,23 @@ ROWS = 256  # rows of vocabulary size that are processed at a time
 
 
 class SharedWeight:
-    """Weight (V, E) with three uses: rows for tokens, mixtures of rows, and products with all rows."""
+    """Weight (V, E) with three uses: rows for tokens, mixtures of rows, and products with all rows.
+
+    An autograd operation of another module takes `graph_node` as an input, and records its uses' gradients itself.
+    """
 
     def __init__(self, weight: Tensor) -> None:
-        self._uses = _Uses(weight.detach())
-        self._graph_node: Tensor = _Weight.apply(weight, self._uses)
+        self.weight = weight.detach()
+        self._uses = _Uses(self.weight)
+        self.graph_node: Tensor = _Weight.apply(weight, self._uses)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows (N, E) of `ids` (N,)."""
-        return cast(Tensor, _Rows.apply(self._graph_node, self._uses, ids))
+        return cast(Tensor, _Rows.apply(self.graph_node, self._uses, ids))
 
     def mixture(self, shares: Tensor) -> Tensor:
         """Compute mixtures (N, E) of the first V' rows with the weights `shares` (N, V')."""
-        return cast(Tensor, _Mixture.apply(self._graph_node, self._uses, shares))
+        return cast(Tensor, _Mixture.apply(self.graph_node, self._uses, shares))
 
     def straight_through(self, shares: Tensor) -> Tensor:
         """Return zeros (N, E), to be added to rows; their gradient with respect to `shares` (N, V') is a mixture's."""
@@ -45,16 +49,28 @@ class SharedWeight:
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
-        return cast(Tensor, _Product.apply(self._graph_node, self._uses, x, bias, value))
+        return cast(Tensor, _Product.apply(self.graph_node, self._uses, x, bias, value))
 
     def log_prob(self, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor) -> Tensor:
         """Compute the log-probabilities (N,) of the tokens `index` (N,) from the `logits` (N, V) of `product`."""
-        return cast(Tensor, _LogProb.apply(self._graph_node, self._uses, x, bias, logits, index, False)[0])
+        return cast(Tensor, _LogProb.apply(self.graph_node, self._uses, x, bias, logits, index, False)[0])
 
     def log_prob_and_entropy(self, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the result of `log_prob` (N,) and the entropies (N,) of the distributions, in nats."""
-        log_prob, entropy = _LogProb.apply(self._graph_node, self._uses, x, bias, logits, index, True)
+        log_prob, entropy = _LogProb.apply(self.graph_node, self._uses, x, bias, logits, index, True)
         return log_prob, entropy
+
+    def add_rows(self, ids: Tensor, d: Tensor) -> None:
+        """Record the gradient `d` (N, E) of the rows `ids` (N,)."""
+        self._uses.words.append((ids, d))
+
+    def add_mixture(self, shares: Tensor, d: Tensor) -> None:
+        """Record the gradient `d` (N, E) of mixtures with the weights `shares` (N, V')."""
+        self._uses.mixtures.append((shares, d))
+
+    def add_product(self, d: Tensor, x: Tensor) -> None:
+        """Record the gradient `d` (N, V) of products with `x` (N, E)."""
+        self._uses.add_product(d, x)
 
 
 class _Uses:

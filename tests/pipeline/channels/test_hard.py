@@ -75,6 +75,13 @@ def test_masked_tokens_come_last_and_each_once(words, dtype):
     torch.testing.assert_close(log_partition(logits), logits.logsumexp(-1))
 
 
+@pytest.mark.parametrize("words", [1, 5, 16, 33, 130])
+def test_a_large_logit_does_not_overflow_at_any_position(words):
+    logits = torch.full((words, words), -1000.0).fill_diagonal_(1000)
+    torch.testing.assert_close(log_partition(logits), torch.full((words,), 1000.0))
+    assert torch.equal(sample_tokens(logits, torch.full((words, 1), 0.5)), torch.arange(words))
+
+
 @pytest.mark.parametrize("words", [40, 64, 120])
 def test_the_last_token_is_not_sampled_where_it_is_masked(words):
     """Rounding may leave a remainder at the end of the cumulative sum."""
