@@ -55,7 +55,7 @@ class RecordedUnroll:
         self._tape = Tape(StepKernels(self._weights, plain.mask(batch)), rows)
         self._h = self._c = encoded.new_zeros(len(self._images), plain.hidden)
         self._parents: Tensor | None = None  # rows of the captions in the step before; None: all rows of that step
-        self._inputs = encoded.new_empty(rows, plain.word.embedding_dim)  # of all steps, after ReLU and dropout
+        self._inputs = encoded.new_empty(rows, plain.word.embedding_dim)  # inputs of all steps, after ReLU and dropout
         self._tokens: list[Tensor] = []  # input tokens of each step
         self._masks: list[Tensor] = []  # dropout of each step's states
         self._next_tokens: Tensor
@@ -87,7 +87,9 @@ class RecordedUnroll:
         self._h, self._c, self._images = self._h[rows], self._c[rows], self._images[rows]
         self._next_tokens = self._next_tokens[rows]
 
-    def feed(self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None) -> None:
+    def set_inputs(
+        self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None
+    ) -> None:
         """Set the next inputs: `tokens` (n,), or in the rows `step.full` the distributions of `step`."""
         self._next_tokens, self._next_fed = tokens, None
         if step is None:

@@ -20,7 +20,9 @@ class Unroll(Protocol):
 
     logit: SharedWeight
 
-    def feed(self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None) -> None:
+    def set_inputs(
+        self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None
+    ) -> None:
         """Set the next inputs: `tokens` (n,), or in the rows `step.full` the distributions of `step`."""
 
     def step(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,7 +55,9 @@ class StepwiseUnroll:
         self._state = decoder.begin(batch, encoded, drop, width)
         self._inputs: Tensor
 
-    def feed(self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None) -> None:
+    def set_inputs(
+        self, tokens: Tensor, step: UnrollStep | None = None, channel: RelaxingChannel | None = None
+    ) -> None:
         self._inputs = self.word.rows(tokens)
         if step is not None:
             assert channel is not None

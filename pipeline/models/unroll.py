@@ -43,7 +43,7 @@ def generate(
     encoded = speaker.encode_image(batch) if encoded is None else encoded
     unroll = open_unroll(speaker, batch, encoded, drop, width, channel.requires_grad)
     choose = channel.open(batch, speaker.vocabulary, rng)
-    unroll.feed(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
+    unroll.set_inputs(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.zeros(len(rows), speaker.max_words, dtype=torch.int64, device=device)
     steps: list[UnrollStep] = []
@@ -70,9 +70,9 @@ def generate(
             break
         next_tokens = index if choice.next_input is None else choice.next_input
         if choice.feeds_relaxed:
-            unroll.feed(next_tokens, step, cast(RelaxingChannel, channel))
+            unroll.set_inputs(next_tokens, step, cast(RelaxingChannel, channel))
         else:
-            unroll.feed(next_tokens)
+            unroll.set_inputs(next_tokens)
         if len(remaining) < MIN_UNFINISHED * len(rows):
             rows, ended = rows[remaining], ended[remaining]
             unroll.select(remaining)
