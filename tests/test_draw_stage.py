@@ -15,6 +15,8 @@ import psutil
 import pytest
 from toy_world import make_toy_params
 
+from pipeline.runtime.cores import count_cores
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,7 +49,7 @@ def wait_for(ready: Callable[[], object], process: subprocess.Popen[str]) -> Non
         time.sleep(0.01)
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws without workers")
+@pytest.mark.skipif(count_cores() < 2, reason="one core draws without workers")
 @pytest.mark.parametrize(
     "images", [120, pytest.param(0, marks=pytest.mark.slow)], ids=["workers draw", "workers start"]
 )
@@ -62,7 +64,7 @@ def test_a_request_to_the_process_group_is_reported_in_one_line(tmp_path, images
 
 
 @pytest.mark.slow
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws without workers")
+@pytest.mark.skipif(count_cores() < 2, reason="one core draws without workers")
 def test_workers_end_with_a_killed_stage(tmp_path):
     process = start_draw(tmp_path)
     stage = psutil.Process(process.pid)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import platform
 import re
 import shutil
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from pipeline.errors import UserError
 from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
 from pipeline.runtime.checksums import check_checksums
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import sha256, write_atomically
 
 COMMANDS = {  # folders in data/, and the commands whose tables they hold; the folder of a profile is data/report
@@ -172,6 +172,5 @@ def _describe_machine() -> str:
     info = Path("/proc/cpuinfo")
     model = re.search(r"^model name\s*: *(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
     processor = model[1] if model else platform.processor() or platform.machine()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
-    return ", ".join([processor, f"{cores} cores", *gpu, f"PyTorch {torch.__version__}"])
+    return ", ".join([processor, f"{count_cores()} cores", *gpu, f"PyTorch {torch.__version__}"])

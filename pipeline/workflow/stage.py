@@ -24,6 +24,7 @@ from pipeline.config.schema import Params
 from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import clear_parts, digest
 from pipeline.runtime.memory import keep_freed
 from pipeline.workflow.dependencies import code_digest
@@ -158,7 +159,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     def work() -> None:
         if name in PARALLEL_STAGES:
             _replace_by_torchrun(name, sys.argv[1:] if arguments is None else arguments)
-        os.environ.setdefault("OMP_NUM_THREADS", str(_count_cores()))
+        os.environ.setdefault("OMP_NUM_THREADS", str(count_cores()))
         keep_freed()
         stage = _build_stage(name, options)
         clear_parts(stage.out)
@@ -230,10 +231,6 @@ def _replace_by_torchrun(name: str, arguments: Sequence[str]) -> None:
         raise UserError(f"SAYWHICH_PROCESSES={processes}: must be a number of processes, 1 or more")
     if processes == "1" or "TORCHELASTIC_RUN_ID" in os.environ:
         return
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _count_cores() // int(processes))))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_cores() // int(processes))))
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     os.execv(sys.executable, [sys.executable, *torchrun, "-m", f"stages.{name}", *arguments])
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

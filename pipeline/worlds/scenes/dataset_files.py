@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,6 +19,7 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime import signals
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.folders import atomic_folder
 from pipeline.runtime.locks import hold_lock
@@ -101,7 +101,7 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
 
     The default is one process per CPU. Up to CHUNK images are drawn without worker processes.
     """
-    numbers, workers = range(images), workers or _count_processors()
+    numbers, workers = range(images), workers or count_cores()
     bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
     if workers == 1 or images <= CHUNK:
         return list(bar(map(work, numbers)))
@@ -169,8 +169,3 @@ def coco_form(
     annotations = [{"id": n, "image_id": i, "caption": caption.raw} for n, (i, caption) in enumerate(pairs)]
     info = {"description": dataset, "version": "2"}
     return {"info": info, "images": images, "annotations": annotations, "licenses": []}
-
-
-def _count_processors() -> int:
-    """Return the number of CPUs that this process may use, or of all CPUs where the system does not report it."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
