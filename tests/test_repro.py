@@ -39,7 +39,9 @@ stages:
         echo train ${key} $OMP_NUM_THREADS >> ran.txt && mkdir -p data/models/${key} && touch began.${key} &&
         if test -e meet; then timeout 600 sh -c 'until test -e began.a && test -e began.b; do sleep 0.05; done'; fi &&
         if test "${item}" = wrong; then exit 3; fi &&
-        if test "${item}" = refused; then echo "${key}: refused" >&2; exit 2; fi &&
+        if test "${item}" = refused; then echo "${key}: refused" >&2; touch refused; exit 2; fi &&
+        if test "${item}" = late; then timeout 600 sh -c 'until test -e refused; do sleep 0.05; done';
+        sleep 5; echo "${key}: late" >&2; fi &&
         if test "${item}" = long; then sleep 600; fi &&
         echo ${item} > data/models/${key}/weights && echo '{"loss":1}' > data/models/${key}/metrics.json
       deps: [data/prepared]
@@ -240,11 +242,21 @@ def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     assert [line[:7] for line in pop_run_stages(folder)] == ["train a", "sweep"]
 
 
-def test_the_error_of_a_stage_is_the_last_line(folder):
+def test_the_last_line_is_the_error_of_a_stage_or_names_that_stage(folder):
     write_params(folder, a="refused")
     status, printed = run_repro(folder)
     assert status == 2
-    assert printed.splitlines()[-1] == "a: refused"
+    lines = printed.splitlines()
+    assert "a: refused" in lines
+    assert lines[-1] in ("a: refused", "repro: train@a failed; its error stands above")  # b may still run
+
+
+def test_the_failed_stage_is_named_after_the_lines_of_other_stages(folder):
+    write_params(folder, a="refused", b="late")
+    status, printed = run_repro(folder)
+    assert status == 2
+    lines = ["a: refused", "b: late", "repro: train@a failed; its error stands above"]
+    assert printed.splitlines()[-3:] == lines
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

@@ -145,7 +145,7 @@ class DvcJobs:
 
         At most `max_parallel` stages run at a time. Each gets an equal share of `cores` threads at its start. The
         status is 0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a
-        failure the running stages finish, and no other stage starts.
+        failure the running stages finish, and no other stage starts; the last line then names the failed stage.
         """
         grid_size = len(cells(read_mapping(PARAMS))) if GRID in dependencies else 0
         costs = add_grid_cost(recorded_costs(Path()), grid_size, max_parallel)
@@ -153,7 +153,7 @@ class DvcJobs:
         start_times: dict[str, float] = {}
         order = TopologicalSorter(dependencies)
         order.prepare()
-        ready, failure = progress.order_by_chain(order.get_ready()), 0
+        ready, failure, hint = progress.order_by_chain(order.get_ready()), 0, ""
         while self._running or (ready and not failure):
             threads = max(1, cores // min(max_parallel, max(1, len(self._running) + len(ready))))
             while ready and not failure and len(self._running) < max_parallel:
@@ -162,10 +162,15 @@ class DvcJobs:
                 print(progress.begin(stage), flush=True)
                 self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._wait_for_next().items():
-                failure = failure or (status if status == USER_ERROR else int(status != 0))
+                if status and not failure:
+                    failure = status if status == USER_ERROR else 1
+                    # the lines of stages that still run come after the error
+                    hint = f"repro: {stage} failed; its error stands above" if self._running else ""
                 progress.end(stage, time.monotonic() - start_times[stage])
                 order.done(stage)
             ready = progress.order_by_chain([*ready, *order.get_ready()])
+        if hint:
+            print(hint, file=sys.stderr)
         return failure
 
     def end(self) -> list[str]:
