@@ -202,6 +202,7 @@ def test_every_profile_is_listed_here():
         "scenes_rerank",
         "scenes_results",
         "scenes_rewards",
+        "scenes_seeds",
         "scenes_settings",
         "scenes_temperature",
         "scenes_transformer",
