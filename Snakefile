@@ -21,17 +21,17 @@ from pipeline.config.views import list_deps
 PARAMS = read_checked_names()
 if workflow.is_main_process:
     write_code_digests(PARAMS)
-CELLS = {(cell.method, cell.name): cell for cell in grid_cells.cells(PARAMS)}
+CELLS = {(cell.method, cell.name): cell for cell in grid_cells.list_cells(PARAMS)}
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 DEPS = {
     (stage, method): list_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
     for stage in ("train", "adapt", "evaluate")
     for method in {cell.method for cell in CELLS.values()}
 }
-CONTENT = grid_cells.digests(path for paths in DEPS.values() for path in paths)
+CONTENT = grid_cells.compute_digests(path for paths in DEPS.values() for path in paths)
 # Digests are computed once: Snakemake evaluates the parameters of each waiting job many times.
 DIGESTS = {
-    (stage, *key): grid_cells.cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
+    (stage, *key): grid_cells.compute_cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
     for key, cell in CELLS.items()
     for stage in ("train", "adapt", "evaluate")
 }
@@ -105,7 +105,7 @@ rule train:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.gpus(),
+        gpu=grid_cells.count_gpus(),
     params:
         options=get_options,
         folder=get_folder,
@@ -131,7 +131,7 @@ rule adapt:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.gpus(),
+        gpu=grid_cells.count_gpus(),
     params:
         options=get_options,
         folder=get_folder,
@@ -164,7 +164,7 @@ rule evaluate:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.gpus(),
+        gpu=grid_cells.count_gpus(),
     params:
         options=get_options,
         folder=get_folder,

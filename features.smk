@@ -12,7 +12,7 @@ from functools import cache
 
 from pipeline.workflow import grid_cells
 from pipeline.workflow.stage import open_stage
-from stages.features import inputs
+from stages.features import list_inputs
 
 SHARDS = int(config.get("shards", 8))
 FEATURES = config.get("features", "main")
@@ -25,7 +25,7 @@ LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 def compute_key():
     """Return the key of the features' parameters, data and code, as the stage computes it."""
     stage = open_stage("features", ["--features", FEATURES])
-    return stage.key(inputs(stage))
+    return stage.key(list_inputs(stage))
 
 
 localrules:
@@ -55,7 +55,7 @@ rule shard:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.gpus(),
+        gpu=grid_cells.count_gpus(),
     params:
         key=lambda wildcards: compute_key(),
         features=FEATURES,

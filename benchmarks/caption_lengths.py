@@ -23,7 +23,7 @@ from pipeline.data.prepared import PreparedData
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import teacher_force
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 WORDS, ROWS = 16, 32
 
@@ -61,7 +61,7 @@ def main() -> None:
 
     def run_listener(batch: Batch) -> None:
         rows = torch.arange(ROWS)
-        listener.encode_text(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
+        listener.encode_text(Message(batch.captions, make_caption_mask(batch.captions), rows, 1)).sum().backward()
 
     row = begin_table(
         f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved"

@@ -18,7 +18,7 @@ import torch
 from printing import begin_table
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 
 WORDS = 16
 
@@ -38,7 +38,7 @@ def main() -> None:
     references = [
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
-    frequencies = document_frequencies(references)
+    frequencies = compute_document_frequencies(references)
     began = time.perf_counter()
     scorer = CiderD.build(references, *frequencies, options.images).to(options.device)
     build_seconds = time.perf_counter() - began

@@ -20,8 +20,8 @@ from printing import begin_table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
-from pipeline.composition.reference_cider import reference_cider
-from pipeline.data.batches import sequential_batches
+from pipeline.composition.reference_cider import build_reference_cider
+from pipeline.data.batches import iterate_sequentially
 from pipeline.data.image_features import load_data
 from pipeline.evaluation.generate import generate_captions
 from pipeline.models import unroll
@@ -81,8 +81,8 @@ def compare_bfloat16(root: Path, times: int) -> None:
     """Compare a trained speaker's greedy and beam-search captions of the validation split in bfloat16 and float32."""
     prepared, store = load_data(root)
     speaker, rows = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val")
-    score = reference_cider(prepared)
-    batches = list(sequential_batches(prepared, store, rows, BATCH))
+    score = build_reference_cider(prepared)
+    batches = list(iterate_sequentially(prepared, store, rows, BATCH))
     row = begin_table(
         "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )

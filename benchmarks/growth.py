@@ -20,7 +20,7 @@ from paper_size import measure_fastest
 from printing import begin_table, show_progress
 
 from pipeline.composition.joint import Agents
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 from pipeline.metrics.retrieval import rank_gallery
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
@@ -68,7 +68,7 @@ def measure_joint_step(times: int, **sizes: int) -> float:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     references = rng.integers(1, vocabulary + 1, (batch, 5, words)).tolist()
-    cider = CiderD.build(references, *document_frequencies(references, max_words=words), batch, max_words=words)
+    cider = CiderD.build(references, *compute_document_frequencies(references, max_words=words), batch, max_words=words)
     speaker = Att2in(vocabulary, 2048, max_words=words)
     with torch.no_grad():
         speaker.logit.bias[0] = -30  # no caption ends early
@@ -89,7 +89,7 @@ def measure_index(images: int) -> float:
     references = np.minimum(rng.zipf(1.25, (images, 5, 12)), 9487).tolist()
 
     def build_index() -> None:
-        CiderD.build(references, *document_frequencies(references), images)
+        CiderD.build(references, *compute_document_frequencies(references), images)
 
     return measure_fastest(build_index, "cpu", 1)
 

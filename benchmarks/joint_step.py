@@ -37,7 +37,7 @@ from pipeline.models.transformer import Transformer
 from pipeline.runtime import matmul_precision
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
-from pipeline.training.captured_steps import gpu_training
+from pipeline.training.captured_steps import prepare_gpu_training
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
@@ -77,7 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
-    with gpu_training(torch.device(options.device)):
+    with prepare_gpu_training(torch.device(options.device)):
         measure(options)
 
 

@@ -198,7 +198,7 @@ def read_accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str,
 
 def write_report(outcomes: Iterable[Outcome], command: str) -> None:
     """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
-    from pipeline.report.tables import markdown_table
+    from pipeline.report.tables import format_markdown_table
 
     accepted, tried_faults = (
         read_accepted(),
@@ -220,7 +220,7 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
         rows.append([package, *map(str, (tried, killed, len(package_survivors), equivalent, accepted_count)), *shares])
     columns = ["package", "faults", "killed", "survived", "equivalent", "accepted"]
     columns += ["killed at first %", "killed %", "without equivalents %"]
-    text = f"**Faults by package**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
+    text = f"**Faults by package**\n\n{format_markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
     cells = [
         [
             f"{each.module.removeprefix('pipeline/')}:{each.line}",
@@ -230,7 +230,8 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
         for each in survivors
     ]
     if cells:
-        text += f"\n**Survivors**\n\n{markdown_table(['where', 'fault', 'reason'], cells, [False] * 3, padded=False)}\n"
+        table = format_markdown_table(["where", "fault", "reason"], cells, [False] * 3, padded=False)
+        text += f"\n**Survivors**\n\n{table}\n"
     text += f"\n`{command}`\n"
     (OUT / "mutants.md").write_text(text, encoding="utf-8")
     print(text)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pipeline.composition.joint import Agents
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
@@ -34,7 +34,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
     references = [
         [text[:n].tolist() for text, n in zip(*image, strict=True)] for image in zip(ids, lengths, strict=True)
     ]
-    cider = CiderD.build(references, *document_frequencies(references), IMAGES).to(device)
+    cider = CiderD.build(references, *compute_document_frequencies(references), IMAGES).to(device)
     speaker, listener = Att2in(WORDS, SIZE), Listener(WORDS, SIZE)
     captions = torch.zeros(batch, LENGTH, dtype=torch.int64)
     for row in range(batch):
@@ -67,7 +67,7 @@ def measure_matmul_rate(device: str) -> float:
     matmul_precision.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
         f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
-        f"batch {BATCH}; library in use: {matmul_precision.current_precision()}"
+        f"batch {BATCH}; library in use: {matmul_precision.get_current_precision()}"
     )
     return max(rates)
 

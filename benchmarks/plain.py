@@ -18,7 +18,7 @@ from pipeline.models.listener import EPSILON, Listener
 from pipeline.models.unroll import DROPOUT
 from pipeline.protocols import Channel
 from pipeline.random import BatchRandom
-from pipeline.types import Batch, Message, RelaxedTokens, TokenDistributions, caption_mask
+from pipeline.types import Batch, Message, RelaxedTokens, TokenDistributions, make_caption_mask
 
 
 def plain_unroll(
@@ -91,7 +91,7 @@ def plain_generate(
     if channel.relaxes:
         rows = torch.arange(tokens.numel(), device=tokens.device)
         relaxed = RelaxedTokens(full=TokenDistributions(rows, inputs.flatten(0, 1)))
-    return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, relaxed, entropies)
+    return Message(tokens, make_caption_mask(tokens), images, channel.samples, log_probs, relaxed, entropies)
 
 
 def plain_teacher_force(
@@ -102,9 +102,9 @@ def plain_teacher_force(
     force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
     hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)
     distribution = speaker.logit(drop(hidden, None, tokens.shape[1])).log_softmax(-1).view(*tokens.shape, -1)
-    log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
+    log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * make_caption_mask(tokens)
     images = torch.arange(len(tokens), device=tokens.device)
-    return Message(tokens, caption_mask(tokens), images, 1, log_probs)
+    return Message(tokens, make_caption_mask(tokens), images, 1, log_probs)
 
 
 class PlainListener(Listener):
@@ -127,5 +127,5 @@ class PlainListener(Listener):
         words = distributions.to(self.word.weight.dtype) @ self.word.weight[:-1]
         begin = self.word.weight[-1].expand(len(words), 1, -1)
         states, _ = self.gru(torch.cat([begin, words], 1))
-        last = caption_mask(tokens).sum(1)
+        last = make_caption_mask(tokens).sum(1)
         return F.normalize(states[torch.arange(len(words), device=words.device), last], dim=-1, eps=EPSILON)

@@ -340,11 +340,11 @@ def write_row(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: 
 
 def show() -> None:
     """Print all rows, each with its commit, and write them to data/reliability/reliability.md."""
-    from pipeline.report.tables import markdown_table
+    from pipeline.report.tables import format_markdown_table
 
     columns = ["what was tried", "times", "held", "failures, and what was skipped", "command", "commit"]
     cells = [line for row in ROWS for line in _read_row(row)]
-    text = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
+    text = f"**Trials**\n\n{format_markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(text, encoding="utf-8")
     print(text)
 

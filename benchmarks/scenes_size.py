@@ -8,7 +8,7 @@ import torch
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.methods.likelihood import mle
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
@@ -27,7 +27,7 @@ def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
     captions_by_image = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
     vocabulary = Vocabulary.count((caption.tokens for image in captions_by_image for caption in image), more_than=0)
     references = [[vocabulary.encode(caption.tokens) for caption in image] for image in captions_by_image]
-    cider = CiderD.build(references, *document_frequencies(references), IMAGES)
+    cider = CiderD.build(references, *compute_document_frequencies(references), IMAGES)
     torch.manual_seed(0)
     speaker = Att2in(len(vocabulary), SIZE, words=128, hidden=192, attention=128, dropout=0.1)
     listener = Listener(len(vocabulary), 2 * SIZE, words=128, hidden=160)

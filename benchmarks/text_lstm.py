@@ -17,7 +17,7 @@ from printing import begin_table
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pipeline.models.kernels.text_lstm import text_lstm
+from pipeline.models.kernels.text_lstm import compute_text_lstm
 from pipeline.runtime.memory import keep_freed
 
 SIZES = {  # texts, longest, mean length, input size, hidden size
@@ -44,11 +44,11 @@ def main() -> None:
 
 
 def _measure_medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
-    """Return the median seconds of `text_lstm` and of torch's LSTM, in alternating runs."""
+    """Return the median seconds of `compute_text_lstm` and of torch's LSTM, in alternating runs."""
     targets = [words, *lstm.parameters()]
 
     def run_text_lstm() -> None:
-        output = text_lstm(lstm, words, lengths)
+        output = compute_text_lstm(lstm, words, lengths)
         torch.autograd.grad(output.states.sum() + output.cells.sum(), targets)
 
     def run_torch_lstm() -> None:

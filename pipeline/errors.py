@@ -15,10 +15,10 @@ class UserError(ValueError):
 
     def __str__(self) -> str:
         """Return the message in one line, even where it quotes text with line breaks."""
-        return one_line(super().__str__())
+        return escape_line(super().__str__())
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """Replace the characters of `text` that a terminal would interpret or hide by visible escapes.
 
     A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, and a byte of a file name that is not UTF-8 `\\xff`.
@@ -34,6 +34,6 @@ def _escape(character: str) -> str:
     return repr(character)[1:-1]
 
 
-def reason(error: BaseException, longest: int = 160) -> str:
+def summarise_error(error: BaseException, longest: int = 160) -> str:
     """Return the first line of an error's text, or its type's name, of at most `longest` characters."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]

@@ -114,7 +114,7 @@ class ReplayedGenerators:
         )
 
 
-def seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> Generator:
+def make_seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> Generator:
     """Return a generator on `device` with the seed of training step `step`."""
     if (generators := ReplayedGenerators._current) is not None:
         return generators.get(device, seed_at, step)

@@ -168,7 +168,7 @@ class Message:
         )
 
 
-def caption_mask(tokens: Tensor) -> Tensor:
+def make_caption_mask(tokens: Tensor) -> Tensor:
     """Return a mask (N, T) bool that is True up to and including the first EOS of each row of `tokens` (N, T)."""
     ended = (tokens == 0).long().cumsum(-1)
     return (ended - (tokens == 0).long()) == 0

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
 
-from pipeline.errors import UserError, one_line
-from pipeline.runtime.escaping import csv_cell
+from pipeline.errors import UserError, escape_line
+from pipeline.runtime.escaping import escape_csv_cell
 from saywhich.outputs import check_outputs, drop_output, open_output
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _write_into_photo(photo: Path, caption: Caption) -> None:
     from saywhich.described_photo import describe_photo
 
     if (former := describe_photo(photo, caption.text, photo)) and former != caption.text:
-        tqdm.write(one_line(f"note: {photo}: the description was {former!r}"), file=sys.stderr)
+        tqdm.write(escape_line(f"note: {photo}: the description was {former!r}"), file=sys.stderr)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def parse_coco_id(photo: Path) -> int:
 
 def _print_caption(file: Path, caption: Caption) -> None:
     rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
-    print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
+    print(f"{escape_line(str(file))}\t{escape_line(caption.text)}{rank}", flush=True)
 
 
 def _print_while_open(file: Path, caption: Caption) -> None:
@@ -198,7 +198,7 @@ def _make_table_writer(out: TextIO, ranked: bool) -> Write:
 
     def write(file: Path, caption: Caption) -> None:
         margin = "" if caption.margin is None else f"{caption.margin:.4f}"
-        row = csv_cell(str(file)), csv_cell(caption.text), caption.rank, caption.of, margin
+        row = escape_csv_cell(str(file)), escape_csv_cell(caption.text), caption.rank, caption.of, margin
         rows.writerow(row[: len(columns)])
 
     return write

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
-from pipeline.evaluation.rerank import most_similar, rank_candidates
+from pipeline.evaluation.rerank import find_most_similar, rank_candidates
 from saywhich.encoded_photos import EncodedPhotos, join_photos
 from saywhich.photos import Photo, UndecodedPhoto, load_each
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
@@ -225,7 +225,7 @@ def rank_captions(
     vectors, others = candidates.encode(), photos.select([]) if among is None else among
     identical = others.copies(photos.contents)
     ranking = rank_candidates(vectors, photos.vectors, others.vectors, identical)
-    most_similar_index, alone = most_similar(vectors, photos.vectors), identical.all(1)
+    most_similar_index, alone = find_most_similar(vectors, photos.vectors), identical.all(1)
     best_index = most_similar_index if score == SIMILARITY else most_similar_index.where(alone, ranking.best)
     captions = []
     for row, best in enumerate(best_index.tolist()):

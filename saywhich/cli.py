@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from pipeline.runtime.command import describe_os_error
 from pipeline.runtime.extras import explain_missing_extra
 from pipeline.runtime.memory import explain_memory_error
@@ -74,7 +74,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""
-        self.exit(2, one_line(f"{self.prog}: {message}; {self.prog} --help lists the options") + "\n")
+        self.exit(2, escape_line(f"{self.prog}: {message}; {self.prog} --help lists the options") + "\n")
 
 
 def _run_command(arguments: Sequence[str]) -> int:

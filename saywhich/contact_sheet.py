@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import make_animated_thumbnail
 from saywhich.offline_page import PAGES, PLAIN, write_offline_page
 from saywhich.search_page import SHOWN, encode_thumbnail_url
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def make_sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
     """Return the page's entry of a photo; `candidates` are those that differ from the caption, each once."""
     return {
-        "name": one_line(str(file)),
+        "name": escape_line(str(file)),
         "url": file.resolve().as_uri(),
         "thumbnail": encode_thumbnail_url(file),
         "animation": make_animated_thumbnail(file, SHOWN),
-        "caption": one_line(caption.text),
+        "caption": escape_line(caption.text),
         "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",
         "first": caption.rank == 1,
         "unlike": caption.unlike,
-        "candidates": [one_line(text) for text in dict.fromkeys(caption.candidates) if text != caption.text],
+        "candidates": [escape_line(text) for text in dict.fromkeys(caption.candidates) if text != caption.text],
     }
 
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judge_titles import HARD_RECALL, judge_title, recall_keys
-from pipeline.errors import UserError, one_line
+from pipeline.analysis.judge_titles import HARD_RECALL, judge_title, make_recall_keys
+from pipeline.errors import UserError, escape_line
 from pipeline.runtime.checksums import find_changed_input, read_checksummed_json
 
 MODELS = Path("data/models")
@@ -31,7 +31,7 @@ def choose_default_model() -> Path:
     best = folders[0]
     judge, recall = _read_hard_recall(best)
     why = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
-    print(one_line(f"model: {best}{why}"), file=sys.stderr)
+    print(escape_line(f"model: {best}{why}"), file=sys.stderr)
     return best
 
 
@@ -54,7 +54,7 @@ def _read_hard_recall(model: Path) -> tuple[str, float]:
         evaluation = read_checksummed_json(path, "run the evaluate stage again")
         entry: Any = next(evaluation[split] for split in SPLITS if evaluation.get(split))
         *_, judge = entry["judges"]
-        for key in recall_keys(judge, HARD_RECALL):
+        for key in make_recall_keys(judge, HARD_RECALL):
             entry = entry[key]
         return judge_title(judge).description, float(entry)
     return "", -1.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.judge_titles import TEXT, judge_title
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.registry import MEANS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
@@ -42,7 +42,7 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     try:
         return _summarise(evaluation, pq.read_table(folder / "captions.parquet"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder}: not whole ({reason(error)}); run the evaluate stage again") from None
+        raise UserError(f"{folder}: not whole ({summarise_error(error)}); run the evaluate stage again") from None
 
 
 def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:

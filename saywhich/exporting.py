@@ -8,11 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpora.cards import card_names, load_card
+from pipeline.corpora.cards import list_card_names, load_card
 from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import checksummed_json
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.checksums import serialise_with_checksum
+from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.runtime.folders import atomic_folder, check_replaceable
 from pipeline.runtime.records import read_checksummed
 from saywhich.evaluation_summary import read_evaluation
@@ -43,9 +43,9 @@ def export_model(folder: Path, out: Path) -> Model:
             write_atomically(temporary / name, source.read_bytes())
         written = [*(temporary / name for name in sources), *model.feature_extractor.save(temporary / FEATURES)]
         write_atomically(temporary / CARD, make_model_card(description))
-        files = {path.relative_to(temporary).as_posix(): sha256(path) for path in written}
+        files = {path.relative_to(temporary).as_posix(): compute_sha256(path) for path in written}
         manifest = {"form": FORM, "model": description, "files": files}
-        write_atomically(temporary / EXPORTED, checksummed_json(manifest))
+        write_atomically(temporary / EXPORTED, serialise_with_checksum(manifest))
     return load_model(out)
 
 
@@ -86,7 +86,7 @@ def _describe_licence(dataset: str) -> Mapping[str, str]:
             "licence": "Apache-2.0: drawn and described by this code",
             "weights": "apache-2.0",
         }
-    if dataset in card_names():
+    if dataset in list_card_names():
         card = load_card(dataset)
         return {"title": card.title, "licence": card.licence, "citation": card.citation, "weights": "other"}
     return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.clip import OPEN_CLIP, fetches_text
 from pipeline.features.extract import OBJECT_DETECTOR, TRAINED_HERE, open_network
 from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
@@ -30,8 +30,8 @@ from pipeline.features.object_detector import ObjectDetector
 from pipeline.features.projection import FittedTransforms, Projection, Standardisation
 from pipeline.features.texture import SIZE, TrainingTexture
 from pipeline.features.word_detector import WordDetector, WordDetectorNetwork
-from pipeline.runtime.checksums import checksummed_json
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.checksums import serialise_with_checksum
+from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.runtime.records import parse_record, read_checksummed
 from pipeline.runtime.tensors import read_tensors
 from saywhich.model_files import CAPTIONER
@@ -79,7 +79,7 @@ class FeatureExtractor:
         except UserError:
             raise
         except Exception as error:  # libraries can raise any exception for bad options in a manifest
-            raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
+            raise UserError(f"{path}: its network cannot be built ({summarise_error(error)}); {AGAIN}") from None
         _check_network(path, manifest, network)
         return cls(
             network, _load_transforms(folder, manifest, network), content, folder, _load_texture(folder, manifest)
@@ -155,7 +155,7 @@ class FeatureExtractor:
             if isinstance(manifest.get(key), dict):
                 written.append(folder / manifest[key]["file"])
                 write_atomically(written[-1], (self.folder / manifest[key]["file"]).read_bytes())
-        write_atomically(folder / MANIFEST, checksummed_json(manifest))
+        write_atomically(folder / MANIFEST, serialise_with_checksum(manifest))
         return [*written, folder / MANIFEST]
 
 
@@ -292,6 +292,6 @@ def _require_digest(path: Path, expected: str) -> Path:
     """Return `path` if its SHA-256 is `expected`; raises UserError where the file is missing or differs."""
     if not path.is_file():
         raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")
-    if (found := sha256(path)) != expected:
+    if (found := compute_sha256(path)) != expected:
         raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {expected[:16]}… as written; get the file again")
     return path

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from ruamel.yaml import YAML
 
-from pipeline.errors import one_line
-from pipeline.runtime.escaping import markdown_code, markdown_text
+from pipeline.errors import escape_line
+from pipeline.runtime.escaping import escape_markdown_text, format_markdown_code
 
 
 def make_model_card(description: Mapping[str, Any]) -> str:
@@ -21,31 +21,35 @@ def make_model_card(description: Mapping[str, Any]) -> str:
         loader=PackageLoader("saywhich", "pages"),
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else markdown_text(value),
+        finalize=lambda value: value if isinstance(value, Markup) else escape_markdown_text(value),
     )
-    pages.filters["code"] = lambda value: Markup(markdown_code(value))
+    pages.filters["code"] = lambda value: Markup(format_markdown_code(value))
     return f"---\n{_dump_yaml(_make_front_matter(content))}---\n\n{pages.get_template('card.md').render(content)}"
 
 
 def _make_front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
     data = content["data"]
     front: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
-    front["license"] = one_line(data["weights"])
+    front["license"] = escape_line(data["weights"])
     if data["weights"] == "other":
-        front["license_name"] = one_line(data["licence"])
-    front["datasets"] = [one_line(data["dataset"])]
+        front["license_name"] = escape_line(data["licence"])
+    front["datasets"] = [escape_line(data["dataset"])]
     front["tags"] = ["image-captioning", "image-retrieval", "discriminative-captioning"]
     if content["metrics"]:
         metrics = [
-            {"type": one_line(each["type"]), "name": one_line(each["name"]), "value": float(f"{each['value']:.4g}")}
+            {
+                "type": escape_line(each["type"]),
+                "name": escape_line(each["name"]),
+                "value": float(f"{each['value']:.4g}"),
+            }
             for each in content["metrics"]
         ]
         result = {
             "task": {"type": "image-to-text", "name": "Image captioning"},
-            "dataset": {"type": one_line(data["dataset"]), "name": one_line(data["title"]), "split": "test"},
+            "dataset": {"type": escape_line(data["dataset"]), "name": escape_line(data["title"]), "split": "test"},
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": one_line(content["name"]), "results": [result]}]
+        front["model-index"] = [{"name": escape_line(content["name"]), "results": [result]}]
     return front
 
 

@@ -19,9 +19,9 @@ from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.ranges import Natural
 from pipeline.runtime.checksums import check_checksums, find_changed_input
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.records import Digest, Line, Record, parse_record, read_checksummed
-from pipeline.runtime.untrusted import path_inside
+from pipeline.runtime.untrusted import resolve_inside
 
 EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
 FEATURES = "features"  # the subfolder of features in an exported folder
@@ -110,7 +110,7 @@ class ModelFiles:
     def digest(self) -> str:
         """Return a digest of weights, features' manifest and words, which determine photo and caption embeddings."""
         words = [path for name in (VOCABULARY, TOKENIZER) if (path := self.words / name).is_file()]
-        digests = [sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
+        digests = [compute_sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
         return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
@@ -170,7 +170,7 @@ def _locate_exported(folder: Path) -> ModelFiles:
     if unlisted := [name for name in names if name not in exported.files]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
     for name, digest in exported.files.items():
-        _check_digest(path_inside(folder, name), digest)
+        _check_digest(resolve_inside(folder, name), digest)
     description = exported.model.model_dump(exclude_none=True)
     return ModelFiles(folder, folder / WEIGHTS, folder / FEATURES, folder, None, description)
 
@@ -178,7 +178,7 @@ def _locate_exported(folder: Path) -> ModelFiles:
 def _check_digest(path: Path, expected: str) -> None:
     if not path.is_file():
         raise UserError(f"{path}: missing; copy the whole folder, or export the model again")
-    if (actual := sha256(path)) != expected:
+    if (actual := compute_sha256(path)) != expected:
         raise UserError(
             f"{path}: the SHA-256 is {actual[:16]}…, not {expected[:16]}… as exported; copy it or export it again"
         )

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from pipeline.errors import UserError, one_line, reason
+from pipeline.errors import UserError, escape_line, summarise_error
 from pipeline.features.images import open_within, to_upright_rgb
 from pipeline.readers.folder import PHOTOS
 
@@ -78,7 +78,7 @@ def _convert_to_rgb(image: Image.Image) -> Image.Image:
     try:
         return to_upright_rgb(image)
     except Exception as error:  # Pillow decodes a file on first use, and decoders raise nearly anything
-        raise UserError(f"{kind} cannot be read ({reason(error)})") from None
+        raise UserError(f"{kind} cannot be read ({summarise_error(error)})") from None
 
 
 def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
@@ -94,7 +94,7 @@ def write_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> s
     found = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
     if not found:
         return None
-    return one_line(
+    return escape_line(
         f"note: {len(found)} of {len(files)} photos are unlike the training images of this model, such as {found[0]}: "
         "expect captions and ranks that mean little"
     )

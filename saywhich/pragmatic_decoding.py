@@ -74,7 +74,7 @@ class PragmaticGallery(Generic[Features]):
         `vectors` (M, H) are the listener's embeddings of the photos, and `contents` the digests of the prepared photos.
         A gallery photo with the same digest as a photo is no distractor of it.
         """
-        from pipeline.evaluation.pragmatic_captions import nearest_among
+        from pipeline.evaluation.pragmatic_captions import find_nearest_among
 
         count = min(self.decoding.distractors, len(self.among))
-        return nearest_among(vectors, self.among.vectors, self.among.copies(contents), count)
+        return find_nearest_among(vectors, self.among.vectors, self.among.copies(contents), count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 
 
 def push_folder(folder: Path, name: str) -> str:
@@ -22,7 +22,7 @@ def push_folder(folder: Path, name: str) -> str:
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload an export of saywhich")
     except Exception as error:  # any error of the hub's client or its transport
         raise UserError(
-            f"--push {name}: not uploaded ({reason(error)}); run hf auth login, or set HF_TOKEN to a token that may "
-            f"write; {folder} is complete"
+            f"--push {name}: not uploaded ({summarise_error(error)}); run hf auth login, or set HF_TOKEN to a token "
+            f"that may write; {folder} is complete"
         ) from None
     return str(address)

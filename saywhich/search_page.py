@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import data_uri, make_animated_thumbnail, open_first_frame
+from pipeline.errors import escape_line
+from pipeline.features.animated_thumbnail import encode_data_uri, make_animated_thumbnail, open_first_frame
 from saywhich.offline_page import PLAIN, write_offline_page
 
 SHOWN = 360  # pixels of a thumbnail's longer side
@@ -16,7 +16,7 @@ def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> N
     """Write a self-contained page to `out`: the query `text`, and the photos with their scores, best first."""
     photos = [
         {
-            "name": one_line(file.name),
+            "name": escape_line(file.name),
             "url": file.resolve().as_uri(),
             "score": f"{score:.3f}",
             "thumbnail": encode_thumbnail_url(file),
@@ -24,11 +24,11 @@ def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> N
         }
         for file, score in matches
     ]
-    write_offline_page(out, "found.html", styles=[PLAIN], text=one_line(text), photos=photos)
+    write_offline_page(out, "found.html", styles=[PLAIN], text=escape_line(text), photos=photos)
 
 
 def encode_thumbnail_url(photo: Path, side: int = SHOWN) -> str:
     """Return a photo, or the first frame of a film, as a data URI of a JPEG of at most `side` pixels a side."""
     image = open_first_frame(photo)
     image.thumbnail((side, side))
-    return data_uri(image, 80)
+    return encode_data_uri(image, 80)

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.images import decode_within
 from pipeline.runtime.memory import return_freed
 
@@ -187,4 +187,4 @@ def _raise_user_errors() -> Iterator[None]:
     except UnidentifiedImageError:  # its text is the address of an object in memory
         raise UserError(f"not a photo that can be decoded (expected {', '.join(FORMATS)}); send another file") from None
     except Exception as error:  # decoders raise nearly anything for damaged files
-        raise UserError(f"not a photo that can be decoded ({reason(error)})") from None
+        raise UserError(f"not a photo that can be decoded ({summarise_error(error)})") from None

@@ -107,7 +107,7 @@ class VectorCache:
         self._connection: sqlite3.Connection | None = None
         self._file: Path | None = None  # None: no cache is used
         try:
-            self._file = cache.private_folder(f"{FOLDER}/{model[:32]}") / FILE
+            self._file = cache.make_private_folder(f"{FOLDER}/{model[:32]}") / FILE
             _make_room(self._file.parent)
         except OSError as error:
             self._disable(error)

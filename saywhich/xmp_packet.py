@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape, quoteattr
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
@@ -113,7 +113,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
     except (ExpatError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"its XMP packet is no XML ({reason(error)})") from None
+        raise UserError(f"its XMP packet is no XML ({summarise_error(error)})") from None
     return found
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.metrics.cider import CiderD
 
 
-def inputs(stage: Stage) -> list[Path]:
+def list_inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the pretrained listener, and the frozen speaker's model."""
     names = ("prepared", "features/main", "pretrained/listener/weights.safetensors")
     return [*(stage.root / name for name in names), stage.model / "weights.safetensors"]
@@ -37,8 +37,8 @@ def run(stage: Stage) -> None:
     prepared, store = load_training_data(stage.root)
     method, cider = build_adaptation(settings, stage.model, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
-    checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+    checkpoints = stage.root / "checkpoints" / stage.key(list_inputs(stage))
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(list_inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
 
 
@@ -50,7 +50,7 @@ def build_adaptation(
     Also return the CIDEr-D of captions; None for a slice's agents.
     """
     from pipeline.composition.caption_pretraining import adapt_listener
-    from pipeline.composition.reference_cider import reference_cider
+    from pipeline.composition.reference_cider import build_reference_cider
     from pipeline.slices.slice_agents import find_owner, load_any_agent
     from pipeline.slices.slice_training import TRAINING
 
@@ -58,8 +58,8 @@ def build_adaptation(
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     if owner := find_owner(TRAINING, (speaker, listener)):
         return owner.build_adaptation(speaker, listener), None
-    return adapt_listener(settings, speaker, listener), reference_cider(prepared).to(device)
+    return adapt_listener(settings, speaker, listener), build_reference_cider(prepared).to(device)
 
 
 if __name__ == "__main__":
-    sys.exit(main("adapt", reuse_finished(run, inputs, TRAINING_OUTPUTS)))
+    sys.exit(main("adapt", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))

@@ -7,7 +7,7 @@ python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by 
 import json
 import sys
 
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import find_evaluations, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.runtime.checksums import write_checksums
@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
     results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
     chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
     # a slice's results have no captions to exchange
-    captions = not results.runs or any(results.has(*recall_keys(judge)) for judge in results.judges)
+    captions = not results.runs or any(results.has(*make_recall_keys(judge)) for judge in results.judges)
     choices = choose_all(results, chosen_by) if captions else []
     chosen = {choice.method: choice.point for choice in choices if choice.point}
     prepared = PreparedData.load(stage.root / "prepared")

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.load import method_settings
+from pipeline.config.load import resolve_method_settings
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import CAPTIONS, checksummed_json
-from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.runtime.checksums import CAPTIONS, serialise_with_checksum
+from pipeline.runtime.files import atomic_path, compute_sha256, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OUTPUTS = ("metrics.json", "summary.json", "captions.parquet")
 
 
-def inputs(stage: Stage) -> list[Path]:
+def list_inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, all pretrained models, and the model with its adapted listener if there is one."""
     models = (stage.model / name for name in ("weights.safetensors", "adapted/weights.safetensors"))
     data = (stage.root / name for name in ("prepared", "features", "pretrained"))
@@ -49,16 +49,16 @@ def run(stage: Stage) -> None:
 
     assert stage.instance is not None
     section = stage.settings.evaluate
-    settings = method_settings(stage.settings, stage.instance)
+    settings = resolve_method_settings(stage.settings, stage.instance)
     params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
     prepared, store = load_data(stage.root)
     speaker = load_speaker(stage.model)
     matmul_precision.choose_precision([speaker], stage.device)
     with (
-        recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
+        recorder.record_run(stage.title, params, inputs=stage.digests(list_inputs(stage))) as record,
         build_evaluation(section, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
-        record.tags({"matmul_precision": matmul_precision.current_precision()})
+        record.tags({"matmul_precision": matmul_precision.get_current_precision()})
         results: dict[str, dict[str, Any]] = {}
         tables = []
         for split in section.splits:
@@ -72,9 +72,9 @@ def run(stage: Stage) -> None:
             "signature": evaluation.signature(section.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
-            CAPTIONS: sha256(stage.out / "captions.parquet"),
+            CAPTIONS: compute_sha256(stage.out / "captions.parquet"),
         }
-        write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
+        write_atomically(stage.out / "metrics.json", serialise_with_checksum(metrics))
         summary = evaluation.summarise(results[section.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(summary, indent=2) + "\n")
         record.metrics(summary | flatten_numbers(results), 0)
@@ -130,4 +130,4 @@ def flatten_numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, f
 
 
 if __name__ == "__main__":
-    sys.exit(main("evaluate", reuse_finished(run, inputs, OUTPUTS)))
+    sys.exit(main("evaluate", reuse_finished(run, list_inputs, OUTPUTS)))

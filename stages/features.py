@@ -19,7 +19,7 @@ from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
-def inputs(stage: Stage) -> list[Path]:
+def list_inputs(stage: Stage) -> list[Path]:
     """Return the prepared data, and the file of weights or the folder of a hub/ network, if given.
 
     Images, and files of imported features, are not among them.
@@ -44,7 +44,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.imported import import_features
     from pipeline.features.network_weights import HUB
     from pipeline.slices.feature_formats import FEATURE_FORMATS
-    from pipeline.worlds.annotated_objects import annotated_objects
+    from pipeline.worlds.annotated_objects import list_annotated_objects
     from pipeline.worlds.scenes.fact_features import write_fact_features
 
     assert stage.instance is not None
@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
     prepared = PreparedData.load(stage.root / "prepared")
-    input_paths, imported = inputs(stage), section.imported
+    input_paths, imported = list_inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(input_paths)) as record:
@@ -95,7 +95,9 @@ def run(stage: Stage) -> None:
                 pca_dim=section.pca_dim,
                 horizontal_flip=section.horizontal_flip,
                 detector=section.detector.model_dump() if section.detector else None,
-                objects=annotated_objects(prepared, section.frames) if section.network == "object_detector" else (),
+                objects=list_annotated_objects(prepared, section.frames)
+                if section.network == "object_detector"
+                else (),
                 device=stage.device,
                 on_epoch=lambda epoch, report: record.metrics(report, epoch),
                 shard=stage.shard,

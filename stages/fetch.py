@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.corpora import cards
-from pipeline.corpora.fetching import card_summary, fetch_corpus
+from pipeline.corpora.fetching import fetch_corpus, summarise_card
 from pipeline.runtime.command import run_command
 from pipeline.workflow.stage import DATA
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         if options.dataset is None:
-            print("\n".join(card_summary(cards.load_card(name)) for name in cards.card_names()))
+            print("\n".join(summarise_card(cards.load_card(name)) for name in cards.list_card_names()))
             print("\nmake data DATASET=NAME downloads what may be downloaded, and lists the sources of other files")
             return
         card = cards.load_card(options.dataset)

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipeline.config.load import load
 from pipeline.errors import UserError
-from pipeline.report.drawing import panels_png
+from pipeline.report.drawing import draw_panels_png
 from pipeline.runtime.checksums import write_checksums
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
@@ -59,13 +59,13 @@ def run(options: argparse.Namespace) -> None:
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.observe import MeasurementEffort, measure_candidates
     from pipeline.gradients.report.gradient_tables import (
-        claim_panels,
-        gradients_csv,
-        gradients_tables,
-        plane_panels,
+        build_claim_panels,
+        build_gradients_tables,
+        build_plane_panels,
+        format_gradients_csv,
         read_gradients,
     )
-    from pipeline.report.number_files import markdown
+    from pipeline.report.number_files import format_markdown
 
     out = options.out or DATA / "gradients"
     torch.set_num_threads(1)  # the worlds are too small for threads to help
@@ -77,10 +77,10 @@ def run(options: argparse.Namespace) -> None:
         measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
         write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
         results = read_gradients(out / "gradients.json")
-        write_atomically(out / "gradients.csv", gradients_csv(results))
-        write_atomically(out / "plane.png", panels_png(plane_panels(results)))
-        write_atomically(out / "claim.png", panels_png(claim_panels(results)))
-        tables = markdown(gradients_tables(results))
+        write_atomically(out / "gradients.csv", format_gradients_csv(results))
+        write_atomically(out / "plane.png", draw_panels_png(build_plane_panels(results)))
+        write_atomically(out / "claim.png", draw_panels_png(build_claim_panels(results)))
+        tables = format_markdown(build_gradients_tables(results))
         write_atomically(out / "gradients.md", tables)
         write_checksums(out)
         for path in sorted(out.iterdir()):
@@ -93,9 +93,9 @@ def run_trained(options: argparse.Namespace) -> None:
     import torch
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
-    from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
+    from pipeline.gradients.report.trained_gradients import build_trained_panels, build_trained_table
     from pipeline.gradients.trained import load_trained_world, measure_trained
-    from pipeline.report.number_files import markdown
+    from pipeline.report.number_files import format_markdown
 
     torch.set_num_threads(1)
     candidates = select_candidates(ESTIMATORS, options.only)
@@ -107,8 +107,8 @@ def run_trained(options: argparse.Namespace) -> None:
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
         measured = measure_trained(world, margin, candidates, print_line, options.captions, steps=steps)
         write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
-        write_atomically(out / "plane.png", panels_png(trained_panels(measured)))
-        table = markdown([trained_table(measured)])
+        write_atomically(out / "plane.png", draw_panels_png(build_trained_panels(measured)))
+        table = format_markdown([build_trained_table(measured)])
         write_atomically(out / "gradients.md", table)
         write_checksums(out)
         for path in sorted(out.iterdir()):

@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
     from pipeline.data.tokenizer_vocabulary import TOKENIZER, TokenizerVocabulary
     from pipeline.dialog.data.dialog_corpus import Dialogs
     from pipeline.dialog.data.prepared_dialogs import ANSWERS, ROUNDS, DialogLengths, write_prepared_dialogs
-    from pipeline.metrics.cider import MAX_ID, document_frequencies
+    from pipeline.metrics.cider import MAX_ID, compute_document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
     from pipeline.readers.coco_instances import read_instances
@@ -91,9 +91,9 @@ def run(stage: Stage) -> None:
         if settings.count_ngrams == "whole":
             whole = [prepared.get_whole_captions(image) for image in prepared.rows("train")]
             longest = max(len(caption) for image in whole for caption in image)
-            keys, counts = document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
+            keys, counts = compute_document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
         elif counts_file is None:
-            keys, counts = document_frequencies(captions, max_words=settings.max_words)
+            keys, counts = compute_document_frequencies(captions, max_words=settings.max_words)
         else:
             keys, counts = read_document_frequencies(counts_file, prepared.vocabulary, captions)
         with atomic_path(stage.out / FREQUENCIES) as path:

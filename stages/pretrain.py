@@ -55,14 +55,14 @@ def build_pretraining(
 ) -> tuple[Method, CiderD | None]:
     """Build the agent and the method that pretrains it, and for speakers the CIDEr-D of captions."""
     from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker
-    from pipeline.composition.reference_cider import reference_cider
+    from pipeline.composition.reference_cider import build_reference_cider
     from pipeline.slices.slice_training import TRAINING
 
     for each in TRAINING:
         if each.trains(settings):
             return each.build_pretraining(settings, prepared, store), None
     if isinstance(settings, SpeakerBlock):
-        return pretrain_speaker(settings, prepared, store), reference_cider(prepared).to(device)
+        return pretrain_speaker(settings, prepared, store), build_reference_cider(prepared).to(device)
     assert isinstance(settings, ListenerBlock)
     batch, captions = settings.optimisation.batch, settings.optimisation.captions
     return pretrain_listener(settings, batch, captions, prepared, store), None

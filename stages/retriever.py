@@ -14,7 +14,7 @@ from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
 
-def inputs(stage: Stage) -> list[Path]:
+def list_inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the retriever, the judge, and the speaker whose captions train the discriminator."""
     settings = stage.settings.retriever
     named = (settings.model, settings.speaker, settings.judge) if settings else ()
@@ -49,8 +49,11 @@ def run(stage: Stage) -> None:
     rate = optimisation.learning_rate
     method, rewards, reward_inputs = make_rewards(settings, rate, stage.root, prepared, embed_images, stage.device)
     training = build_training(method, None, optimisation, prepared, store, stage.seed, stage.device)
-    checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+    checkpoints, roles = (
+        stage.root / "checkpoints" / stage.key(list_inputs(stage)),
+        frozenset({"discriminator", "grammar"}),
+    )
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(list_inputs(stage))) as record:
         if not ranks.rank():
             (stage.out / CHECKSUMS).unlink(missing_ok=True)
             save_rewards(stage.out, rewards, reward_inputs)

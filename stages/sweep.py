@@ -9,7 +9,7 @@ import sys
 from pipeline.errors import UserError
 from pipeline.runtime import signals
 from pipeline.tracking import recorder
-from pipeline.workflow.grid_cells import cores, wait_for_another
+from pipeline.workflow.grid_cells import count_parallel_cells, wait_for_another
 from pipeline.workflow.stage import Stage, main
 
 
@@ -17,7 +17,7 @@ def run(stage: Stage) -> None:
     """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all cores)."""
     wait_for_another()
     with recorder.record_run(stage.title, stage.params.plain()) as record:
-        command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
+        command = [sys.executable, "-m", "snakemake", "--cores", str(count_parallel_cells())]
         # on a request the cells save a checkpoint and end, and then Snakemake ends
         with signals.note_requests() as get_request:
             snakemake = subprocess.Popen(command, env=record.environment, process_group=0)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.load import MethodSettings, method_settings
-from pipeline.runtime.checksums import data_digests
+from pipeline.config.load import MethodSettings, resolve_method_settings
+from pipeline.runtime.checksums import compute_data_digests
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINING_OUTPUTS, reuse_finished
 from pipeline.workflow.stage import Stage, main
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from pipeline.metrics.cider import CiderD
 
 
-def inputs(stage: Stage) -> list[Path]:
+def list_inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the pretrained agents, and for methods with reward models the retriever's files."""
-    from pipeline.composition.reward_files import reward_files
+    from pipeline.composition.reward_files import list_reward_files
 
-    settings = method_settings(stage.settings, stage.instance or "")
+    settings = resolve_method_settings(stage.settings, stage.instance or "")
     names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
     read = [stage.root / name for name in ("prepared", "features/main", *names)]
-    return read + (reward_files(stage.root) if settings.rewarded else [])
+    return read + (list_reward_files(stage.root) if settings.rewarded else [])
 
 
 def run(stage: Stage) -> None:
@@ -41,15 +41,17 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.training import build_training, load_training_data
 
     assert stage.instance is not None
-    settings = method_settings(stage.settings, stage.instance)
+    settings = resolve_method_settings(stage.settings, stage.instance)
     prepared, store = load_training_data(stage.root)
     torch.manual_seed(stage.seed)  # a critic's weights are drawn at random
     method, cider = build_method(settings, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
-    checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
+    checkpoints = stage.root / "checkpoints" / stage.key(list_inputs(stage))
     params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
-    with recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record:
-        run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=data_digests(stage.root))
+    with recorder.record_run(stage.title, params, inputs=stage.digests(list_inputs(stage))) as record:
+        run_training(
+            training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=compute_data_digests(stage.root)
+        )
 
 
 def build_method(
@@ -77,4 +79,4 @@ def build_method(
 
 
 if __name__ == "__main__":
-    sys.exit(main("train", reuse_finished(run, inputs, TRAINING_OUTPUTS)))
+    sys.exit(main("train", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.load import load
-from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.config.name_checks import find_value, read_checked_names
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.workflow.dependencies import write_code_digests
@@ -52,7 +52,7 @@ def check_spice(params: Mapping[str, Any]) -> None:
     Raises UserError for a reward without it. For a metric without it, a line on stderr reports the missing metric.
     """
     rewarded = [f"methods.{name}.reward" for name, reward in _list_rewards(params) if _needs_spice(reward)]
-    metrics = value_at(params, "evaluate.metrics")
+    metrics = find_value(params, "evaluate.metrics")
     if not rewarded and not (isinstance(metrics, list) and SPICE in metrics):
         return
     from pipeline.metrics.java import NotComputedError, find_spice_jar
@@ -70,7 +70,7 @@ def _list_rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, block in (params.get("methods") or {}).items():
         if isinstance(block, Mapping):
             yield name, block.get("reward")
-    for name, grids in (value_at(params, "sweep.grid") or {}).items():
+    for name, grids in (find_value(params, "sweep.grid") or {}).items():
         for grid in grids if isinstance(grids, list) else [grids]:
             values = grid.get("reward") if isinstance(grid, Mapping) else None
             yield from ((name, reward) for reward in (values if isinstance(values, list) else ()))

@@ -29,7 +29,7 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import NoRepeatNgram
 from pipeline.composition.joint import Agents
 from pipeline.composition.retrieval_rewards import RewardModels
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.architectures import ARCHITECTURES, SIZES
 from pipeline.models.caption_classifier import CaptionClassifier
@@ -122,7 +122,7 @@ class Toy:
             [[1 + i, 9 + (i + k) % 4, *rng.integers(1, WORDS + 1, rng.integers(0, 3)).tolist()] for k in range(3)]
             for i in range(IMAGES)
         ]
-        keys, counts = document_frequencies(self.references, max_words=STEPS)
+        keys, counts = compute_document_frequencies(self.references, max_words=STEPS)
         self.cider = CiderD.build(self.references, keys, counts, IMAGES, max_words=STEPS)
         self.pooled = torch.from_numpy(rng.normal(size=(IMAGES, 5))).float()
         self.regions = torch.from_numpy(rng.normal(size=(IMAGES, 3, 7))).float()

@@ -4,10 +4,10 @@ import inspect
 from importlib import import_module
 from typing import get_type_hints
 
-from pipeline.composition.method_modules import method_modules
+from pipeline.composition.method_modules import find_method_modules
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 
-MODULES = [import_module(module) for module in method_modules().values()]
+MODULES = [import_module(module) for module in find_method_modules().values()]
 ALL = {
     name: function
     for module in MODULES

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import NONE, checksummed_json
+from pipeline.runtime.checksums import NONE, serialise_with_checksum
 from saywhich.exporting import export_model
 from saywhich.model_files import EXPORTED, locate_model
 from saywhich.text_encoder import TextEncoder
@@ -146,7 +146,7 @@ def refresh_digests(folder: Path, path: Path) -> None:
     """Update the digest of a file in the record of the export."""
     record = json.loads((folder / EXPORTED).read_text())
     record["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
-    (folder / EXPORTED).write_text(checksummed_json(record))
+    (folder / EXPORTED).write_text(serialise_with_checksum(record))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
-from pipeline.runtime.checksums import data_digests, write_checksums
+from pipeline.runtime.checksums import compute_data_digests, write_checksums
 from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
@@ -61,7 +61,7 @@ def make_model(
         speaker = PooledLstm(len(words), shape["D"], words=6, hidden=8, max_words=6)
     listener = Listener(len(words), shape["P"], words=6, hidden=10, encoder=encoder)
     torch.nn.init.normal_(listener.word.weight)
-    agents, digests = {"speaker": speaker, "listener": listener}, data_digests(data) if with_digests else None
+    agents, digests = {"speaker": speaker, "listener": listener}, compute_data_digests(data) if with_digests else None
     save_agents(data / "models" / name / "weights.safetensors", agents, data=digests)
     return data / "models" / name
 

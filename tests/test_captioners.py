@@ -19,7 +19,7 @@ from test_own_photos import enter_photo_repository
 from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
 from whole_profiles import load_profile, read_profile_text
 
-from pipeline.composition.joint import text_scorer
+from pipeline.composition.joint import build_text_scorer
 from pipeline.config.load import load
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
@@ -103,7 +103,7 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
 
 def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     assert run_stage("prepare") == 0
-    texts, scored = text_scorer(PreparedData.load(Path("data/prepared"))), []
+    texts, scored = build_text_scorer(PreparedData.load(Path("data/prepared"))), []
     monkeypatch.setattr(
         texts, "_compute", lambda metric, captions, human: scored.extend((*captions, *human[0])) or [0.5]
     )

@@ -32,7 +32,7 @@ from pipeline.models.unroll import generate
 from pipeline.random import BatchRandom
 from pipeline.runtime import matmul_precision
 from pipeline.scores.discriminability import Hinge, InputDropout
-from pipeline.training.captured_steps import gpu_training
+from pipeline.training.captured_steps import prepare_gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -97,7 +97,7 @@ def compute_step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
     roles = method.freeze(batch.step)
     for role, agent in method.agents.items():
         agent.train(role in roles)
-    with gpu_training(batch.device):
+    with prepare_gpu_training(batch.device):
         losses, report = method.step(batch, seed=2)
         sum(losses.values()).backward()
     modules = method.modules().items()

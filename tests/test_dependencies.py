@@ -13,7 +13,7 @@ from pipeline.config.views import list_deps
 from pipeline.errors import UserError
 from pipeline.models.architectures import ARCHITECTURES
 from pipeline.workflow import dependencies
-from pipeline.workflow.dependencies import code_digest, import_closure, stage_modules, write_code_digests
+from pipeline.workflow.dependencies import compute_code_digest, find_stage_modules, import_closure, write_code_digests
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = read_mapping(ROOT / "dvc.yaml")
@@ -56,7 +56,7 @@ def test_a_damaged_digest_is_written_again(tmp_path, monkeypatch):
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"\xff\xfe")
     write_code_digests(PARAMS)
-    assert damaged.read_text() == f"{code_digest('draw')}\n"
+    assert damaged.read_text() == f"{compute_code_digest('draw')}\n"
 
 
 def test_a_folder_of_bytecode_beside_a_module_is_no_package(tmp_path, monkeypatch):
@@ -97,16 +97,16 @@ def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch
 def test_an_edit_makes_the_importing_stages_stale(edited, stale):
     assert dependencies._file(edited).is_file()
     modules = ("likelihood", "psst", "luo")
-    found = {stage for stage in STAGES.keys() - {"train", "sweep", "validate"} if edited in stage_modules(stage)}
-    trainings = {f"train {module}" for module in modules if edited in stage_modules("train", [module])}
+    found = {stage for stage in STAGES.keys() - {"train", "sweep", "validate"} if edited in find_stage_modules(stage)}
+    trainings = {f"train {module}" for module in modules if edited in find_stage_modules("train", [module])}
     found |= {"train"} if len(trainings) == len(modules) else trainings
-    found |= {"sweep"} if edited in stage_modules("sweep", ["likelihood", "psst"]) else set()
+    found |= {"sweep"} if edited in find_stage_modules("sweep", ["likelihood", "psst"]) else set()
     assert found == stale
 
 
 def test_trainings_depend_only_on_modules_that_their_methods_import():
     methods = [module.rpartition(".")[2] for module in dependencies.import_graph().find_children("pipeline.methods")]
-    importers = {name for name in methods if "pipeline.estimators.credit" in stage_modules("train", [name])}
+    importers = {name for name in methods if "pipeline.estimators.credit" in find_stage_modules("train", [name])}
     assert importers == {"spider"}
 
 
@@ -116,19 +116,19 @@ def test_the_closure_has_the_packages_of_imported_modules():
 
 def test_the_closure_has_the_architectures_that_are_imported_by_name():
     assert {each.module for each in ARCHITECTURES.values()} <= import_closure(["pipeline.models.architectures"])
-    assert "pipeline.models.architectures" in stage_modules("pretrain")
+    assert "pipeline.models.architectures" in find_stage_modules("pretrain")
 
 
 def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path, monkeypatch):
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     stages = ("draw", "evaluate", "report")
-    digests = {stage: code_digest(stage) for stage in stages}
+    digests = {stage: compute_code_digest(stage) for stage in stages}
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
-    assert {stage: code_digest(stage) for stage in stages} == digests
+    assert {stage: compute_code_digest(stage) for stage in stages} == digests
     with open(tmp_path / "pipeline/worlds/scenes/drawing/animals.py", "a") as file:
         file.write("# another line\n")
-    assert {stage for stage in stages if code_digest(stage) != digests[stage]} == {"draw", "report"}
+    assert {stage for stage in stages if compute_code_digest(stage) != digests[stage]} == {"draw", "report"}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path
 )
 def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path, monkeypatch, before, after, stale):
     def compute_digests():
-        found = {f"train {module}": code_digest("train", [module]) for module in ("luo", "psst")}
-        found["sweep"] = code_digest("sweep", ["luo"])
-        return found | {stage: code_digest(stage) for stage in ("report", "evaluate", "adapt")}
+        found = {f"train {module}": compute_code_digest("train", [module]) for module in ("luo", "psst")}
+        found["sweep"] = compute_code_digest("sweep", ["luo"])
+        return found | {stage: compute_code_digest(stage) for stage in ("report", "evaluate", "adapt")}
 
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))

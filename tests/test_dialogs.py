@@ -14,8 +14,12 @@ from pipeline.composition.pretraining import listener_adaptation, listener_match
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
-from pipeline.dialog.evaluation.answer_ranking import RankingValidation, candidate_likelihoods, discriminator_scores
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks
+from pipeline.dialog.evaluation.answer_ranking import (
+    RankingValidation,
+    compute_candidate_likelihoods,
+    compute_discriminator_scores,
+)
+from pipeline.dialog.evaluation.candidate_ranking import compute_candidate_ranks
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import Hciae
 from pipeline.dialog.models.dialog_lstm import DialogLstm
@@ -128,8 +132,18 @@ def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preferen
     run_training(teacher_forcing({"speaker": agents.speaker}), epochs=25)
     batch = make_batch()
     by_chance = 3.5
-    assert candidate_ranks(discriminator_scores(agents.listener, batch), batch.rounds.truth).double().mean() < 2
-    assert candidate_ranks(candidate_likelihoods(agents.speaker, batch), batch.rounds.truth).double().mean() < by_chance
+    assert (
+        compute_candidate_ranks(compute_discriminator_scores(agents.listener, batch), batch.rounds.truth)
+        .double()
+        .mean()
+        < 2
+    )
+    assert (
+        compute_candidate_ranks(compute_candidate_likelihoods(agents.speaker, batch), batch.rounds.truth)
+        .double()
+        .mean()
+        < by_chance
+    )
 
     def measure_preference() -> float:
         from pipeline.models.unroll import generate
@@ -172,7 +186,7 @@ def test_likelihoods_of_candidates_equal_those_of_each_alone(decoder):
     from pipeline.models.unroll import teacher_force
 
     batch, speaker = make_batch(), make_generator(decoder=decoder).eval()
-    found = candidate_likelihoods(speaker, batch)
+    found = compute_candidate_likelihoods(speaker, batch)
     for option in range(batch.rounds.options.shape[1]):
         candidates = replace(batch, captions=batch.rounds.answers[batch.rounds.options[:, option]])
         message = teacher_force(speaker, candidates)
@@ -184,7 +198,10 @@ def test_options_that_are_alike_tie_to_the_bit():
     options = batch.rounds.options.clone()
     options[:, 0] = options[:, 3]
     batch = replace(batch, rounds=replace(batch.rounds, options=options))
-    for scores in (candidate_likelihoods(make_generator(), batch), discriminator_scores(make_discriminator(), batch)):
+    for scores in (
+        compute_candidate_likelihoods(make_generator(), batch),
+        compute_discriminator_scores(make_discriminator(), batch),
+    ):
         assert torch.equal(scores[:, 0], scores[:, 3])
 
 

@@ -27,7 +27,7 @@ from pipeline.models.unroll import generate, teacher_force
 from pipeline.random import BatchRandom
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import CiderScore
-from pipeline.types import Batch, caption_mask
+from pipeline.types import Batch, make_caption_mask
 
 
 def compute_gradients(method: Method, batch, seed: int = 3) -> dict[str, torch.Tensor]:
@@ -62,7 +62,7 @@ def make_random(captions: int) -> BatchRandom:
 def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
     by_method = compute_gradients(teacher_forcing(agents.roles), batch)
-    mask = caption_mask(batch.captions)
+    mask = make_caption_mask(batch.captions)
     speaker = agents.speaker
     hidden, _ = Decoder.teacher_force(
         speaker, batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))

@@ -20,7 +20,7 @@ from tiny_pretrained import PROMPT_KINDS, write_pretrained
 from whole_profiles import load_profile
 
 import saywhich
-from pipeline.config.load import load, method_settings
+from pipeline.config.load import load, resolve_method_settings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
@@ -120,7 +120,7 @@ def folder(blip, tmp_path, monkeypatch) -> Path:
 
 def build_run(name: str) -> Training:
     """Build the run of a method, before its first step."""
-    settings = method_settings(load(Path("params.yaml")), name)
+    settings = resolve_method_settings(load(Path("params.yaml")), name)
     prepared, store = load_training_data(Path("data"))
     method, cider = train.build_method(settings, Path("data"), prepared, torch.device("cpu"))
     return build_training(method, cider, settings.optimisation, prepared, store, 1, torch.device("cpu"))

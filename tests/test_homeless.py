@@ -17,7 +17,7 @@ from pipeline.runtime import cache
 assert os.getuid() == 12345
 home = Path.home()
 assert (home.stat().st_uid, home.stat().st_mode & 0o777) == (12345, 0o700), home
-assert cache.private_folder("photos").is_dir()
+assert cache.make_private_folder("photos").is_dir()
 print(home, getpass.getuser())
 """
 

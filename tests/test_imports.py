@@ -19,7 +19,7 @@ from whole_profiles import load_profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import OBJECTS, PreparedData
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["a", "the", "red", "blue", "big", "ball", "dog", "on", "grass"]
@@ -144,7 +144,7 @@ def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
     stores = [FeatureStore(world / name / "features/main") for name in ("original", "data")]
     assert stores[0].manifest["crc"] == stores[1].manifest["crc"]  # pooled, regions and their number, bit for bit
     names = ("cocotalk.json", "cocotalk_label.h5", "coco-train-idxs.p")
-    assert imported.manifest["inputs"] == {name: sha256(world / "exported" / name) for name in names}
+    assert imported.manifest["inputs"] == {name: compute_sha256(world / "exported" / name) for name in names}
 
 
 def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):

@@ -23,6 +23,19 @@ NO_PARTICIPLES = {
     "bounding", "cached", "embed", "hacked", "hacking", "heading", "hugging", "learning", "pooled", "ranking", "ring",
     "seed", "setting", "succeed", "training", "varying", "working",
 }  # fmt: skip
+# verbs with which functions' names begin, beside those with which docstrings open
+VERBS = set(
+    ["accelerate", "adapt", "adjust", "adopt", "allocate", "average", "block", "broadcast", "cache", "calibrate", "choose", "cite", "clear", "collapse", "compose", "confirm", "conjugate", "edit", "embed", "enumerate", "estimate", "expand", "explain", "extrapolate", "finish", "flatten", "forbid", "free", "gather", "get", "hash", "identify", "interpolate", "intersect", "iterate", "join", "lay", "leave", "look", "mark", "mask", "match", "mix", "note", "optimize", "order", "override", "pack", "pad", "pair", "pick", "place", "pretrain", "push", "rate", "report", "require", "resample", "resize", "resolve", "restore", "reuse", "reward", "shorten", "silence", "stack", "state", "stream", "suggest", "summarise", "sync", "temper", "tokenise", "twist", "view"]
+)
+PREDICATES = {"differs", "fetches", "has", "is", "leads", "selects"}
+CONVERSIONS = {"as", "from", "to", "with", "without"}
+# functions named by a noun: terms of the papers, of PyTorch and NumPy, and commands of saywhich
+NOUNS = {
+    "all_max", "all_reduce_sum", "all_sum", "atomic_folder", "atomic_path", "bags", "discriminator_guided", "exp",
+    "hacked", "listener_adaptation", "listener_matching", "logsumexp_rows", "main", "nms_by_class", "pathwise",
+    "plain_nms", "relation_holds", "tanh", "teacher_force", "teacher_forcing", "top_k", "top_k_rows",
+}  # fmt: skip
+METHODS = {Path("pipeline/methods"), Path("pipeline/dialog/methods")}  # their functions have the names of params.yaml
 ENTRY_POINTS = {"__init__", "__main__"}
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 MOST_WORDS = 25  # in a sentence
@@ -97,6 +110,37 @@ def test_functions_are_not_named_by_participles():
         for path, tree in parse_packages(*PACKAGES, "tests", "benchmarks")
         for name in find_participles(tree)
         if not name.startswith("test_")
+    ] == []
+
+
+def find_nouns(tree: ast.Module, verbs: set[str]) -> list[str]:
+    """Return the public functions of a module whose names begin neither with a verb nor as an exception above."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and node.name.partition("_")[0] not in verbs | VERBS | PREDICATES | CONVERSIONS
+        and not node.name.endswith(("_forward", "_backward"))
+        and node.name not in NOUNS
+    ]
+
+
+def test_names_of_functions_begin_with_a_verb():
+    """A docstring opens with a verb, so the openers of all docstrings are verbs that a name may begin with, too."""
+    openers = {
+        doc.split()[0].lower()
+        for _, tree in parse_packages(*PACKAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (doc := ast.get_docstring(node))
+    }
+    text = "def table(): ...\ndef build_table(): ...\ndef _table(): ...\ndef is_table(): ..."
+    assert find_nouns(ast.parse(text), openers) == ["table"]
+    assert [
+        f"{path}: {name}"
+        for path, tree in parse_packages(*PACKAGES)
+        if path.parent not in METHODS
+        for name in find_nouns(tree, openers)
     ] == []
 
 

@@ -23,7 +23,7 @@ from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.scores.contrastive import ContrastiveScore, TargetLogProbability
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 __all__ = ["world"]
 
@@ -52,7 +52,7 @@ def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewar
     outcomes, log_probs = world.outcomes(), world.log_probs()
     texts = world.captions()[outcomes.T.flatten()]
     rows = torch.arange(IMAGES).repeat_interleave(len(outcomes))
-    value = score(Message(texts, caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
+    value = score(Message(texts, make_caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
     caption_log_probs = log_probs.gather(1, outcomes.T)  # (B, S)
     truth = world.gradient((caption_log_probs.sum(0).exp().detach() * (value * caption_log_probs).mean(0)).sum())
     if directions == "text_to_image":  # no other caption counts, so this is also the gradient of the expected reward

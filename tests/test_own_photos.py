@@ -92,7 +92,7 @@ def test_document_frequencies_of_an_earlier_corpus_do_not_outlive_an_interruptio
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.metrics.cider.document_frequencies", interrupt)
+    monkeypatch.setattr("pipeline.metrics.cider.compute_document_frequencies", interrupt)
     run_stage("prepare")
     assert Path("data/prepared/manifest.json").exists()
     assert not Path("data/prepared/document_frequencies.parquet").exists()

@@ -13,10 +13,10 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline import methods
-from pipeline.composition.method_modules import method_modules
+from pipeline.composition.method_modules import find_method_modules
 from pipeline.composition.objective import Objective
-from pipeline.config.load import load, method_settings
-from pipeline.config.reading import UNIONS, keys_of
+from pipeline.config.load import load, resolve_method_settings
+from pipeline.config.reading import UNIONS, list_keys
 from pipeline.config.schema import Params
 from pipeline.errors import UserError
 from pipeline.evaluation.set_sizes import SetSizes
@@ -464,7 +464,7 @@ def test_an_option_of_a_method_follows_its_annotation(params, user_methods, by):
 def test_a_new_method_is_a_file(params, user_methods):
     (user_methods / "mine.py").write_text("def mine(agents: object, objective: object, tau: float = 0.5) -> str: ...\n")
     loaded = load(params, ["methods.mine={from: mine}", "sweep.grid={mine: {tau: [1, 2]}}"])
-    settings = method_settings(loaded, "mine")
+    settings = resolve_method_settings(loaded, "mine")
     assert settings.composition.__module__ == "pipeline.methods.mine"
     assert settings.arguments == {"tau": 0.5}
 
@@ -473,8 +473,8 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     overrides = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
     loaded = load(params, overrides)
     assert loaded.pretrain["speaker"].image_dropout == 0.1
-    assert method_settings(loaded, "luo").gamma == 2
-    assert method_settings(loaded, "luo").arguments == {"lam": loaded.methods["luo"]["lambda"]}
+    assert resolve_method_settings(loaded, "luo").gamma == 2
+    assert resolve_method_settings(loaded, "luo").arguments == {"lam": loaded.methods["luo"]["lambda"]}
     assert load(params).pretrain["speaker"].image_dropout == 0
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
@@ -490,26 +490,28 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
 def test_reranking_at_evaluation_is_a_setting(params):
     overrides = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
     loaded = load(params, overrides)
-    settings = method_settings(loaded, "luo")
+    settings = resolve_method_settings(loaded, "luo")
     assert (settings.rerank.samples, settings.rerank.temperature) == (20, 1.0)
     assert settings.named_arguments["rerank"] == {"samples": 20}
     assert "rerank" not in settings.arguments
-    with_temperature = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
+    with_temperature = resolve_method_settings(
+        load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo"
+    )
     assert with_temperature.named_arguments["rerank"] == {"samples": 20, "temperature": 0.3}
-    with_judge = method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
+    with_judge = resolve_method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
     assert with_judge.named_arguments["rerank"] == {"samples": 20, "listener": "judge"}
-    plain = method_settings(load(params), "luo")
+    plain = resolve_method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.named_arguments
 
 
 def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     loaded = load(params, ["methods.luo.pragmatic={alpha: 2}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
-    settings = method_settings(loaded, "luo")
+    settings = resolve_method_settings(loaded, "luo")
     assert (settings.pragmatic.alpha, settings.pragmatic.distractors) == (2, 7)
     assert settings.named_arguments["pragmatic"] == {"alpha": 2, "distractors": 7, "posterior": "speaker"}
     assert "pragmatic" not in settings.arguments
-    assert method_settings(load(params), "luo").pragmatic is None
+    assert resolve_method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
         load(params, ["methods.luo.pragmatic={alpha: 2}", "methods.luo.rerank={samples: 5}"])
     with pytest.raises(UserError, match=r"sweep\.grid\.luo.*rerank"):
@@ -535,7 +537,7 @@ REWARDS = [
 def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
     loaded = load(params, [f"methods.mine={{from: spider, method: pg_spider, {option}}}"])
     assert loaded.methods["mine"]["reward"] == value
-    settings = method_settings(loaded, "mine")
+    settings = resolve_method_settings(loaded, "mine")
     assert settings.arguments["reward"] == value
     assert settings.arguments["rollouts"] == 3
 
@@ -572,7 +574,7 @@ def test_settings_are_instances_of_the_librarys_classes(params):
     assert loaded.train.objective == Objective()
     assert loaded.pretrain["speaker"].scheduled_sampling.start == 2
     assert loaded.evaluate.multi_sample == SetSizes(samples=3, beams=2)
-    settings = method_settings(loaded, "luo")
+    settings = resolve_method_settings(loaded, "luo")
     assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
 
 
@@ -606,7 +608,7 @@ def find_numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]
     elif annotation in (int, float):
         limits = [part for bound in bounds for part in getattr(bound, "metadata", None) or [bound]]
         yield place, any(getattr(limit, name, None) is not None for limit in limits for name in ("le", "lt"))
-    elif keys := keys_of(annotation):
+    elif keys := list_keys(annotation):
         for key, inner in keys.items():
             yield from find_numbers(inner, f"{place}.{key}")
     else:
@@ -616,7 +618,7 @@ def find_numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]
 
 def test_every_number_has_an_upper_bound():
     found = dict(find_numbers(Params, "params"))
-    for module in method_modules().values():
+    for module in find_method_modules().values():
         for name, composition in inspect.getmembers(import_module(module), inspect.isfunction):
             if composition.__module__ == module and not name.startswith("_"):
                 for option in inspect.signature(composition, eval_str=True).parameters.values():

@@ -10,7 +10,7 @@ from every_method import IN_DIALOGS, METHODS
 from whole_profiles import NAMES, PROFILES, load_profile, read_profile_text
 
 from pipeline.config import overlays
-from pipeline.config.load import load, method_settings
+from pipeline.config.load import load, resolve_method_settings
 from pipeline.config.reading import parse_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
             view = loaded.select_for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
             assert view.flat() or stage == "validate"  # validate reads the file as it is
     for method in loaded.methods:
-        method_settings(loaded, method)  # must not raise
+        resolve_method_settings(loaded, method)  # must not raise
 
 
 @pytest.mark.parametrize("methods", ["exploration", "pragmatic", "rerank", "wtf"])
@@ -124,7 +124,7 @@ def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
     overrides = [f"methods.{name}={block}" for name, block in commented.items()]
     loaded = load(tmp_path / "params.yaml", [*overrides, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
     for name, reward in {"pg_bcmr": "bcmr", "pg_spice": "spice", "pg_spider": "spider"}.items():
-        assert method_settings(loaded, name).arguments["reward"] == reward
+        assert resolve_method_settings(loaded, name).arguments["reward"] == reward
 
 
 def test_every_method_is_in_a_comparison_of_dialogs():
@@ -144,7 +144,7 @@ def test_coco_has_the_published_learning_rates(tmp_path):
     """The epoch counter begins at 200: joint training starts at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
     (tmp_path / "params.yaml").write_text(read_profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
-    luo_optimisation = method_settings(loaded, "luo").optimisation
+    luo_optimisation = resolve_method_settings(loaded, "luo").optimisation
     for settings in (loaded.train.optimisation, loaded.adapt.optimisation):
         rates = [settings.rate(epoch, 1) for epoch in (0, 10, 149)]
         assert rates == pytest.approx([1.187863e-4, 8.908974e-5, 6.689275e-6], rel=1e-5)
@@ -224,4 +224,4 @@ def test_the_params_that_git_keeps_are_the_profile_scenes(tmp_path):
 
     for name in ("base", "scenes"):
         (tmp_path / f"{name}.yaml").write_text(read_staged_file(f"profiles/{name}.yaml"), encoding="utf-8")
-    assert read_staged_file("params.yaml") == overlays.profile_text("scenes", tmp_path)
+    assert read_staged_file("params.yaml") == overlays.compose_profile_text("scenes", tmp_path)

@@ -67,14 +67,14 @@ class RankBatches(ToyBatches):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for batch in super().epoch(epoch, start):
-            if ranks.size() == 1:
+            if ranks.count_ranks() == 1:
                 yield batch
                 continue
             parts = {
                 name: ranks.get_own_part(getattr(batch, name))
                 for name in ("images", "pooled", "regions", "region_mask", "captions")
             }
-            rank_size = len(batch) // ranks.size()
+            rank_size = len(batch) // ranks.count_ranks()
             yield replace(batch, **parts, first=ranks.rank() * rank_size, whole_size=len(batch))
 
 

@@ -15,7 +15,7 @@ from whole_profiles import load_profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def test_published_files_are_prepared_and_extracted_by_four_networks(
         verify(store)
         assert len(store) == len(prepared) == sum(COUNTS.values())
         assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]
-        assert store.manifest["weights"]["sha256"] == sha256(Path(block["weights"]))
+        assert store.manifest["weights"]["sha256"] == compute_sha256(Path(block["weights"]))
         pooled = store.read(np.arange(len(store)))[0]
         assert len(np.unique(pooled, axis=0)) == len(store)  # every photo has its own vector
         shutil.rmtree("data/features")

@@ -132,8 +132,8 @@ def test_the_estimated_time_of_the_grid_counts_parallel_cells(tmp_path, monkeypa
     """On a GPU one cell runs at a time, whatever the number of cores."""
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("{}")
-    monkeypatch.setattr(repro, "recorded_costs", lambda root: {"train": 590.0})
-    monkeypatch.setattr(repro, "cells", lambda settings: ["a", "b"])
+    monkeypatch.setattr(repro, "read_recorded_costs", lambda root: {"train": 590.0})
+    monkeypatch.setattr(repro, "list_cells", lambda settings: ["a", "b"])
     jobs = repro.DvcJobs(lambda: None)
     monkeypatch.setattr(jobs, "_begin", lambda *arguments: None)
     monkeypatch.setattr(jobs, "_wait_for_next", lambda: {repro.GRID: 0})
@@ -159,7 +159,7 @@ def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
         assert not unchanged.is_recorded(), path
         path.write_bytes(content)
         assert not unchanged.is_recorded(), path
-        unchanged.write_record(paths, unchanged.state_of(paths))
+        unchanged.write_record(paths, unchanged.hash_state(paths))
         assert unchanged.is_recorded()
     (folder / "data/sweep/more").touch()
     assert not unchanged.is_recorded()
@@ -342,13 +342,13 @@ def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
     Path("profiles").mkdir()
     for name in ("base", "scenes", "films"):
         shutil.copy(ROOT / f"profiles/{name}.yaml", "profiles")
-    params, text = tmp_path / "params.yaml", overlays.with_start(overlays.profile_text("films"), 7)
+    params, text = tmp_path / "params.yaml", overlays.with_start(overlays.compose_profile_text("films"), 7)
     params.write_text(text)
-    assert repro.profile_title() == "films, start 7"
+    assert repro.make_profile_title() == "films, start 7"
     params.write_text(text.replace("methods:", "methods: # mine", 1))
-    assert repro.profile_title() == "films, changed, start 7"
+    assert repro.make_profile_title() == "films, changed, start 7"
     params.write_text("rho: 1\n")
-    assert repro.profile_title() == "data, changed, start None"
+    assert repro.make_profile_title() == "data, changed, start None"
 
 
 def test_the_grid_waits_for_all_instances():

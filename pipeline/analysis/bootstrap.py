@@ -92,7 +92,7 @@ def resample_means(sums: np.ndarray, counts: np.ndarray, resample_counts: np.nda
     return resample_counts @ sums / np.maximum(resample_counts @ counts, 1), sums.sum(0) / np.maximum(counts.sum(0), 1)
 
 
-def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
+def compute_bleu_from_counts(counts: np.ndarray) -> np.ndarray:
     """Return BLEU-1 … 4 (…, 4) of summed counts (…, 10), with the constants of pycocoevalcap's BleuScorer.
 
     The counts are: tokens of the captions, tokens of the closest references, n-grams for n = 1 … 4, matched n-grams for
@@ -131,7 +131,7 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     return Resamples(resamples, numbers, tuple(notes))
 
 
-def interval(values: np.ndarray) -> tuple[float, float]:
+def compute_interval(values: np.ndarray) -> tuple[float, float]:
     """Return the central 95 % interval of resampled `values` (resamples,)."""
     low, high = np.percentile(values, (2.5, 97.5))
     return float(low), float(high)
@@ -183,8 +183,8 @@ def _resample_metrics(
     if "bleu" in frame:
         bleu = _read_bleu_counts(path, frame["bleu"])
         columns |= {("language", name): bleu for name in COUNTED}
-        resampled = np.hstack([resampled, bleu_from_counts(resample_counts @ bleu)])
-        overall = np.hstack([overall, bleu_from_counts(bleu.sum(0))])
+        resampled = np.hstack([resampled, compute_bleu_from_counts(resample_counts @ bleu)])
+        overall = np.hstack([overall, compute_bleu_from_counts(bleu.sum(0))])
     return {keys: (resampled[:, n], float(overall[n])) for n, keys in enumerate(columns) if np.isfinite(overall[n])}
 
 

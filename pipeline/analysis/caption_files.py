@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import Point, Results, Run
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,4 +90,6 @@ def read_rows(path: Path, columns: Sequence[str], filters: list[Any] | None = No
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: cannot be read ({reason(error)}); delete it and run its stage again.") from None
+        raise UserError(
+            f"{path}: cannot be read ({summarise_error(error)}); delete it and run its stage again."
+        ) from None

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RECALLS, Resamples, interval, resample
-from pipeline.analysis.judge_titles import Keys, recall_keys
-from pipeline.analysis.levels import cider_levels, find_highest_shared, score_levels, span
+from pipeline.analysis.bootstrap import RECALLS, Resamples, compute_interval, resample
+from pipeline.analysis.judge_titles import Keys, make_recall_keys
+from pipeline.analysis.levels import choose_cider_levels, find_highest_shared, find_span, score_levels
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.analysis.tradeoff import TOLERANCE, Curve, curves, mixture
+from pipeline.analysis.tradeoff import TOLERANCE, Curve, build_curves, compute_mixture
 
 REFERENCE = "psst_multinomial"
 MAX_SHORT_SHARE = 0.05  # share of the resamples in which a curve may end before a level without a mark in tables
@@ -109,8 +109,10 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
 
     Reads the captions files for the intervals. Raises UserError if a captions file is missing or cannot be read.
     """
-    lines, samples, control = curves(results), resample(results), results.get_points(settings.control)
-    judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
+    lines, samples, control = build_curves(results), resample(results), results.get_points(settings.control)
+    judged = [
+        make_recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))
+    ]
     traded = results.score_keys(results.first.name)
 
     def at_cider(
@@ -127,7 +129,7 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
         return ComparisonSlice(results.score, level, readings, score_rule)
 
     reference = _select_reference(results, lines, settings)
-    ciders, cider_rule = cider_levels(results, lines, settings, reference)
+    ciders, cider_rule = choose_cider_levels(results, lines, settings, reference)
     scores, score_rule = score_levels(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
@@ -153,19 +155,19 @@ def read_curve(
 
     `resampled_level` (resamples,) is the level in every resample; None: `level` in all of them.
     """
-    ends = span(curve, fixed)
+    ends = find_span(curve, fixed)
     points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
     if not points:
         return CurveReading(curve, ends)
     values = _stack_means(points, fixed)
-    weights, reached = mixture(values, _stack_means(points, traded), level)
+    weights, reached = compute_mixture(values, _stack_means(points, traded), level)
     if not reached:
         return CurveReading(curve, ends)
     per_seed = _find_points_per_seed(points, fixed, traded, level)
     x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     resampled_weights, short = None, 0.0
     if x is not None and y is not None:
-        resampled_weights, reaching = mixture(x, y, level if resampled_level is None else resampled_level)
+        resampled_weights, reaching = compute_mixture(x, y, level if resampled_level is None else resampled_level)
         short = float(1 - reaching.mean())
     estimates, resampled = {}, {}
     for keys in metrics:
@@ -176,13 +178,13 @@ def read_curve(
         if resampled_weights is not None and numbers is not None:
             resampled[keys] = (resampled_weights * numbers).sum(-1)
         seeds = {seed: each for seed, own in per_seed.items() if (each := _average_weighted(*own, keys)) is not None}
-        estimates[keys] = Estimate(value, interval(resampled[keys]) if keys in resampled else None, seeds)
+        estimates[keys] = Estimate(value, compute_interval(resampled[keys]) if keys in resampled else None, seeds)
     lowest = float(values.min())
     above = level < lowest - TOLERANCE * abs(lowest)
     return CurveReading(curve, ends, points[int(weights.argmax())], estimates, resampled, short, above)
 
 
-def holm_adjust(p: Sequence[float]) -> list[float]:
+def adjust_p_values(p: Sequence[float]) -> list[float]:
     """Return p-values adjusted for multiple tests (Holm 1979), which bounds the family-wise error rate."""
     adjusted, largest = [0.0] * len(p), 0.0
     for rank, n in enumerate(sorted(range(len(p)), key=lambda n: p[n])):
@@ -205,10 +207,12 @@ def _compute_differences(
                 if (bound := find_bound(value, reading.above, base.above)) is not None:
                     resampled = reading.resampled[keys] - base.resampled[keys]
                     differences.append((reading.curve.label, judge, value, resampled, bound))
-    adjusted = holm_adjust([two_sided_p_value(value, resampled) for _, _, value, resampled, _ in differences])
+    adjusted = adjust_p_values(
+        [compute_two_sided_p_value(value, resampled) for _, _, value, resampled, _ in differences]
+    )
     by_label: dict[str, dict[str, CurveDifference]] = {}
     for (label, judge, value, resampled, bound), p in zip(differences, adjusted, strict=True):
-        by_label.setdefault(label, {})[judge] = CurveDifference(value, interval(resampled), p, bound)
+        by_label.setdefault(label, {})[judge] = CurveDifference(value, compute_interval(resampled), p, bound)
     return by_label
 
 
@@ -225,7 +229,7 @@ def find_bound(value: float, above: bool, base_above: bool) -> str | None:
     return "≤" if base_above and not above and value < 0 else None
 
 
-def two_sided_p_value(value: float, resampled: np.ndarray) -> float:
+def compute_two_sided_p_value(value: float, resampled: np.ndarray) -> float:
     """Return the two-sided p-value of `value` under a normal distribution with mean 0.
 
     The standard deviation is that of the `resampled` values (resamples,). A proportion of a thousand resamples would be
@@ -257,7 +261,7 @@ def _select_rho_curves(method: str, lines: Sequence[Curve]) -> Iterator[tuple[li
     """
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     other_settings = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
-    spans = [ends for line in along if (ends := span(line, CIDER)) is not None]
+    spans = [ends for line in along if (ends := find_span(line, CIDER)) is not None]
     if (
         len(along) > 1
         and len(other_settings) == 1
@@ -302,7 +306,7 @@ def _find_points_per_seed(
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
         seed_points = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
         values = _stack_means(seed_points, fixed)
-        weights, reached = mixture(values, _stack_means(seed_points, traded), level)
+        weights, reached = compute_mixture(values, _stack_means(seed_points, traded), level)
         if reached:
             by_reach[bool(values.min() * (1 - TOLERANCE) <= level)][seed] = seed_points, weights
     return by_reach[True] or by_reach[False]

@@ -12,7 +12,7 @@ from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.caption_scores import OWN
-from pipeline.evaluation.cross_play import cross_play
+from pipeline.evaluation.cross_play import compute_cross_play
 from pipeline.evaluation.judges import (
     ADAPTED,
     JudgeKind,
@@ -54,14 +54,14 @@ def measure_cross_play(
             method: select_judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
-        recalls = cross_play(captions, shared_listeners, gallery)
+        recalls = compute_cross_play(captions, shared_listeners, gallery)
         for listener, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = cross_play(captions, {listener: load_judge(folder, root, prepared, device)}, gallery)
+            own = compute_cross_play(captions, {listener: load_judge(folder, root, prepared, device)}, gallery)
             adapted = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapted_names}
             for method in by_method:
                 recalls[method] |= own[method]
-            recalls[listener] |= cross_play({listener: captions[listener]}, adapted, gallery)[listener]
+            recalls[listener] |= compute_cross_play({listener: captions[listener]}, adapted, gallery)[listener]
         for row, method in zip(matrix, by_method, strict=True):
             for values, listener in zip(row, listeners, strict=True):
                 values.append(recalls[method][listener])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import sqrt
 
-from pipeline.analysis.judge_titles import human_recall_keys, recall_keys
+from pipeline.analysis.judge_titles import make_human_recall_keys, make_recall_keys
 from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 
@@ -13,7 +13,7 @@ ALIKE = 0.02  # largest share of distinct captions that counts as collapse; a si
 ADVICE = "More photos, longer trainings (optimisation.min_steps) or a pretrained network (features.network) may help."
 
 
-def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
+def list_training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     """Return one line per kind of failure on the test split at the selected settings; empty if there is none.
 
     Random ranks among n images have the mean (n + 1) / 2. A listener is at chance if its mean rank is less than two
@@ -26,7 +26,7 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
         failures.append(f"Nearly all captions of {', '.join(collapsed)} are the same, whatever the image. {ADVICE}")
     judges_at_chance = []
     for judge in results.judges:
-        if (rank := _find_rank_at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
+        if (rank := _find_rank_at_chance(points, make_human_recall_keys(judge, "mean_rank"))) is not None:
             judges_at_chance.append(f"{judge} (mean rank {rank:.1f})")
     if judges_at_chance:
         images = max(results.values("images"))
@@ -40,7 +40,7 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
         if point.method not in collapsed
         and (
             judges := [
-                j for j in results.judges if _find_rank_at_chance([point], recall_keys(j, "mean_rank")) is not None
+                j for j in results.judges if _find_rank_at_chance([point], make_recall_keys(j, "mean_rank")) is not None
             ]
         )
     ]

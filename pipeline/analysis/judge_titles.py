@@ -48,7 +48,7 @@ def order_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     return {name: judge_title(name) for names in longest_first for name in names}
 
 
-def recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:
+def make_recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:
     """Return the path to a recall by the judge, from text to image or in the direction or gallery at `path`."""
     recall, _, gallery = score.partition(" ")  # "R@1 (hard)": the recall, and the hard gallery
     if not path:
@@ -56,7 +56,7 @@ def recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:
     return "judges", judge, *path, recall
 
 
-def human_recall_keys(judge: str, score: str = WHOLE_RECALL) -> Keys:
+def make_human_recall_keys(judge: str, score: str = WHOLE_RECALL) -> Keys:
     """Return the path to a recall of human captions by the judge."""
-    judges, name, *rest = recall_keys(judge, score)
+    judges, name, *rest = make_recall_keys(judge, score)
     return judges, name, "human", *rest

@@ -7,20 +7,20 @@ from itertools import pairwise
 from math import floor
 
 from pipeline.analysis.judge_titles import Keys
-from pipeline.analysis.results import CIDER, Results, means
+from pipeline.analysis.results import CIDER, Results, compute_means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import TOLERANCE, Curve
 
 DEGENERATE_SHARE = 0.5  # share of the control's CIDEr below which all settings of a degenerate curve are
 
 
-def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
+def find_span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
     """Return the lowest and highest value over the curve's settings, averaged over seeds; None if unmeasured."""
-    values = means(curve.points, "test", *keys)
+    values = compute_means(curve.points, "test", *keys)
     return (min(values), max(values)) if values else None
 
 
-def cider_levels(
+def choose_cider_levels(
     results: Results, curves: Sequence[Curve], settings: ReportSettings, reference: Curve | None = None
 ) -> tuple[tuple[float, ...], str]:
     """Return the CIDEr values at which to compare recalls, and the reason in words.
@@ -36,11 +36,11 @@ def cider_levels(
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
-    measured = means(results.get_points(settings.control), "test", *CIDER)
+    measured = compute_means(results.get_points(settings.control), "test", *CIDER)
     degenerate = [
         curve
         for curve in curves
-        if measured and (ends := span(curve, CIDER)) and ends[1] < DEGENERATE_SHARE * max(measured)
+        if measured and (ends := find_span(curve, CIDER)) and ends[1] < DEGENERATE_SHARE * max(measured)
     ]
     spans = _collect_spans([curve for curve in curves if curve not in degenerate], CIDER)
     exclusions = (
@@ -134,7 +134,7 @@ def _collect_spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, flo
 
 def _find_covered_range(curve: Curve, keys: Keys) -> tuple[float, float] | None:
     """Return the range that the curve covers both averaged over seeds and in each seed with all settings."""
-    if (averaged := span(curve, keys)) is None:
+    if (averaged := find_span(curve, keys)) is None:
         return None
     by_seed: dict[object, list[float]] = {}
     for run in curve.runs:

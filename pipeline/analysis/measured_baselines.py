@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.analysis.bootstrap import RECALLS, Resamples, interval
+from pipeline.analysis.bootstrap import RECALLS, Resamples, compute_interval
 from pipeline.analysis.comparison import Comparison, CurveReading, Estimate
-from pipeline.analysis.judge_titles import HARD_RECALL, TEXT, Keys, recall_keys
+from pipeline.analysis.judge_titles import HARD_RECALL, TEXT, Keys, make_recall_keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.analysis.tradeoff import Curve
 
@@ -48,14 +48,16 @@ def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
 def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
     readings, results = [], comparison.results
-    wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
+    wanted = [make_recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
     for baseline in list_measured_baselines(results):
         estimates = {}
         for keys in wanted:
             if (value := baseline.point.mean("test", *keys)) is not None:
                 resampled = comparison.samples.mean([baseline.point], *keys)
                 seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in baseline.point.runs}
-                estimates[keys] = Estimate(value, None if resampled is None else interval(resampled[:, 0]), seeds)
+                estimates[keys] = Estimate(
+                    value, None if resampled is None else compute_interval(resampled[:, 0]), seeds
+                )
         name, point = baseline.name, baseline.point
         cider = point.mean("test", *CIDER)
         label = name if cider is None else f"{name} ({cider:.3f})"
@@ -74,8 +76,8 @@ def find_not_above_template(
     methods_by_judge: dict[str, list[str]] = {}
     for judge in results.judges:
         for point in points:
-            resampled = samples.mean((point, template.point), *recall_keys(judge, HARD_RECALL))
-            if resampled is not None and interval(resampled[:, 0] - resampled[:, 1])[0] <= 0:
+            resampled = samples.mean((point, template.point), *make_recall_keys(judge, HARD_RECALL))
+            if resampled is not None and compute_interval(resampled[:, 0] - resampled[:, 1])[0] <= 0:
                 methods_by_judge.setdefault(judge, []).append(point.method)
     return methods_by_judge
 

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.analysis.bootstrap import interval
+from pipeline.analysis.bootstrap import compute_interval
 from pipeline.analysis.comparison import Comparison, CurveReading, find_bound
-from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.judge_titles import Keys, make_recall_keys
 from pipeline.analysis.measured_baselines import list_measured_baselines
 from pipeline.analysis.results import CIDER, Point
 from pipeline.analysis.selection import Choice
@@ -79,7 +79,7 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
     Where baseline captions of one kind were evaluated beside several methods, those beside the claim's method count.
     """
     results = comparison.results
-    keys = recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
+    keys = make_recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
         baselines = list_measured_baselines(results)
@@ -152,7 +152,7 @@ def _pair_seeds(
     elif single[0]:
         first = {seed: value for seed in second for value in first.values()}
     differences = {seed: first[seed] - second[seed] for seed in first if seed in second}
-    return ClaimResult(claim, at, value, None if resampled is None else interval(resampled), differences, bound)
+    return ClaimResult(claim, at, value, None if resampled is None else compute_interval(resampled), differences, bound)
 
 
 def _explain_missing_number(keys: Keys) -> str:

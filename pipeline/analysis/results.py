@@ -18,8 +18,8 @@ from pipeline.analysis.judge_titles import (
     WHOLE_RECALL,
     JudgeTitle,
     Keys,
+    make_recall_keys,
     order_judges,
-    recall_keys,
 )
 from pipeline.errors import UserError
 from pipeline.metrics.registry import SHOWN
@@ -160,7 +160,9 @@ class Results:
     @cached_property
     def score(self) -> str:
         """Return the score that selects settings, defines curves and compares methods."""
-        return self.wanted or (HARD_RECALL if self.has(*recall_keys(self.first.name, HARD_RECALL)) else WHOLE_RECALL)
+        return self.wanted or (
+            HARD_RECALL if self.has(*make_recall_keys(self.first.name, HARD_RECALL)) else WHOLE_RECALL
+        )
 
     @property
     def scores(self) -> list[str]:
@@ -169,7 +171,7 @@ class Results:
 
     def score_keys(self, judge: str) -> Keys:
         """Return the path to the score by the judge."""
-        return recall_keys(judge, self.score)
+        return make_recall_keys(judge, self.score)
 
     @property
     def ends(self) -> list[str]:
@@ -213,12 +215,12 @@ class Results:
         return [point for point in self.points if point.method == method]
 
 
-def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
+def compute_means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
     """Return the points' means at `keys`, for the points that have one."""
     return [value for point in points if (value := point.mean(split, *keys)) is not None]
 
 
-def setting(point: Point | Run | None, name: str) -> str:
+def format_setting(point: Point | Run | None, name: str) -> str:
     """Return the setting's value as text; a dash if there is none."""
     value = None if point is None else point.settings.get(name)
     if value is None:
@@ -226,9 +228,9 @@ def setting(point: Point | Run | None, name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def named_setting(point: Point | Run, name: str) -> str:
+def format_named_setting(point: Point | Run, name: str) -> str:
     """Return the setting's symbol and value, for example "λ 0.01"."""
-    return f"{SYMBOLS.get(name, name)} {setting(point, name)}"
+    return f"{SYMBOLS.get(name, name)} {format_setting(point, name)}"
 
 
 def read_results(
@@ -312,7 +314,7 @@ def _build_frozen_point(point: Point) -> Point | None:
     """Return the point of the frozen-speaker system; None if a seed lacks the adapted or own listener on test."""
     runs = []
     for run in point.runs:
-        if any(run.value("test", *recall_keys(judge)) is None for judge in (OWN, ADAPTED)):
+        if any(run.value("test", *make_recall_keys(judge)) is None for judge in (OWN, ADAPTED)):
             return None
         # the adapted listener replaces the own one
         source = {
@@ -323,7 +325,7 @@ def _build_frozen_point(point: Point) -> Point | None:
     return Point(tuple(runs))
 
 
-def human_run(run: Run) -> Run:
+def make_human_run(run: Run) -> Run:
     """Return `run` with the metrics of human captions (`human_…`) in place of its own, and no other metrics."""
     numbers = {
         (split, group.removeprefix("human_"), *rest): value

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judge_titles import Keys
-from pipeline.analysis.results import CIDER, Point, Results, means
+from pipeline.analysis.results import CIDER, Point, Results, compute_means
 from pipeline.metrics.registry import ShownMetric
 from pipeline.ranges import Distinct, Natural, Positive, Seed, Share, require_distinct
 
@@ -53,12 +53,12 @@ class Choice:
     candidates: int = 1  # number of settings to choose from
 
 
-def naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
+def compute_naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
     """Return the validation CIDEr that a selected point must reach; None if the control was not measured.
 
     A control with several settings counts with its best one.
     """
-    measured = means(results.get_points(settings.control), "val", *CIDER)
+    measured = compute_means(results.get_points(settings.control), "val", *CIDER)
     return settings.min_cider_share * max(measured) if measured else None
 
 
@@ -68,7 +68,7 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     The point has the highest validation score by the first judge among points whose validation CIDEr reaches the floor.
     If none reaches it, the point has the highest validation CIDEr. Ties are broken by the other metric, then by order.
     """
-    floor = naturalness_floor(results, settings)
+    floor = compute_naturalness_floor(results, settings)
     return [
         _choose(method, results.get_points(method), floor, results.score_keys(results.first.name))
         for method in results.methods
@@ -121,7 +121,7 @@ def _choose_best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
 
 def describe_rule(results: Results, settings: ReportSettings) -> str:
     """Return the selection rule in words, with its numbers."""
-    floor, judge = naturalness_floor(results, settings), results.first.title.lower()
+    floor, judge = compute_naturalness_floor(results, settings), results.first.title.lower()
     if floor is None:
         return (
             f"λ is chosen on the validation split. There is no validation CIDEr of the control {settings.control}, so "

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.results import Point, Results, Run, named_setting
+from pipeline.analysis.results import Point, Results, Run, format_named_setting
 
 TOLERANCE = 1e-9  # relative tolerance for rounding errors; in `_pool_weights` absolute for values below 1
 
@@ -39,7 +39,7 @@ class Curve:
         return [run for point in self.points for run in point.runs]
 
 
-def curves(results: Results) -> list[Curve]:
+def build_curves(results: Results) -> list[Curve]:
     """Return the curves of all methods; other settings than the curve's and the seed divide a method's points."""
     all_curves: list[Curve] = []
     for method in results.methods:
@@ -51,12 +51,12 @@ def curves(results: Results) -> list[Curve]:
         varying = results.varying_settings(method)
         for points in lines.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != curve_key}
-            names = [method, *(named_setting(points[0], name) for name in varying)]
+            names = [method, *(format_named_setting(points[0], name) for name in varying)]
             all_curves.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return all_curves
 
 
-def mixture(x: np.ndarray, y: np.ndarray, level: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+def compute_mixture(x: np.ndarray, y: np.ndarray, level: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """Return weights (…, n) of n settings at the value `level` (…) of `x` (…, n), and whether the curve reaches it (…).
 
     `y` (…, n) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach

@@ -15,7 +15,7 @@ from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, UpdateSchedule
 from pipeline.composition.objective import BaselineName as BaselineName
 from pipeline.composition.objective import Objective as Objective
-from pipeline.composition.reference_cider import reference_cider
+from pipeline.composition.reference_cider import build_reference_cider
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
@@ -66,11 +66,11 @@ def pair_agents(
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     speaker.divide_logits(objective.speaker_temperature)
-    cider = reference_cider(prepared, objective.eos_in_reward, objective.document_frequencies)
-    return Agents(speaker, listener, cider.to(device), text_scorer(prepared))
+    cider = build_reference_cider(prepared, objective.eos_in_reward, objective.document_frequencies)
+    return Agents(speaker, listener, cider.to(device), build_text_scorer(prepared))
 
 
-def text_scorer(prepared: PreparedData) -> TextScorer:
+def build_text_scorer(prepared: PreparedData) -> TextScorer:
     """Return metrics that score text against all human captions, unclipped."""
     vocabulary = prepared.vocabulary
 
@@ -120,7 +120,7 @@ def score_function(
     )
 
 
-def tradeoff(
+def build_tradeoff(
     agents: Agents,
     objective: Objective,
     lam: float,
@@ -166,7 +166,9 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
                 "to own"
             )
         naturalness = score_function(objective, channel=SearchTrajectory(channel))
-    return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=naturalness)
+    return build_tradeoff(
+        agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=naturalness
+    )
 
 
 def with_critic(

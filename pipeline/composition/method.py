@@ -146,7 +146,7 @@ class Method:
                 score = term.score.bind_batch(rollouts) if isinstance(term.score, BatchScore) else term.score
                 loss, values = term.estimator.surrogate(score, rollouts)
                 losses[term.name] = term.weight * loss
-                report[f"{term.name}/loss"] = loss.detach() * ranks.size()
+                report[f"{term.name}/loss"] = loss.detach() * ranks.count_ranks()
                 report |= {f"{term.name}/{name}": value for name, value in values.items()}
             yield roles, losses, report
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipeline.data.prepared import PreparedData, column_array, read_columns
+from pipeline.data.prepared import PreparedData, read_columns, view_column
 from pipeline.metrics.cider import CiderD
 
 
-def reference_cider(
+def build_reference_cider(
     prepared: PreparedData, eos: bool = True, frequencies: Literal["train", "batch"] = "train"
 ) -> CiderD:
     """Build CIDEr-D against all human captions.
@@ -19,8 +19,8 @@ def reference_cider(
     columns = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     return CiderD.build(
         [prepared.captions(image) for image in range(len(prepared))],
-        column_array(columns["key"]),
-        column_array(columns["count"]),
+        view_column(columns["key"]),
+        view_column(columns["count"]),
         len(prepared.rows("train")),
         max_words=prepared.max_words,
         eos=eos,

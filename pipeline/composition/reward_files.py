@@ -30,7 +30,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.protocols import Channel
 from pipeline.runtime.checksums import check_checksums
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 if TYPE_CHECKING:
     from pipeline.composition.reward_settings import RetrieverSettings
@@ -58,7 +58,7 @@ class RewardInputs:
         return without_repeated_ngrams(Beam(self.beam), self.no_repeat)
 
 
-def reward_files(root: Path) -> list[Path]:
+def list_reward_files(root: Path) -> list[Path]:
     """List the files that reward models are read from: their folder, and the weights of retriever and judge.
 
     Raises UserError where the folder is missing or damaged. The weights are not read here.
@@ -83,7 +83,7 @@ def make_rewards(
     stores = {role: open_features(root, encoder.features, prepared) for role, encoder in encoders.items()}
     inputs = RewardInputs(
         models,
-        {role: sha256(_weights_path(root, name)) for role, name in models.items()},
+        {role: compute_sha256(_weights_path(root, name)) for role, name in models.items()},
         {role: store.manifest["crc"] for role, store in stores.items()},
         settings.temperature,
         settings.beam,
@@ -171,7 +171,7 @@ def _load_matching_encoder(
     store = open_features(root, encoder.features, prepared)
     if inputs.features[role] != store.manifest["crc"]:
         raise UserError(f"{folder}: its image vectors come from other features than {store.path}; {RERUN}")
-    if inputs.weights[role] != sha256(_weights_path(root, name)):
+    if inputs.weights[role] != compute_sha256(_weights_path(root, name)):
         raise UserError(f"{folder}: made with other weights of {name}; {RERUN}")
     return encoder
 

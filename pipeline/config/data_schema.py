@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipeline.config.reading import did_you_mean
+from pipeline.config.reading import suggest_words
 from pipeline.ranges import Count, Distinct, Natural, Positive, Seed, Share, Size, SmallCount, require_distinct
 from pipeline.section import Name, Section, Text
 from pipeline.slices.section_keys import PrepareKeys
@@ -53,7 +53,7 @@ def _list_formats() -> dict[str, CorpusFormat]:
 
 def _check_format(name: str) -> str:
     if name not in _list_formats():
-        raise ValueError(f"{name} is no format of a corpus; {did_you_mean(name, _list_formats())}")
+        raise ValueError(f"{name} is no format of a corpus; {suggest_words(name, _list_formats())}")
     return name
 
 
@@ -127,7 +127,7 @@ def _list_feature_formats() -> dict[str, FeatureFormat]:
 
 def _check_feature_format(name: str) -> str:
     if name not in _list_feature_formats():
-        raise ValueError(f"{name} is no format of features; {did_you_mean(name, _list_feature_formats())}")
+        raise ValueError(f"{name} is no format of features; {suggest_words(name, _list_feature_formats())}")
     return name
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
-from pipeline.composition.method_modules import METHODS, method_modules
+from pipeline.composition.method_modules import METHODS, find_method_modules
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import MAIN
-from pipeline.config.reading import describe_error, did_you_mean, keys_of, override, read_mapping, show_value
+from pipeline.config.reading import describe_error, list_keys, override, read_mapping, show_value, suggest_words
 from pipeline.config.schema import (
     ListenerBlock,
     Params,
@@ -69,7 +69,7 @@ class MethodSettings:
         return own if self.pragmatic is None else own | {"pragmatic": self.pragmatic.model_dump()}
 
 
-def method_settings(params: Params, name: str) -> MethodSettings:
+def resolve_method_settings(params: Params, name: str) -> MethodSettings:
     """Return the settings of `methods.<name>`. The block's `train:` overrides the train section."""
     block = params.methods[name]
     train = TrainSettings.model_validate(_merge(params.train.model_dump(), block["train"]))
@@ -128,7 +128,7 @@ def _check_params(raw: dict[str, Any]) -> Params:
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
             place = ("sweep", "grid", name)
-            raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
+            raise _MistakeError(place, f"unknown method {'.'.join(place)}; {suggest_words(name, blocks)}")
         for options in grids:
             _validate(_build_grid_schema(schemas[name]), options, "sweep", "grid", name)
     _check_decoding(params, blocks, [name for name, kind in kinds.items() if kind in agents.listeners])
@@ -156,7 +156,7 @@ def _validate(model: type[T], raw: Mapping[str, Any], *keys: str) -> T:
 
 def _check_known(value: str, known: Iterable[str], kind: str, *keys: str) -> None:
     if value not in known:
-        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {kind}; {did_you_mean(value, known)}")
+        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {kind}; {suggest_words(value, known)}")
 
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
@@ -257,21 +257,21 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 
 def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
-    module, method, modules = block.get("from"), block.get("method", name), method_modules()
+    module, method, modules = block.get("from"), block.get("method", name), find_method_modules()
     if not isinstance(module, str) or module not in modules:
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
-        raise UserError(f"methods.{name}.{wrong} module of {METHODS}; {did_you_mean(str(module), modules)}")
+        raise UserError(f"methods.{name}.{wrong} module of {METHODS}; {suggest_words(str(module), modules)}")
     functions = dict(inspect.getmembers(import_module(modules[module]), inspect.isfunction))
     own = {key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")}
     if method not in list(own):
         key = f"{name}.method = {show_value(method)}" if "method" in block else name
-        raise UserError(f"methods.{key} is no method of {_module_path(block)}; {did_you_mean(str(method), own)}")
+        raise UserError(f"methods.{key} is no method of {_module_path(block)}; {suggest_words(str(method), own)}")
     return own[method]
 
 
 def _module_path(block: Mapping[str, Any]) -> str:
     """Return the path of the module that a method's block names."""
-    return f"{method_modules()[block['from']].replace('.', '/')}.py"
+    return f"{find_method_modules()[block['from']].replace('.', '/')}.py"
 
 
 def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
@@ -311,7 +311,7 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
 def _build_grid_schema(schema: type[Section]) -> type[Section]:
     """Return the schema of a method's grid: a list of values for each option, and seeds of its own."""
     kinds = {
-        key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in COMMON_KEYS[:4]
+        key: GenericAlias(tuple, (kind, ...)) for key, kind in list_keys(schema).items() if key not in COMMON_KEYS[:4]
     }
     lists: dict[str, Any] = {key: (Annotated[kind, *Distinct], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))

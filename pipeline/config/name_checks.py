@@ -36,7 +36,7 @@ def check_names(params: Mapping[str, Any], path: Path) -> None:
         raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it must be a folder of this machine")
 
 
-def value_at(params: Mapping[str, Any], dotted_key: str) -> Any:
+def find_value(params: Mapping[str, Any], dotted_key: str) -> Any:
     """Return the value at `dotted_key`, for example "sweep.grid"; None where there is none."""
     value: Any = params
     for key in dotted_key.split("."):
@@ -46,7 +46,7 @@ def value_at(params: Mapping[str, Any], dotted_key: str) -> Any:
 
 def _list_names(params: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
     for section_key in SECTIONS:
-        section = value_at(params, section_key)
+        section = find_value(params, section_key)
         if section is None:
             continue
         if not isinstance(section, Mapping):

@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.dvc_rewriting import remove_layout
-from pipeline.config.reading import compose_node, did_you_mean, parse_yaml, read_yaml_text
+from pipeline.config.reading import compose_node, parse_yaml, read_yaml_text, suggest_words
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
 WRITTEN_DIGEST = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that this command wrote last
@@ -110,7 +110,7 @@ class Profiles:
     def text(self, name: str) -> str:
         """Return the text of the parameter file of the profile `name`. Raises UserError for an unknown name."""
         if name not in self.named:
-            raise UserError(f"PROFILE={name}: no such profile; {did_you_mean(name, self.names())}")
+            raise UserError(f"PROFILE={name}: no such profile; {suggest_words(name, self.names())}")
         composition = self.named[name]
         entries = self.files[self.data[composition.data]].groups[NAMES]
         return self.compose(composition, [line for line in entries[name].above if line] if name in entries else [])
@@ -122,7 +122,7 @@ class Profiles:
         """
         data, methods, grid = composition.data, composition.methods, composition.grid or composition.methods
         if data not in self.data:
-            raise UserError(f"DATA={data}: no such data; {did_you_mean(data, sorted(self.data))}")
+            raise UserError(f"DATA={data}: no such data; {suggest_words(data, sorted(self.data))}")
         chain = self._list_chain(self.data[data])
         top = chain[-1]
         layers = [(str(file.path), file.sections) for file in chain]
@@ -132,7 +132,7 @@ class Profiles:
             named = [file.groups[group][name] for file in chain if name in file.groups[group]]
             if name and not named and (group == METHOD_SETS or composition.grid):
                 names = sorted({key for file in chain for key in file.groups[group]})
-                raise UserError(f"{word}={name}: DATA={data} has none of that name; {did_you_mean(name, names)}")
+                raise UserError(f"{word}={name}: DATA={data} has none of that name; {suggest_words(name, names)}")
             layers += [(f"{group}: {name}", layer) for layer in named]
         whole = ProfileLine([], "", "", [], {})
         for place, layer in layers:
@@ -161,7 +161,7 @@ class Profiles:
         below = _read_extended_name(file.sections, str(file.path)) or BASE
         if below in (name, *above) or below not in self.files:
             others = sorted(self.files.keys() - {name})
-            raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
+            raise UserError(f"{file.path}: extends: {below} is no other file; {suggest_words(below, others)}")
         return [*self._list_chain(below, (name, *above)), file]
 
     def _list_variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
@@ -175,12 +175,12 @@ class Profiles:
         return [*self._list_variants(file, below, (name, *above)), variants[name]]
 
 
-def profile_text(name: str, folder: Path = PROFILES) -> str:
+def compose_profile_text(name: str, folder: Path = PROFILES) -> str:
     """Return the text of the parameter file of the profile `name`. Raises UserError for an error in a profile."""
     return Profiles(folder).text(name)
 
 
-def profile_of(text: str, folder: Path = PROFILES) -> str | None:
+def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
     """Return the name of the profile whose parameter file is `text`, with any start; None where there is none.
 
     A file that DVC has rewritten with equal values counts as the profile's.
@@ -189,7 +189,7 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
     return next((n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given), None)
 
 
-def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
+def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
     given, start = remove_layout(text), _read_start(text)
     differing = {}
@@ -304,7 +304,7 @@ def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileL
     sections = dict(below.section)
     for name in _list_words(above, "replace", place):
         if name not in sections or name not in own:
-            raise UserError(f"{place}: replace: {name} is no section below; {did_you_mean(name, sections)}")
+            raise UserError(f"{place}: replace: {name} is no section below; {suggest_words(name, sections)}")
         sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
     merged = _merge_keys(replace(below, section=sections), replace(above, section=own), place)
     return replace(merged, above=[])
@@ -387,13 +387,15 @@ def _format_lines(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[s
 
 def _is_changed_by_hand() -> bool:
     """Return whether params.yaml is no profile, not what this command wrote last, and not what git has committed."""
-    if WRITTEN_DIGEST.is_file() and WRITTEN_DIGEST.read_text(encoding="ascii", errors="replace") == sha256(PARAMS):
+    if WRITTEN_DIGEST.is_file() and WRITTEN_DIGEST.read_text(encoding="ascii", errors="replace") == compute_sha256(
+        PARAMS
+    ):
         return False
     content = PARAMS.read_bytes()
     with suppress(FileNotFoundError):  # no git
         if subprocess.run(["git", "show", f"HEAD:./{PARAMS}"], capture_output=True).stdout == content:
             return False
-    return profile_of(content.decode()) is None
+    return identify_profile(content.decode()) is None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -432,7 +434,7 @@ def main(arguments: Sequence[str]) -> int:
         if current != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now {title}")
-        write_atomically(WRITTEN_DIGEST, sha256(PARAMS))
+        write_atomically(WRITTEN_DIGEST, compute_sha256(PARAMS))
 
     return run_command("profile", write_profile)
 

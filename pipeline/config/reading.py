@@ -19,8 +19,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 
-from pipeline.config.renamed_keys import present_name
-from pipeline.errors import UserError, reason
+from pipeline.config.renamed_keys import find_present_name
+from pipeline.errors import UserError, summarise_error
 
 KeyPath = tuple[str, ...]
 MAX_DEPTH = 64  # nested brackets, or dashes in a row; the parser's time grows with their square
@@ -53,7 +53,7 @@ def parse_yaml(text: str, source: str) -> Any:
     except YAMLError as error:
         mark, problem = None, str(error)
     except Exception as error:  # deep nesting, or tags, keys and numbers that Python cannot represent
-        mark, problem = None, f"{type(error).__name__}: {reason(error)}"
+        mark, problem = None, f"{type(error).__name__}: {summarise_error(error)}"
     if duplicate := re.match('found duplicate key "(.*?)" with value', problem):
         problem = f"the key {duplicate[1]} is given twice; keep one of them"
     elif "'\\t'" in problem:
@@ -158,7 +158,7 @@ def show_value(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def did_you_mean(word: str, allowed: Iterable[str]) -> str:
+def suggest_words(word: str, allowed: Iterable[str]) -> str:
     """Return the allowed words, after the closest match to `word` if there is a close one."""
     names = [str(name) for name in allowed]
     close = difflib.get_close_matches(str(word), names, n=1)
@@ -179,9 +179,9 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPat
     name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown_key:
         shown = "" if problem["type"] == "invalid_key" else f" = {value}"  # pydantic's input is then the key
-        line = f"unknown key {name}{shown}; {did_you_mean(path[-1], keys_of(container))}"
-        new = present_name((*below, *path))
-        if new in keys_of(container):
+        line = f"unknown key {name}{shown}; {suggest_words(path[-1], list_keys(container))}"
+        new = find_present_name((*below, *path))
+        if new in list_keys(container):
             line = f"{name} = {value}: this key is now {new}; rename it"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
         line = f"{name} is not allowed: {_describe_allowed(get_args(container)[0])}"
@@ -196,7 +196,7 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPat
     return (*below, *path), line
 
 
-def keys_of(section: Any) -> dict[str, Any]:
+def list_keys(section: Any) -> dict[str, Any]:
     """Return the keys of a section, a model or a dataclass, and the type of each."""
     if is_dataclass(section):
         hints = get_type_hints(section, include_extras=True)
@@ -219,7 +219,7 @@ def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
         if branches := [each for each in get_args(inner) if Tag(part) in get_args(each)]:
             section = branches[0]
             continue
-        if keys := keys_of(inner):
+        if keys := list_keys(inner):
             section = keys.get(part)
         elif get_origin(inner) in (dict, tuple):
             section = get_args(inner)[get_origin(inner) is dict]
@@ -251,7 +251,7 @@ def _describe_allowed(annotation: Any, *metadata: Any) -> str:
         return f"a list, each {_describe_allowed(arguments[0])}{_describe_bounds(metadata)}"
     if origin is dict or annotation is dict:
         return "a mapping"
-    if keys := keys_of(annotation):
+    if keys := list_keys(annotation):
         return f"a mapping with the keys {', '.join(keys)}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Any: "a value"}
     return "null" if annotation is type(None) else words.get(annotation, str(annotation)) + _describe_bounds(metadata)

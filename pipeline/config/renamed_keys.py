@@ -61,6 +61,6 @@ RENAMED = {
 }
 
 
-def present_name(keys: Sequence[str]) -> str | None:
+def find_present_name(keys: Sequence[str]) -> str | None:
     """Return the present name of the former key at the path `keys`; None where that path is no former key."""
     return next((new for old, new in RENAMED.items() if fnmatchcase(".".join(keys), old)), None)

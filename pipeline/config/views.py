@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
-from pipeline.config.reading import did_you_mean
+from pipeline.config.reading import suggest_words
 from pipeline.errors import UserError
 
 Keys = tuple[str, ...]
@@ -62,7 +62,7 @@ class StageParameters(Generic[P]):
         for i, key in enumerate(keys):
             names = inner if isinstance(inner, Mapping) else ()
             if key not in names:
-                raise UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
+                raise UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {suggest_words(key, names)}")
             inner = inner[key]
 
 
@@ -115,7 +115,7 @@ def list_keys(
     """
     stages = workflow.get("stages") or {}
     if stage not in stages:
-        raise UserError(f"dvc.yaml: no stage {stage}; {did_you_mean(stage, stages)}")
+        raise UserError(f"dvc.yaml: no stage {stage}; {suggest_words(stage, stages)}")
     block = stages[stage]
     foreach = block.get("foreach", ())
     if isinstance(foreach, str):  # "${methods}"
@@ -129,7 +129,7 @@ def list_keys(
         expected = f"one of {', '.join(instances)}" if instances else "none"
         raise UserError(f"dvc.yaml: stage {stage} is given {instance or 'no instance'}; it takes {expected}")
     if instance is not None and instance not in instances:
-        raise UserError(f"{stage}: unknown instance {instance}; {did_you_mean(instance, instances)}")
+        raise UserError(f"{stage}: unknown instance {instance}; {suggest_words(instance, instances)}")
     listed = block.get("do", block).get("params") or []
     if not all(isinstance(entry, str) for entry in listed):
         raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml, no other files")

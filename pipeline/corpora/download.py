@@ -13,8 +13,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tqdm import tqdm
 
-from pipeline.errors import UserError, one_line
-from pipeline.runtime.files import rename, sha256, write_atomically
+from pipeline.errors import UserError, escape_line
+from pipeline.runtime.files import compute_sha256, rename, write_atomically
 
 CHUNK = 1 << 18
 MIN_PROGRESS = 1 << 24  # bytes; an attempt that adds as many to the longest partial file does not count as failed
@@ -39,7 +39,7 @@ def download(
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = get_partial_path(path), path.with_name(f"{path.name}.etag")
     if path.exists():
-        if (actual := sha256(path)) != digest:
+        if (actual := compute_sha256(path)) != digest:
             raise UserError(
                 f"{path}: its SHA-256 is {actual}, and {digest} is expected; move it away and run this again"
             )
@@ -62,10 +62,10 @@ def download(
                         "again to go on"
                     ) from None
                 seconds = min(pause * 2**failures, 60.0)
-                tqdm.write(one_line(f"{path.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
+                tqdm.write(escape_line(f"{path.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
                 time.sleep(seconds)
         bar.update(size - bar.n)
-    if (actual := sha256(part)) != digest:
+    if (actual := compute_sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
         raise UserError(f"{url}: SHA-256 {actual} received, expected {digest}; the received file is removed")

@@ -13,7 +13,7 @@ from pipeline.corpora.archives import count_files, read_marker, unpack
 from pipeline.corpora.cards import ArchiveSource, CardSource, DataCard, ManualSource
 from pipeline.corpora.download import download, get_partial_path
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 
 PrintLine = Callable[[str], None]
 
@@ -41,7 +41,7 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
                     download(archive.url, path, archive.bytes, archive.sha256)
                     source = {"url": archive.url, "sha256": archive.sha256}
                 else:
-                    source = {"sha256": sha256(path)}
+                    source = {"sha256": compute_sha256(path)}
                     print_line(
                         f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked"
                     )
@@ -55,7 +55,7 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     print_line(f"complete: {out}; now: make repro PROFILE={profile}")
 
 
-def card_summary(card: DataCard) -> str:
+def summarise_card(card: DataCard) -> str:
     """Return three lines on a corpus: its size, its downloads and the files that the user must get, its licence."""
     size = sum(archive.bytes for archive in card.archives)
     manual: list[ArchiveSource | ManualSource] = [archive for archive in card.archives if not archive.url]

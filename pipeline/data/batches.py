@@ -151,7 +151,7 @@ def list_passes(prepared: PreparedData, rows: np.ndarray, captions: Captions) ->
     return [rows[count > number] for number in range(count.max())]
 
 
-def sequential_batches(prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
+def iterate_sequentially(prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
     """Yield all images of `rows` in order, each with its first caption; the last batch may be smaller."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):

@@ -16,9 +16,9 @@ from typing import Protocol
 from PIL import Image
 from tqdm import tqdm
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.film_decoding import check_film, is_moving
-from pipeline.runtime.untrusted import path_inside
+from pipeline.runtime.untrusted import resolve_inside
 from pipeline.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
@@ -93,7 +93,7 @@ def check_images(
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         remaining = iter(files)
         while part := list(itertools.islice(remaining, 512)):
-            problems = pool.map(lambda file: _find_image_problem(path_inside(images, file)), part)
+            problems = pool.map(lambda file: _find_image_problem(resolve_inside(images, file)), part)
             for file, problem in zip(part, problems, strict=True):
                 if problem and file not in corrupt:
                     faults.append(problem)
@@ -131,7 +131,7 @@ def _find_image_problem(path: Path) -> str | None:
     except Exception as error:  # decoders of damaged files raise nearly anything
         if _is_heic(path):
             return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"
-        fault = reason(error, 1000).replace(str(path), path.name)
+        fault = summarise_error(error, 1000).replace(str(path), path.name)
         return f"{path}: the image cannot be decoded ({fault}); fetch it again"
     return None
 

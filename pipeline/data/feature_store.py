@@ -31,7 +31,7 @@ from typing import Any, Self
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import checksummed_json, read_checksummed_json
+from pipeline.runtime.checksums import read_checksummed_json, serialise_with_checksum
 from pipeline.runtime.files import atomic_path, write_atomically
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 
@@ -125,7 +125,7 @@ class FeatureWriter(AbstractContextManager):
             (self.folder / MANIFEST).unlink(missing_ok=True)
         shape = dict(zip("MPRD", self._shape, strict=True))
         manifest = {**self.manifest, "crc": _combine_checksums(self._crc), "shape": shape}
-        write_atomically(self.folder / MANIFEST, checksummed_json(manifest))
+        write_atomically(self.folder / MANIFEST, serialise_with_checksum(manifest))
 
 
 class FeatureStore:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pipeline.data.corpus import SPLITS, Corpus
 from pipeline.data.tokenizer_vocabulary import TOKENIZER, load_vocabulary
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import check_checksums, checksummed_json, read_checksummed_json
-from pipeline.runtime.files import atomic_path, sha256, write_atomically
+from pipeline.runtime.checksums import check_checksums, read_checksummed_json, serialise_with_checksum
+from pipeline.runtime.files import atomic_path, compute_sha256, write_atomically
 from pipeline.vocabulary import Vocabulary
 
 IMAGES = pa.schema({"image": pa.int64(), "id": pa.string(), "file": pa.string(), "split": pa.string()})
@@ -80,7 +80,7 @@ def write_prepared(
         "tokens": [words[:max_words] for words in encoded],
     }
     caption_table = pa.table(caption_columns, schema=CAPTIONS)
-    tokens = column_array(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
+    tokens = view_column(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
     # files of equal names are recorded by their paths
     name_counts = Counter(source.name for source in set(corpus.sources))
     source_names = {path: path.name if name_counts[path.name] == 1 else path.as_posix() for path in corpus.sources}
@@ -91,13 +91,13 @@ def write_prepared(
         "words": len(vocabulary),
         "unknown": round(float(np.mean(tokens == vocabulary.unk)), 6),
         "settings": {"min_count": min_count, "max_words": max_words},
-        "inputs": {source_names[source]: sha256(source) for source in corpus.sources},
+        "inputs": {source_names[source]: compute_sha256(source) for source in corpus.sources},
     }
     # only settings that differ from the defaults, so that earlier manifests stay equal to the byte
     if count_words != "train":
         manifest["settings"]["count_words"] = count_words
     if tokenizer is not None:
-        manifest["tokenizer"] = {"name": tokenizer, "sha256": sha256(out / TOKENIZER)}
+        manifest["tokenizer"] = {"name": tokenizer, "sha256": compute_sha256(out / TOKENIZER)}
     if corpus.skipped:
         manifest["skipped"] = [image.file for image in corpus.skipped]
     (out / "manifest.json").unlink(missing_ok=True)
@@ -111,7 +111,9 @@ def write_prepared(
 
 def write_objects(objects: Mapping[str, Sequence[str]], images: Iterable[str], out: Path) -> None:
     """Write objects.json: the names of the objects in each of `images`; none where an image has no annotations."""
-    write_atomically(out / OBJECTS, checksummed_json({"objects": {image: objects.get(image, []) for image in images}}))
+    write_atomically(
+        out / OBJECTS, serialise_with_checksum({"objects": {image: objects.get(image, []) for image in images}})
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +146,7 @@ class PreparedData:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or folder}: the data are not prepared; run the prepare stage") from None
         splits = np.array([SPLITS.index(split) for split in images["split"].to_pylist()], np.int8)
-        first = np.searchsorted(column_array(captions["image"]), np.arange(len(images) + 1))
+        first = np.searchsorted(view_column(captions["image"]), np.arange(len(images) + 1))
         ids, files = images["id"].combine_chunks(), images["file"].combine_chunks()
         tokens = pad_lists(captions["tokens"].combine_chunks(), manifest["settings"]["max_words"])
         return cls(folder, manifest, vocabulary, ids, files, splits, first, tokens)
@@ -210,7 +212,7 @@ def read_columns(path: Path, columns: list[str]) -> pa.Table:
         return file.read(columns)
 
 
-def column_array(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def view_column(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Return a read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
@@ -233,7 +235,7 @@ def _count_vocabulary(corpus: Corpus, min_count: int, count_words: Literal["trai
 
 def pad_lists(tokens: pa.ListArray, width: int | None = None) -> np.ndarray:
     """Return (C, width) int32 of a list array, padded with 0; by default as wide as its longest list."""
-    offsets, flat = column_array(tokens.offsets), column_array(tokens.values)
+    offsets, flat = view_column(tokens.offsets), view_column(tokens.values)
     lengths = np.diff(offsets)
     width = int(lengths.max(initial=0)) if width is None else width
     padded = np.zeros((len(tokens), width), np.int32)

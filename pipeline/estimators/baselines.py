@@ -79,7 +79,7 @@ class RunningMean(nn.Module):
     def forward(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = self.mean.to(value.dtype).expand_as(value).clone()
         self.batches += 1
-        self.mean += (ranks.all_sum(value.mean()) / ranks.size() - self.mean) / self.batches
+        self.mean += (ranks.all_sum(value.mean()) / ranks.count_ranks() - self.mean) / self.batches
         return expected
 
 
@@ -100,7 +100,7 @@ class CenteredBaseline:
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         expected = self.inner(value, score, rollouts)
-        return expected + ranks.all_sum((value - expected).mean()) / ranks.size()
+        return expected + ranks.all_sum((value - expected).mean()) / ranks.count_ranks()
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,6 @@ class BatchStd:
     min_samples = 1
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
-        mean = ranks.all_sum(advantage.mean()) / ranks.size()
-        variance = ranks.all_sum((advantage - mean).square().mean()) / ranks.size()
+        mean = ranks.all_sum(advantage.mean()) / ranks.count_ranks()
+        variance = ranks.all_sum((advantage - mean).square().mean()) / ranks.count_ranks()
         return advantage / (variance.sqrt() + self.epsilon)

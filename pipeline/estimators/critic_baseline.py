@@ -56,4 +56,4 @@ class CriticLoss:
         count = ranks.all_sum(token_mask.sum()).clamp(min=1)
         expected = self.critic(message.states())
         loss = ((expected - credit).square() * token_mask).sum() / count
-        return loss, {"expected": (expected.detach() * token_mask).sum() * ranks.size() / count}
+        return loss, {"expected": (expected.detach() * token_mask).sum() * ranks.count_ranks() / count}

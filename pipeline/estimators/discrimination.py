@@ -28,4 +28,4 @@ class BinaryDiscrimination:
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2
         accuracy = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
         human_share, other_share = (odds.detach().sigmoid().mean() for odds in (human, other))
-        return loss / ranks.size(), {"accuracy": accuracy, "people": human_share, "others": other_share}
+        return loss / ranks.count_ranks(), {"accuracy": accuracy, "people": human_share, "others": other_share}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pipeline.channels.straight_through import sample_arrival_times
-from pipeline.estimators.surrogate import ScoreFunction, surrogate
+from pipeline.estimators.surrogate import ScoreFunction, build_surrogate
 from pipeline.models.critic import ControlVariate
 from pipeline.protocols import Channel, Rollouts, Score
 from pipeline.runtime import ranks
@@ -39,7 +39,7 @@ class RelaxEstimator:
         message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.inner.advantage(value.detach(), score, rollouts)
-        loss, report = surrogate(value, message, advantage, self.inner.reduction)
+        loss, report = build_surrogate(value, message, advantage, self.inner.reduction)
         assert message.logits is not None
         assert message.states is not None
         logits = message.logits()
@@ -49,7 +49,7 @@ class RelaxEstimator:
         advantages = advantage[logits.positions // message.tokens.shape[1]]
         valid = 1.0 if logits.valid is None else logits.valid
         count = ranks.all_sum(message.mask.sum())
-        # the part that `surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
+        # the part that `build_surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
         control_part = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
         # the whole gradient with respect to the logits; the control minimises its mean square
@@ -59,8 +59,8 @@ class RelaxEstimator:
             slope.scatter_add(1, index.unsqueeze(1), residual) - (slope.sum(1, keepdim=True) + residual) * shares
         )
         noise = (logit_gradient.square().sum(1) * valid).sum() / count
-        report |= {"control": (expected.detach() * valid).sum() * ranks.size() / count}
-        report |= {"noise": noise.detach() * ranks.size()}
+        report |= {"control": (expected.detach() * valid).sum() * ranks.count_ranks() / count}
+        report |= {"noise": noise.detach() * ranks.count_ranks()}
         return loss - (control_part * valid).sum() / count + noise, report
 
     def _perturb(

@@ -18,17 +18,17 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.protocols import Channel
-from pipeline.random import BatchRandom, seeded_generator
+from pipeline.random import BatchRandom, make_seeded_generator
 from pipeline.runtime import ranks
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 MAX_CONTINUATIONS = 2048  # continuations per call: their image encodings take 300 MB at the papers' sizes
 
 
-def human_message(batch: Batch) -> Message:
+def make_human_message(batch: Batch) -> Message:
     """Return the batch's human captions as a message without log-probabilities."""
     rows = torch.arange(len(batch), device=batch.device)
-    return Message(batch.captions, caption_mask(batch.captions), rows, samples=1)
+    return Message(batch.captions, make_caption_mask(batch.captions), rows, samples=1)
 
 
 class StepRollouts:
@@ -81,9 +81,9 @@ class StepRollouts:
 
     def _generate(self, channel: Channel) -> Message:
         if isinstance(channel, TeacherForcing) and not channel.requires_grad:
-            return human_message(self.batch)
+            return make_human_message(self.batch)
         if isinstance(channel, CorruptedCaptions):
-            return human_message(
+            return make_human_message(
                 replace(self.batch, captions=channel.captions(self.batch, self._make_rng(channel.rng_key)))
             )
         captions = (
@@ -131,7 +131,7 @@ class StepRollouts:
         continued = torch.where(prefix_ended, padded, torch.cat(parts))
         self.captions_drawn += (~prefix_ended).sum()
         images = message.images.repeat_interleave(prefixes.width)
-        return Message(continued, caption_mask(continued), images, message.samples * prefixes.width)
+        return Message(continued, make_caption_mask(continued), images, message.samples * prefixes.width)
 
     @contextmanager
     def _set_decoding_mode(self, channel: Channel) -> Iterator[None]:
@@ -155,4 +155,4 @@ class StepRollouts:
         def compute_seed(step: int) -> int:
             return (stream << 32) | zlib.crc32(f"{self.seed} {step} {stream}".encode())
 
-        return seeded_generator(self.batch.device, compute_seed, self.batch.step)
+        return make_seeded_generator(self.batch.device, compute_seed, self.batch.step)

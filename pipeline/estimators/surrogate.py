@@ -21,7 +21,7 @@ Reduction = Literal["mean", "sum", "words"]
 Weighting = Literal["word", "caption"]
 
 
-def surrogate(
+def build_surrogate(
     value: Tensor,
     message: Message,
     advantage: Tensor | None = None,
@@ -42,7 +42,7 @@ def surrogate(
     if value.requires_grad and reduction == "words":
         loss = loss - value.sum() / ranks.all_sum(message.mask.sum())
     elif value.requires_grad:
-        loss = loss - (value.sum() if reduction == "sum" else value.mean() / ranks.size())
+        loss = loss - (value.sum() if reduction == "sum" else value.mean() / ranks.count_ranks())
     if advantage is not None:
         assert message.log_probs is not None
         credit = expand_per_token(advantage.detach()) * message.token_mask(words)  # (N, T)
@@ -50,8 +50,8 @@ def surrogate(
         divisor = count if weighting == "word" else ranks.all_sum(message.mask.any(1).sum())
         loss = loss - (credit * message.log_probs).sum() / divisor
         per_caption = advantage.dim() == 1
-        report["advantage"] = advantage.detach().mean() if per_caption else credit.sum() * ranks.size() / count
-        report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / count
+        report["advantage"] = advantage.detach().mean() if per_caption else credit.sum() * ranks.count_ranks() / count
+        report["log_prob"] = message.log_probs.detach().sum() * ranks.count_ranks() / count
     return loss, report
 
 
@@ -64,7 +64,7 @@ class Detached:
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         message = rollouts.get_message(self.channel).detach()
-        return surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
+        return build_surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Pathwise:
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         message = rollouts.get_message(self.channel)
-        return surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
+        return build_surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class ScoreFunction:
         message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.advantage(value.detach(), score, rollouts)
-        return surrogate(value, message, advantage, self.reduction, self.words, self.weighting)
+        return build_surrogate(value, message, advantage, self.reduction, self.words, self.weighting)
 
     @torch.no_grad()
     def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:

@@ -32,7 +32,7 @@ class BaselineKind:
     needs_facts: bool = False
 
 
-def random_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
+def build_random_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Build a captioner that gives each image the first human caption of another, randomly drawn image."""
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
@@ -42,4 +42,4 @@ def random_captions(prepared: PreparedData, store: FeatureStore | None = None) -
     return captions
 
 
-BASELINES = (BaselineKind("random", random_captions),)
+BASELINES = (BaselineKind("random", build_random_captioner),)

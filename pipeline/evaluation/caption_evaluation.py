@@ -12,7 +12,7 @@ import torch
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
-from pipeline.data.batches import sequential_batches
+from pipeline.data.batches import iterate_sequentially
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
@@ -20,15 +20,15 @@ from pipeline.evaluation.baseline_captions import BaselineCaptioner
 from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import HardGallery
-from pipeline.evaluation.human_likelihood import human_log_likelihood
-from pipeline.evaluation.human_reference import human_reference
+from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
+from pipeline.evaluation.human_reference import measure_human_reference
 from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, sample_galleries, select_judged_captions
 from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
-from pipeline.evaluation.signature import RewardProtocol, protocol_signature
-from pipeline.evaluation.summary import summary_metrics
-from pipeline.metrics.diversity import self_bleu
+from pipeline.evaluation.signature import RewardProtocol, format_protocol_signature
+from pipeline.evaluation.summary import select_summary_metrics
+from pipeline.metrics.diversity import compute_self_bleu
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import MEANS
@@ -75,7 +75,7 @@ class Evaluation:
     pragmatic: PragmaticCaptions | None = None  # pragmatic decoding in place of the speaker's own
     hard_gallery_name: str | None = None  # definition of the hard gallery in the signature
 
-    summarise = staticmethod(summary_metrics)
+    summarise = staticmethod(select_summary_metrics)
 
     def evaluate_split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.
@@ -90,7 +90,7 @@ class Evaluation:
             )
 
         def batches() -> Iterable[Batch]:
-            return sequential_batches(self.prepared, self.store, rows, BATCH)
+            return iterate_sequentially(self.prepared, self.store, rows, BATCH)
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
@@ -106,7 +106,7 @@ class Evaluation:
         results, columns = self._evaluate(JudgedCaptions(tokens, texts), split_data)
         for name, human_recalls in self._measure_human_recalls(split_data).items():
             results["judges"][name]["human"] = human_recalls
-        results["diversity"]["human_log_likelihood"] = human_log_likelihood(
+        results["diversity"]["human_log_likelihood"] = compute_human_log_likelihood(
             speaker, batches(), self.prepared, self.device
         )
         columns = {
@@ -138,7 +138,7 @@ class Evaluation:
 
     def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return the protocol signature, a line with all conditions that comparable results share."""
-        return protocol_signature(
+        return format_protocol_signature(
             self.prepared,
             self.beam,
             objective,
@@ -154,7 +154,7 @@ class Evaluation:
 
     def _read_batch(self, rows: np.ndarray) -> Batch:
         """Return the batch of the images `rows`."""
-        return next(sequential_batches(self.prepared, self.store, rows, len(rows)))
+        return next(iterate_sequentially(self.prepared, self.store, rows, len(rows)))
 
     def _load_split(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
         hard = {HARD_GALLERY: self.hard_gallery(rows)} if self.hard_gallery else {}
@@ -181,8 +181,8 @@ class Evaluation:
         columns |= {name: values.tolist() for name, values in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
-        results |= human_reference(texts, captions.tokens, self.prepared, rows)
-        results["diversity"]["Self-BLEU"] = self_bleu(texts)
+        results |= measure_human_reference(texts, captions.tokens, self.prepared, rows)
+        results["diversity"]["Self-BLEU"] = compute_self_bleu(texts)
         if self.truth:
             truth = self.truth(texts, rows)
             results["faithfulness"] = truth.summary()

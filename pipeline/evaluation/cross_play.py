@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pipeline.evaluation.judges import Judge, JudgedCaptions
-from pipeline.metrics.retrieval import rank_gallery, recall
+from pipeline.metrics.retrieval import compute_recall, rank_gallery
 
 
-def cross_play(
+def compute_cross_play(
     captions: Mapping[str, JudgedCaptions], judges: Mapping[str, Judge], gallery: Tensor
 ) -> dict[str, dict[str, float]]:
     """Return R@10 from text to image, by speaker and then by judge.
@@ -23,5 +23,5 @@ def cross_play(
         for speaker, speaker_captions in captions.items():
             texts, images = judge.embed(speaker_captions, gallery)
             rows = torch.arange(len(gallery), device=images.device)
-            matrix[speaker][listener] = recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
+            matrix[speaker][listener] = compute_recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
     return matrix

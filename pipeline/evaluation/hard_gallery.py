@@ -14,7 +14,7 @@ HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns indices (M, K) of similar images, padded with −1."""
 
 
-def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
+def find_galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
     """Return the hard gallery of each image's nearest images by the vectors (M, D) of `embed`.
 
     A gallery holds at most `images` images, including the image itself. The distance is that of
@@ -27,7 +27,7 @@ def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> Hard
     return find_similar
 
 
-def galleries_by_key(keys: Sequence[Hashable]) -> Tensor:
+def find_galleries_by_key(keys: Sequence[Hashable]) -> Tensor:
     """Return for each of M images the other images of equal key, int64 (M, K), padded with −1."""
     members: dict[Hashable, list[int]] = {}
     for index, key in enumerate(keys):

@@ -14,7 +14,7 @@ from pipeline.types import Batch
 
 
 @torch.no_grad()
-def human_log_likelihood(
+def compute_human_log_likelihood(
     speaker: Decoder, batches: Iterable[Batch], prepared: PreparedData, device: torch.device
 ) -> float:
     """Return the mean log-probability (natural) per token of all human captions, EOS included, without dropout.

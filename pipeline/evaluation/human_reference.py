@@ -10,12 +10,14 @@ from torch import Tensor
 
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import PreparedData
-from pipeline.metrics.chair import chair
-from pipeline.metrics.diversity import caption_diversity
-from pipeline.metrics.reader import leave_one_out, reader_statistics
+from pipeline.metrics.chair import compute_chair
+from pipeline.metrics.diversity import measure_caption_diversity
+from pipeline.metrics.reader import compute_reader_statistics, leave_one_out
 
 
-def human_reference(texts: Sequence[str], tokens: Tensor, prepared: PreparedData, rows: np.ndarray) -> dict[str, Any]:
+def measure_human_reference(
+    texts: Sequence[str], tokens: Tensor, prepared: PreparedData, rows: np.ndarray
+) -> dict[str, Any]:
     """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T).
 
     `human_…` holds the same statistics of human captions. `human_diversity` depends on the number of captions, so it
@@ -33,12 +35,12 @@ def human_reference(texts: Sequence[str], tokens: Tensor, prepared: PreparedData
             held_out_objects += [names] * len(captions) if len(captions) > 1 else []
     first = [" ".join(captions[0]) for captions in human]
     statistics: dict[str, Any] = {
-        "diversity": caption_diversity(texts, tokens.tolist(), vocabulary.unk),
-        "human_diversity": caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
-        "reader": reader_statistics(words, human),
-        "chair": chair(words, human, annotated),
+        "diversity": measure_caption_diversity(texts, tokens.tolist(), vocabulary.unk),
+        "human_diversity": measure_caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
+        "reader": compute_reader_statistics(words, human),
+        "chair": compute_chair(words, human, annotated),
     }
     if held_out:
-        statistics["human_reader"] = reader_statistics(held_out, others)
-        statistics["human_chair"] = chair(held_out, others, held_out_objects)
+        statistics["human_reader"] = compute_reader_statistics(held_out, others)
+        statistics["human_chair"] = compute_chair(held_out, others, held_out_objects)
     return statistics

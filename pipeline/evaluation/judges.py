@@ -17,11 +17,17 @@ from torch.nn import functional as F
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_scores import OWN
-from pipeline.metrics.retrieval import draw_distractors, find_similar_distractors, rank_gallery, recall, recall_among
+from pipeline.metrics.retrieval import (
+    compute_recall,
+    compute_recall_among,
+    draw_distractors,
+    find_similar_distractors,
+    rank_gallery,
+)
 from pipeline.models.agent_files import load_agent
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 from pipeline.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -199,16 +205,16 @@ def rank_embeddings(
         ranking.by_caption.cpu(),
         ranking.by_image.cpu(),
         ranking.first.cpu(),
-        recall(ranking.by_caption),
-        recall(ranking.by_image),
-        {name: recall_among(ranks[name], sizes[name]) for name in ranks},
+        compute_recall(ranking.by_caption),
+        compute_recall(ranking.by_image),
+        {name: compute_recall_among(ranks[name], sizes[name]) for name in ranks},
         {name: gallery_ranks.where(sizes[name] > 1, 0) for name, gallery_ranks in ranks.items()},
     )
 
 
 def _encode_tokens(listener: Listener, tokens: Tensor) -> Tensor:
     no_image = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
-    return listener.encode_text(Message(tokens, caption_mask(tokens), no_image, samples=1))
+    return listener.encode_text(Message(tokens, make_caption_mask(tokens), no_image, samples=1))
 
 
 @dataclass(frozen=True)
@@ -251,29 +257,31 @@ def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.d
     )
 
 
-def own_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
+def open_own_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
     """Return the listener that was trained with the speaker."""
     return load_judge(sources.model, sources.root, sources.prepared, sources.device)
 
 
-def adapted_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
+def open_adapted_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
     """Return the pretrained listener that was adapted to the speaker."""
     return load_judge(sources.model / "adapted", sources.root, sources.prepared, sources.device)
 
 
-def pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | TextJudge:
+def open_pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | TextJudge:
     """Return the pretrained listener or dual encoder of the section `pretrain.<role>`."""
     return load_judge(sources.root / "pretrained" / role, sources.root, sources.prepared, sources.device)
 
 
 ADAPTED = "adapted"
-JUDGES = (JudgeKind(OWN, own_judge), JudgeKind(ADAPTED, adapted_judge))
+JUDGES = (JudgeKind(OWN, open_own_judge), JudgeKind(ADAPTED, open_adapted_judge))
 
 
 def build_judges(judges: Mapping[str, str], kinds: Sequence[JudgeKind], sources: JudgeSources) -> dict[str, Judge]:
     """Build the judges of `evaluate.judges` by name; a value that is no name in `kinds` is a pretrained role."""
     builders = {kind.name: kind.build for kind in kinds}
     return {
-        name: builders[kind_or_role](sources) if kind_or_role in builders else pretrained_judge(kind_or_role, sources)
+        name: builders[kind_or_role](sources)
+        if kind_or_role in builders
+        else open_pretrained_judge(kind_or_role, sources)
         for name, kind_or_role in judges.items()
     }

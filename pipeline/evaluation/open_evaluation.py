@@ -15,15 +15,15 @@ from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import OWN, Reranking
 from pipeline.evaluation.caption_truth import OpenTruthChecker
-from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
+from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_vectors
 from pipeline.evaluation.judges import (
     JUDGES,
     Judge,
     JudgeKind,
     JudgeSources,
     build_judges,
-    own_judge,
-    pretrained_judge,
+    open_own_judge,
+    open_pretrained_judge,
 )
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
@@ -80,12 +80,12 @@ def open_evaluation(
             no_repeat=settings.no_repeat_ngram_size,
             hard_gallery_name=None if gallery is None else gallery.title,
             rerank=None if rerank is None else Reranker(rerank, _load_listener(rerank.listener, sources)),
-            pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, own_judge(sources)),
+            pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, open_own_judge(sources)),
         )
 
 
 def _load_listener(name: str, sources: JudgeSources) -> Judge:
-    return own_judge(sources) if name == OWN else pretrained_judge(name, sources)
+    return open_own_judge(sources) if name == OWN else open_pretrained_judge(name, sources)
 
 
 def _build_hard_gallery(
@@ -95,5 +95,5 @@ def _build_hard_gallery(
         return parts.galleries[settings.similarity](sources.prepared)
     assert settings.images is not None
     if settings.similarity == FEATURES:
-        return galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
-    return galleries_by_vectors(pretrained_judge(settings.similarity, sources).encode_image, settings.images)
+        return find_galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
+    return find_galleries_by_vectors(open_pretrained_judge(settings.similarity, sources).encode_image, settings.images)

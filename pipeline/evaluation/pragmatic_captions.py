@@ -72,13 +72,13 @@ def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tens
 
 
 def find_nearest_images(vectors: Tensor, number: int) -> Tensor:
-    """Return the `number` nearest other images (M, number) of each of M images, as `nearest_among` does."""
+    """Return the `number` nearest other images (M, number) of each of M images, as `find_nearest_among` does."""
     rows = torch.arange(len(vectors))
     parts = rows.split(max(1, MAX_SCORES // max(1, len(vectors))))
-    return torch.cat([nearest_among(vectors[part], vectors, part.unsqueeze(1) == rows, number) for part in parts])
+    return torch.cat([find_nearest_among(vectors[part], vectors, part.unsqueeze(1) == rows, number) for part in parts])
 
 
-def nearest_among(vectors: Tensor, gallery: Tensor, same: Tensor, number: int) -> Tensor:
+def find_nearest_among(vectors: Tensor, gallery: Tensor, same: Tensor, number: int) -> Tensor:
     """Return the `number` nearest of N images (M, number) of each of M images, by inner product; −1: there are fewer.
 
     `vectors` (M, D) and `gallery` (N, D) are embeddings; `same` (M, N) bool marks the gallery's copies of an image,

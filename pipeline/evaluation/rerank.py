@@ -47,15 +47,15 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
         best = scores.amax(2) if len(others) else torch.full_like(own_scores, -torch.inf)
         margins[part] = own_scores - best
         ranks[part] = 1 + (scores >= own_scores.unsqueeze(2)).sum(2)
-    return RerankedCandidates(first_argmax(margins), margins, ranks)
+    return RerankedCandidates(find_first_argmax(margins), margins, ranks)
 
 
-def most_similar(candidates: Tensor, images: Tensor) -> Tensor:
+def find_most_similar(candidates: Tensor, images: Tensor) -> Tensor:
     """Return the index (M,) int64 of each image's most similar candidate, from embeddings (M, K, D) and (M, D)."""
-    return first_argmax((candidates * images.unsqueeze(1)).sum(2))
+    return find_first_argmax((candidates * images.unsqueeze(1)).sum(2))
 
 
-def first_argmax(values: Tensor) -> Tensor:
+def find_first_argmax(values: Tensor) -> Tensor:
     """Return the index (M,) int64 of the first maximum in each row of `values` (M, K)."""
     return (values == values.amax(1, keepdim=True)).int().argmax(1)
 
@@ -91,7 +91,7 @@ class Reranker:
         )
         candidates = candidates.unflatten(0, generated.tokens.shape[:2])
         if score == SIMILARITY:
-            best = most_similar(candidates, images).cpu()
+            best = find_most_similar(candidates, images).cpu()
         else:
             same = torch.eye(len(images), dtype=torch.bool, device=images.device)
             best = rank_candidates(candidates, images, images, same).best.cpu()

@@ -21,7 +21,7 @@ class RewardProtocol(Protocol):
     def document_frequencies(self) -> str: ...
 
 
-def protocol_signature(
+def format_protocol_signature(
     prepared: PreparedData,
     beam: int,
     objective: RewardProtocol,

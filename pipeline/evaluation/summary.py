@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
-def summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:
+def select_summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:
     """Return CIDEr, each judge's text-to-image R@10, and its R@1 in the hard gallery if that was measured.
 
     `results` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one

@@ -11,7 +11,7 @@ import torch
 
 from pipeline.channels.hard import Greedy
 from pipeline.composition.method import Method
-from pipeline.data.batches import sequential_batches
+from pipeline.data.batches import iterate_sequentially
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
@@ -19,11 +19,11 @@ from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.judges import ENCODED_AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.metrics.retrieval import rank_gallery, recall
+from pipeline.metrics.retrieval import compute_recall, rank_gallery
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 BATCH = 256  # images
 MIN_COUNT = 8  # with fewer captions or images, equal captions or embeddings are no sign of collapse
@@ -72,10 +72,10 @@ class Validation:
         self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor
     ) -> dict[str, float]:
         images = torch.arange(len(tokens))
-        message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
+        message = Message(tokens.to(self.device), make_caption_mask(tokens).to(self.device), images.to(self.device), 1)
         vectors = retriever.vectors[rows.to(self.device)]
         ranking = rank_gallery(retriever.encode_text(message), vectors, images.to(self.device))
-        recalls = recall(ranking.by_caption.cpu())
+        recalls = compute_recall(ranking.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
     def _compute_recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
@@ -116,7 +116,7 @@ def build_validation(
         method.speaker,
         listener,
         scorer,
-        lambda: sequential_batches(prepared, store, rows, BATCH),
+        lambda: iterate_sequentially(prepared, store, rows, BATCH),
         device,
         prepared.vocabulary.unk,
         torch.bfloat16 if precision == "bfloat16" else None,

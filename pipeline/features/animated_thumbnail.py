@@ -46,7 +46,7 @@ def open_first_frame(path: Path) -> Image.Image:
     return next(open_film(path, min(len(read_timeline(path).durations), FRAMES)))
 
 
-def data_uri(image: Image.Image, quality: int) -> str:
+def encode_data_uri(image: Image.Image, quality: int) -> str:
     """Return the image as a data URI in JPEG of this quality."""
     content = io.BytesIO()
     image.save(content, format="JPEG", quality=quality)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local
 from pipeline.runtime.hub_loading import locate_repository
@@ -50,19 +50,22 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
         options = {"revision": commit, "local_files_only": cached, "trust_remote_code": False}
         return open_clip.get_tokenizer(architecture, context_length=context_length, **options)
     except ImportError as error:
-        raise UserError(f"the tokenizer of {architecture} needs a package ({reason(error)}); install it") from None
+        raise UserError(
+            f"the tokenizer of {architecture} needs a package ({summarise_error(error)}); install it"
+        ) from None
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the tokenizer of {architecture}, {repository}, is not on this machine and cannot be fetched "
-            f"({reason(error)}); where there is a network run hf download {repository}, and copy the hub's cache here"
+            f"({summarise_error(error)}); where there is a network run hf download {repository}, and copy the hub's "
+            "cache here"
         ) from None
 
 
 def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
     """Return the error for a network that cannot be built with its options."""
     if options:
-        return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
-    return UserError(f"features.network: {name} cannot be built ({reason(error)}); name another network")
+        return UserError(f"features.options: the network {name} does not accept them ({summarise_error(error)})")
+    return UserError(f"features.network: {name} cannot be built ({summarise_error(error)}); name another network")
 
 
 class ClipNetwork(GridNetwork):
@@ -144,7 +147,7 @@ class ClipNetwork(GridNetwork):
             raise  # a RuntimeError that says nothing of the size
         except (ValueError, RuntimeError) as error:
             raise UserError(
-                f"features.image_size: {name} does not take {settings.image_size} pixels ({reason(error)})"
+                f"features.image_size: {name} does not take {settings.image_size} pixels ({summarise_error(error)})"
             ) from None
         self.architecture = architecture
         self.options = {key: value for key, value in arguments.items() if key != "force_preprocess_cfg"}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.hub_tower import PREFIX, compute_weights_digest
 from pipeline.features.network_weights import HUB
@@ -69,7 +69,9 @@ class DecoderInputsNetwork(GridNetwork):
         except torch.OutOfMemoryError:
             raise  # a RuntimeError that says nothing of the processor
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"features.network: the processor does not fit the model ({reason(error)})") from None
+            raise UserError(
+                f"features.network: the processor does not fit the model ({summarise_error(error)})"
+            ) from None
         return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)
 
 

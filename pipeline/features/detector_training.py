@@ -98,13 +98,13 @@ def train_detector(
                 inputs = torch.where(torch.from_numpy(mirrored).to(device).view(-1, 1, 1, 1), inputs.flip(-1), inputs)
             loss = task.loss(detector, inputs.contiguous(memory_format=torch.channels_last), images, mirrored) / batch
             loss.backward()
-            optimiser.step(one_cycle_rate(epoch * steps + step, epochs * steps, learning_rate))
+            optimiser.step(compute_one_cycle_rate(epoch * steps + step, epochs * steps, learning_rate))
             total += loss.detach()
         on_epoch(epoch, {"loss": float(total) / steps})
     return detector.eval()
 
 
-def one_cycle_rate(step: int, steps: int, highest: float) -> float:
+def compute_one_cycle_rate(step: int, steps: int, highest: float) -> float:
     """Return the learning rate of `step` (from 0) of torch's OneCycleLR, which rises in the first fifth of `steps`.
 
     The first rate is `highest` / 10, and the last is `highest` / 100,000.

@@ -29,7 +29,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pipeline.data.feature_store import FeatureWriter
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
 from pipeline.features.detector_training import DetectionTask, train_detector
@@ -43,10 +43,10 @@ from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.object_detector import AnnotatedImage, ObjectDetection
 from pipeline.features.projection import FittedTransforms, Projection, Standardisation
-from pipeline.features.texture import SIZE, TrainingTexture, texture_statistics
+from pipeline.features.texture import SIZE, TrainingTexture, compute_texture_statistics
 from pipeline.features.word_detector import CaptionReferences, WordDetectorNetwork, WordPrediction, resize_square
 from pipeline.runtime.files import allocate, read_checked, write_atomically, write_checked
-from pipeline.runtime.untrusted import path_inside
+from pipeline.runtime.untrusted import resolve_inside
 from pipeline.vocabulary import Vocabulary
 
 PREFETCH = 2  # batches of images decoded while the network processes one
@@ -116,7 +116,7 @@ def extract(
     batch = max(batch // frames, 1)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
-        path = path_inside(root, images.file(row))
+        path = resolve_inside(root, images.file(row))
         try:
             return prepare(open_image(path) if settings.frames is None else open_frames(path))
         except FileNotFoundError:
@@ -205,7 +205,9 @@ def _load_or_train_detector(
             trained.load_state_dict(safetensors.torch.load(read_checked(path)))
             return trained
         except (safetensors.SafetensorError, RuntimeError, OSError, ValueError) as error:
-            tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
+            tqdm.write(
+                f"warning: {path}: cannot be read ({summarise_error(error)}), so it is trained again", file=sys.stderr
+            )
     training = []
 
     def resize(image: Any) -> Tensor:
@@ -298,7 +300,7 @@ def _compute_textures(
     rows = images.rows(split)
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURE_IMAGES[split])).astype(int)]
     with closing(
-        _load_batches(load, lambda image: texture_statistics(prepare(image)), _split_rows(rows, batch))
+        _load_batches(load, lambda image: compute_texture_statistics(prepare(image)), _split_rows(rows, batch))
     ) as loaded:
         return (
             torch.stack([statistics for _, part in loaded for statistics in part])

@@ -43,7 +43,7 @@ def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Im
         yield from repeat(to_upright_rgb(image), count)
 
 
-def time_features(frames: int) -> Tensor:
+def compute_time_features(frames: int) -> Tensor:
     """Return (frames, COLUMNS): cos(kπt), k = 1, 2, …, at the middles t of `frames` equal parts of [0, 1]."""
     middles = (torch.arange(frames) + 0.5) / frames
     return torch.cos(math.pi * middles[:, None] * torch.arange(1, COLUMNS + 1))
@@ -97,7 +97,7 @@ class FilmExtractor:
         for i, film in enumerate(images):
             part = slice(start, start := start + len(film))
             existing = mask[part].to(regions.device)
-            times = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, existing.shape[1], -1)
+            times = compute_time_features(len(film)).to(regions).unsqueeze(1).expand(-1, existing.shape[1], -1)
             timed = torch.cat([features.regions[part], times], 2)[existing]
             count[i] = len(timed)
             regions[i, : len(timed)] = timed

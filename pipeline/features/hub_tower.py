@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB
 from pipeline.runtime.hub_loading import load_captioner, read_processor
@@ -71,7 +71,9 @@ class HubNetwork(GridNetwork):
         except torch.OutOfMemoryError:
             raise  # a RuntimeError that says nothing of the size
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
+            raise UserError(
+                f"features.image_size: {name} does not take {size} pixels ({summarise_error(error)})"
+            ) from None
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         outputs: Any = self.model(pixel_values=pixels)

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
 
@@ -119,7 +119,7 @@ def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
         except Exception as error:  # decoders raise nearly anything for damaged files
-            cause = reason(error, 1000).replace(str(path), path.name)
+            cause = summarise_error(error, 1000).replace(str(path), path.name)
             raise UserError(f"{path}: the image cannot be decoded ({cause})") from None
         yield image
 

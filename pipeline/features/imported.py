@@ -27,9 +27,9 @@ from tqdm import tqdm
 
 from pipeline.corpora.archives import UNREADABLE
 from pipeline.data.feature_store import FeatureWriter
-from pipeline.errors import UserError, reason
-from pipeline.runtime.files import sha256
-from pipeline.runtime.untrusted import MAX_ARRAY_BYTES, path_inside, read_dataset, read_npy, require_plain_file
+from pipeline.errors import UserError, summarise_error
+from pipeline.runtime.files import compute_sha256
+from pipeline.runtime.untrusted import MAX_ARRAY_BYTES, read_dataset, read_npy, require_plain_file, resolve_inside
 
 BATCH = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
@@ -237,7 +237,7 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
     try:
         archive = h5py.File(require_plain_file(file), "r")
     except OSError as error:
-        why = "there is none" if isinstance(error, FileNotFoundError) else reason(error)
+        why = "there is none" if isinstance(error, FileNotFoundError) else summarise_error(error)
         raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
     with archive:
         for row, id_ in enumerate(ids):
@@ -255,13 +255,15 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
-                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
+                raise UserError(
+                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)})"
+                ) from None
             if confidence is not None and features.ndim and len(confidence) != len(features):
                 raise UserError(
                     f"{file}: image {id_} has {len(features)} regions, but {len(confidence)} in {id_}_cls_prob"
                 )
             yield ImportedRow(row, str(file), features, confidence=confidence)
-    digests[str(file)] = sha256(file)
+    digests[str(file)] = compute_sha256(file)
 
 
 class _NumpyFolder:
@@ -273,7 +275,7 @@ class _NumpyFolder:
     def read(self, id_: str) -> tuple[np.ndarray, Path]:
         """Return the features of image `id_`, and their file; raises UserError where they are missing or damaged."""
         for suffix in ("npz", "npy"):
-            file = require_plain_file(path_inside(self.folder, f"{id_}.{suffix}"))
+            file = require_plain_file(resolve_inside(self.folder, f"{id_}.{suffix}"))
             try:
                 content = file.read_bytes()
                 self.digests[f"{id_}.{suffix}"] = hashlib.sha256(content).hexdigest()
@@ -287,7 +289,9 @@ class _NumpyFolder:
             except FileNotFoundError:
                 continue
             except (OSError, *UNREADABLE) as error:
-                raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
+                raise UserError(
+                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)})"
+                ) from None
         raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there")
 
 

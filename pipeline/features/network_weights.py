@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError, reason
-from pipeline.runtime.files import sha256
+from pipeline.errors import UserError, summarise_error
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.hub_loading import locate_repository
 from pipeline.runtime.tensors import read_shapes, read_tensors
 
@@ -36,7 +36,7 @@ def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
     path = _require_file(weights, name)
     _, tensors = read_tensors(path, REMEDY)
     _load_strictly(model, tensors, path, name)
-    return {"source": path.name, "sha256": sha256(path)}
+    return {"source": path.name, "sha256": compute_sha256(path)}
 
 
 def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
@@ -70,11 +70,11 @@ def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[st
         path = Path(hf_hub_download(repository, file, revision=commit, local_files_only=cached))
     except Exception as error:  # any error of the hub's client, its transport or its cache
         raise UnreachableWeightsError(
-            f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
-            f"{repository} on a machine with internet access, compare its SHA-256 with the one on its page, put it on "
-            "this machine and give its path as features.weights"
+            f"features.weights: hub has no weights for {name} that can be reached ({summarise_error(error)}); fetch "
+            f"{file} of {repository} on a machine with internet access, compare its SHA-256 with the one on its page, "
+            "put it on this machine and give its path as features.weights"
         ) from None
-    digest, expected = sha256(path), path.resolve().name
+    digest, expected = compute_sha256(path), path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", expected) and digest != expected:
         raise UserError(
             f"{path.resolve()}: the SHA-256 is {digest[:16]}…, not the file's name; remove it and fetch it again"
@@ -103,11 +103,11 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         except Exception as error:  # an error of the network or of the digest
             digest_note = f", its SHA-256 begins with {prefix}," if prefix else ""
             raise UnreachableWeightsError(
-                f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
-                f"{path.name}{digest_note} on a machine with internet access and put it into {path.parent}, or "
+                f"features.weights: hub has no weights for {name} that can be reached ({summarise_error(error)}); "
+                f"fetch {path.name}{digest_note} on a machine with internet access and put it into {path.parent}, or "
                 "give the path of a safetensors file as features.weights"
             ) from None
-    digest = sha256(path)
+    digest = compute_sha256(path)
     if prefix and not digest.startswith(prefix):
         raise UserError(
             f"{path}: the SHA-256 begins with {digest[:16]}, not with {prefix}; remove it and fetch it again"
@@ -117,7 +117,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("no mapping of names to tensors")
     except Exception as error:  # a pickle with other objects than tensors, or no pickle
-        raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
+        raise UserError(f"{path}: not a file of tensors only ({summarise_error(error)})") from None
     _load_strictly(model, state, path, name)
     return {"source": HUB, "file": path.name, "sha256": digest}
 

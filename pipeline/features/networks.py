@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local, load_torchvision
 from pipeline.runtime.options import check_options
@@ -110,7 +110,7 @@ def _explain_size_errors(settings: NetworkSettings) -> Iterator[None]:
         size = settings.image_size
         raise UserError(
             f"features.image_size: the network {settings.network} cannot process an image of {size}×{size} pixels "
-            f"({reason(error)}); choose another size"
+            f"({summarise_error(error)}); choose another size"
         ) from None
 
 
@@ -134,8 +134,8 @@ def build_torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
 
 def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
     if options:
-        return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
-    return UserError(f"features.network: {name} cannot be built ({reason(error)}); name another network")
+        return UserError(f"features.options: the network {name} does not accept them ({summarise_error(error)})")
+    return UserError(f"features.network: {name} cannot be built ({summarise_error(error)}); name another network")
 
 
 def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
@@ -148,7 +148,7 @@ def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple
     try:
         entry = timm.models.get_pretrained_cfg(name)
     except RuntimeError as error:
-        raise UserError(f"features.network: {reason(error).rstrip('.')}; see timm.list_pretrained()") from None
+        raise UserError(f"features.network: {summarise_error(error).rstrip('.')}; see timm.list_pretrained()") from None
     overlay: dict[str, Any] | None = None
     source: dict[str, str] = {}
     if weights == HUB:

@@ -21,7 +21,7 @@ FALSE_ALARMS = 1 / 200  # share of images from the held-out distribution that ex
 SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 
 
-def texture_statistics(prepared: Tensor) -> Tensor:
+def compute_texture_statistics(prepared: Tensor) -> Tensor:
     """Return statistics (SIZE,) of a network's input (3, H, W): uint8, which is divided by 255, or float.
 
     The statistics of a film (F, 3, H, W) are those of its first frame. At each scale they are quantiles of
@@ -79,4 +79,4 @@ class TrainingTexture:
 
     def is_unlike(self, prepared: Tensor) -> bool:
         """Return whether the distance of a network's input from the training images exceeds the limit."""
-        return bool(self.distances(texture_statistics(prepared).unsqueeze(0))[0] > self.limit)
+        return bool(self.distances(compute_texture_statistics(prepared).unsqueeze(0))[0] > self.limit)

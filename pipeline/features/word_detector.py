@@ -79,7 +79,7 @@ def _make_convolution(size: int, out: int, stride: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(size, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
 
 
-def word_shares(references: np.ndarray, words: int) -> Tensor:
+def compute_word_shares(references: np.ndarray, words: int) -> Tensor:
     """Return shares (n, words) of each image's captions (n, K, T) that contain each word 1 … `words`."""
     tokens = torch.from_numpy(references.astype(np.int64))
     captions = (tokens != EOS).any(-1).sum(-1, keepdim=True)
@@ -103,13 +103,13 @@ class WordPrediction:
 
     def initialise(self, detector: WordDetector, rows: np.ndarray) -> None:
         """Initialise the biases with each word's frequency in at most 2,000 images, which saves epochs."""
-        share = word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
+        share = compute_word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))
 
     def loss(self, detector: WordDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
         """Return the loss summed over words and B images: their pixels (B, 3, S, S) and rows `images` (B,)."""
-        targets = word_shares(self.captions.references(images), self.words).to(pixels.device)
+        targets = compute_word_shares(self.captions.references(images), self.words).to(pixels.device)
         return F.binary_cross_entropy_with_logits(detector(pixels), targets, reduction="sum")
 
 

@@ -29,7 +29,7 @@ from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.gradient_world import GradientWorld
 from pipeline.gradients.measure import estimate_gradient
 from pipeline.protocols import Channel, Estimator, Score
-from pipeline.types import Batch, Message, TokenChoice, caption_mask
+from pipeline.types import Batch, Message, TokenChoice, make_caption_mask
 
 
 class FixedTokens:
@@ -46,7 +46,7 @@ class FixedTokens:
         return getattr(self.inner, name)
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        draw, mask = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
+        draw, mask = self.inner.open(batch, vocabulary, rng), make_caption_mask(self.words)
         channel: Any = getattr(self.inner, "inner", self.inner)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
@@ -156,7 +156,7 @@ def enumerate_mixtures(captions: Tensor, mix: str | None) -> Iterator[tuple[Tens
     `mix` None: no token passes. "caption": the caption is one part. "token": each of its tokens is one part. Positions
     after a caption's end belong to no part.
     """
-    for words, mask in zip(captions, caption_mask(captions), strict=True):
+    for words, mask in zip(captions, make_caption_mask(captions), strict=True):
         if mix is None:
             yield words, torch.zeros_like(mask), torch.tensor([0, 0])
         elif mix == "caption":

@@ -55,12 +55,12 @@ def build_relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
     return RelaxEstimator(ScoreFunction(Multinomial(samples)), control.to(speaker.word.weight.dtype))
 
 
-def straight_through_gumbel(tau: float) -> EstimatorCandidate:
+def build_straight_through_gumbel(tau: float) -> EstimatorCandidate:
     """Return ST-Gumbel at the temperature `tau`."""
     return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
 
-def psst_candidates(
+def build_psst_candidates(
     name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
 ) -> tuple[EstimatorCandidate, ...]:
     """Return PSST over the channel `inner`, for each ρ of `RHOS`."""
@@ -86,15 +86,15 @@ ESTIMATORS: tuple[EstimatorCandidate, ...] = (
     EstimatorCandidate("REINFORCE, learned control (RELAX)", build_relax_estimator),
     EstimatorCandidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
     EstimatorCandidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
-    *map(straight_through_gumbel, TEMPERATURES),
+    *map(build_straight_through_gumbel, TEMPERATURES),
     EstimatorCandidate("ReinMax", lambda k, _: Pathwise(ReinMax(k))),
     EstimatorCandidate("ReinMax, soft ending", lambda k, _: Pathwise(ReinMax(k, "soft"))),
     EstimatorCandidate("Gumbel-Rao, k = 10", lambda k, _: Pathwise(GumbelRao(k))),
-    *psst_candidates("PSST-Multinomial", StraightThrough),
-    *psst_candidates("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
-    *psst_candidates("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
-    *psst_candidates("PSST-Multinomial, by word", StraightThrough, mix="token"),
-    *psst_candidates("PSST-Gumbel", Gumbel),
-    *psst_candidates("PSST-ReinMax", ReinMax),
-    *psst_candidates("PSST-Gumbel-Rao", GumbelRao),
+    *build_psst_candidates("PSST-Multinomial", StraightThrough),
+    *build_psst_candidates("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
+    *build_psst_candidates("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
+    *build_psst_candidates("PSST-Multinomial, by word", StraightThrough, mix="token"),
+    *build_psst_candidates("PSST-Gumbel", Gumbel),
+    *build_psst_candidates("PSST-ReinMax", ReinMax),
+    *build_psst_candidates("PSST-Gumbel-Rao", GumbelRao),
 )

@@ -18,7 +18,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import teacher_force
 from pipeline.protocols import Score
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class GradientWorld:
         tokens = self.captions()[outcomes.T.flatten()]  # image-major, as messages are
         images = torch.arange(len(self.batch)).repeat_interleave(len(outcomes))
         with torch.no_grad():
-            value = score(Message(tokens, caption_mask(tokens), images, len(outcomes)), self.batch)
+            value = score(Message(tokens, make_caption_mask(tokens), images, len(outcomes)), self.batch)
         probability = log_probs.gather(1, outcomes.T).sum(0).exp()  # (S,)
         expected = (probability * value.view(len(self.batch), -1).mean(0)).sum()
         return self.gradient(expected)

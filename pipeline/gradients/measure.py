@@ -93,7 +93,7 @@ def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score,
     return torch.stack([estimate_gradient(world, estimator, score, rollouts) for rollouts in steps])
 
 
-def time_step(world: GradientWorld, estimator: Estimator, score: Score, repeats: int) -> float:
+def measure_step_time(world: GradientWorld, estimator: Estimator, score: Score, repeats: int) -> float:
     """Return the CPU seconds of a step of `estimator` with rollouts: the median of `repeats` after a warm-up."""
 
     def step(number: int) -> float:

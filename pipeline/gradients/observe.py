@@ -14,7 +14,13 @@ from pipeline.estimators.relax import RelaxEstimator
 from pipeline.gradients.enumerated import Enumeration, is_enumerable, is_independent
 from pipeline.gradients.estimator_candidates import EstimatorCandidate
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import Accuracy, compute_accuracy, estimate_accuracy, estimate_gradients, time_step
+from pipeline.gradients.measure import (
+    Accuracy,
+    compute_accuracy,
+    estimate_accuracy,
+    estimate_gradients,
+    measure_step_time,
+)
 from pipeline.gradients.pretraining_world import pretrain_world, train_control
 from pipeline.models.listener import Listener
 from pipeline.protocols import Estimator, Score
@@ -83,7 +89,9 @@ def measure_candidates(
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":
             print_line(f"time: {labels[n]}, {samples} captions per image")
-            row["seconds"] = time_step(world, candidates[n].build(samples, world.speaker), score, effort.repeats)
+            row["seconds"] = measure_step_time(
+                world, candidates[n].build(samples, world.speaker), score, effort.repeats
+            )
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
 
 

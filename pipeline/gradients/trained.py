@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pipeline.channels.hard import Multinomial
-from pipeline.data.batches import sequential_batches
+from pipeline.data.batches import iterate_sequentially
 from pipeline.data.image_features import load_data
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import LeaveOneOut
@@ -52,7 +52,7 @@ def load_trained_world(root: Path) -> tuple[GradientWorld, str]:
     assert isinstance(listener, Listener)
     listener.requires_grad_(False)
     prepared, store = load_data(root, vectors=listener.features)
-    batch = next(sequential_batches(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
+    batch = next(iterate_sequentially(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
     return GradientWorld(speaker.requires_grad_(True), listener, batch), prepared.manifest["dataset"]
 
 

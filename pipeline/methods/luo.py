@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.composition.joint import Agents, Objective, score_function, tradeoff
+from pipeline.composition.joint import Agents, Objective, build_tradeoff, score_function
 from pipeline.composition.method import SPEAKER_ONLY, Method
 from pipeline.composition.method_card import MethodCard
 from pipeline.ranges import Share
@@ -26,4 +26,4 @@ CARDS = {
 
 def luo(agents: Agents, objective: Objective, lam: Share) -> Method:
     """Build REINFORCE on the hinge and on CIDEr-D with the same samples, each minus its baseline (default: greedy)."""
-    return tradeoff(agents, objective, lam, score_function(objective), SPEAKER_ONLY)
+    return build_tradeoff(agents, objective, lam, score_function(objective), SPEAKER_ONLY)

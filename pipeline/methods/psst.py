@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.composition.joint import Agents, BaselineName, Objective, pathwise, score_function, tradeoff
+from pipeline.composition.joint import Agents, BaselineName, Objective, build_tradeoff, pathwise, score_function
 from pipeline.composition.method import ALTERNATE, Method
 from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.surrogate import Detached
@@ -103,4 +103,4 @@ def reinforce(
     """
     estimator = score_function(objective, baseline)
     listener_estimator = Detached(estimator.channel, objective.listener_reduction)
-    return tradeoff(agents, objective, lam, estimator, ALTERNATE, listener_estimator)
+    return build_tradeoff(agents, objective, lam, estimator, ALTERNATE, listener_estimator)

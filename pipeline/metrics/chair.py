@@ -22,7 +22,7 @@ PLURALS = (
 Words = Sequence[str]
 
 
-def chair(
+def compute_chair(
     captions: Sequence[Words], references: Sequence[Sequence[Words]], annotated: Sequence[Iterable[str]] = ()
 ) -> dict[str, float]:
     """Return CHAIR of N captions against their images' human captions, all as lower-case words.

@@ -32,7 +32,9 @@ _IMAGES_AT_ONCE = 4096
 Captions = Sequence[Sequence[Sequence[int]]]  # images → captions → token ids without EOS
 
 
-def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def compute_document_frequencies(
+    captions: Captions, *, max_words: int = 16, eos: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of images in which each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
     `captions`: each image's captions as ids 1 … 32767. They are clipped to `max_words`; with `eos`, shorter ones end in
@@ -50,7 +52,7 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
 
 
 def pack_ngrams(ngrams: np.ndarray) -> np.ndarray:
-    """Return keys (K,) int64, in the format of `document_frequencies`, of n-grams (K, n) of ids up to 32767."""
+    """Return keys (K,) int64, in the format of `compute_document_frequencies`, of n-grams (K, n) of ids up to 32767."""
     keys = np.full(len(ngrams), ngrams.shape[1] - 1, np.int64) << _ORDER_BIT
     for position, words in enumerate(reversed(np.asarray(ngrams, np.int64).T)):
         keys |= words << position * ID_BITS
@@ -90,9 +92,9 @@ class CiderD:
     ) -> CiderD:
         """Index the references of all images, on the CPU.
 
-        `references`: each image's captions as ids. `keys` and `counts`: the `document_frequencies` of `images` (N)
-        images, usually those of the training split. An n-gram without an entry has df 0. References are clipped to
-        `max_words`; with `eos`, shorter ones end in the token 0.
+        `references`: each image's captions as ids. `keys` and `counts`: from `compute_document_frequencies`, of
+        `images` (N) images, usually those of the training split. An n-gram without an entry has df 0. References are
+        clipped to `max_words`; with `eos`, shorter ones end in the token 0.
 
         `frequencies="batch"` takes N and df from the rows of each call, each row a document. `keys`, `counts` and
         `images` are checked, but no score depends on them. pycocoevalcap called on the batch and the published PSST

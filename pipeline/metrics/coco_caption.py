@@ -8,30 +8,30 @@ from pipeline.metrics import java, shared_meteor
 from pipeline.metrics.java import Score
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def compute_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return BLEU-1 … BLEU-4."""
     from pycocoevalcap.bleu.bleu import Bleu
 
     return zip(*Bleu(4).compute_score(*_index_captions(hypotheses, references), verbose=0), strict=True)
 
 
-def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def compute_rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return ROUGE-L."""
     from pycocoevalcap.rouge.rouge import Rouge
 
     return [Rouge().compute_score(*_index_captions(hypotheses, references))]
 
 
-def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def compute_cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return CIDEr, with document frequencies from the references."""
     from pycocoevalcap.cider.cider import Cider
 
     return [Cider().compute_score(*_index_captions(hypotheses, references))]
 
 
-def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return SPICE, which a Java program computes."""
-    return [java.spice(hypotheses, references, timeout)]
+    return [java.compute_spice(hypotheses, references, timeout)]
 
 
 def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:

@@ -15,7 +15,9 @@ from pipeline.vocabulary import EOS
 MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
 
 
-def caption_diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
+def measure_caption_diversity(
+    captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1
+) -> dict[str, float]:
     """Return statistics of N captions, given as space-joined text and as token ids (N rows, 0 after the end).
 
         words_per_caption
@@ -91,7 +93,7 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     }
 
 
-def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
+def compute_self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
     """Return the mean sentence BLEU of the first `first` captions, each against the others, 0 … 1.
 
     Lower is more diverse. N-grams have up to `orders` words. The metric follows WTF-RL's published code: NLTK's

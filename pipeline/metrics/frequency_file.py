@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.metrics.cider import MAX_ID, ORDERS, Captions, pack_ngrams
 from pipeline.vocabulary import EOS, Vocabulary
 
@@ -30,7 +30,7 @@ MAX_MISFITS = 0.001  # tolerated share of words that occur in more training imag
 
 
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys (K,) int64, sorted, and counts (K,) int32 of the file, in the format of `cider.document_frequencies`.
+    """Return keys (K,) int64, sorted, and counts (K,) int32 of the file, as from `compute_document_frequencies`.
 
     `captions` are the training split's, by image, as ids. Raises UserError if the file is missing, or has other content
     than such counts, or an id above MAX_ID. Raises UserError, too, if the counts are from another number of images,
@@ -44,7 +44,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a broken pickle raises nearly anything
-        raise UserError(f"{path}: cannot be read as a pickle ({reason(error)})") from None
+        raise UserError(f"{path}: cannot be read as a pickle ({summarise_error(error)})") from None
     try:
         return _convert(content, vocabulary, captions)
     except UserError as error:

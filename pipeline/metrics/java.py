@@ -165,7 +165,7 @@ def find_spice_jar() -> Path:
     return folder / package.SPICE_JAR
 
 
-def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
+def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
     """Return SPICE (Anderson et al., 2016), 0 … 1, of N tokenised captions: the mean, and each caption's.
 
     Raises NotComputedError if its parser's files, which no package contains, are missing, or if no Java runs. Raises it

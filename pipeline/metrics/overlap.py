@@ -15,7 +15,7 @@ from pipeline.metrics.cider import ORDERS, count_occurrences
 BETA = 1.2  # ROUGE-L: weight of recall relative to precision
 
 
-def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
+def compute_bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
     """Return BLEU-1 … BLEU-4 (4, N) float64 of each caption; the length penalty uses the reference closest in length.
 
     The smoothing is pycocoevalcap's: 1e-15 is added to matches and 1e-9 to the number of n-grams. BLEU-n without a
@@ -37,7 +37,7 @@ def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
     return precision * (1 - 1 / ratio.clamp(max=1)).exp()
 
 
-def rouge_l(words: Tensor, human: Tensor) -> Tensor:
+def compute_rouge_l(words: Tensor, human: Tensor) -> Tensor:
     """Return ROUGE-L (N,) float64 from precision and recall of the longest common subsequence.
 
     Precision and recall are maxima over the references. Source: Lin (2004), as in pycocoevalcap.

@@ -11,7 +11,7 @@ from pipeline.metrics.word_lists import COLOURS, FUNCTION_WORDS
 Words = Sequence[str]
 
 
-def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
+def compute_reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
     `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` and

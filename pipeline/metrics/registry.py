@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from pipeline.metrics.coco_caption import bleu, cider, find_spice, rouge_l, spice, start_meteor
+from pipeline.metrics.coco_caption import (
+    compute_bleu,
+    compute_cider,
+    compute_rouge_l,
+    compute_spice,
+    find_spice,
+    start_meteor,
+)
 from pipeline.metrics.java import Score
 
 
@@ -51,11 +58,11 @@ class Metric:
 
 
 METRICS = (
-    Metric("BLEU", bleu, scores=("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), resampled="counts", reward="ids"),
+    Metric("BLEU", compute_bleu, scores=("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), resampled="counts", reward="ids"),
     Metric("METEOR", start=start_meteor, reward="text", best_of_beam=True),
-    Metric("ROUGE-L", rouge_l, reward="ids"),
-    Metric("CIDEr", cider, range=(0.0, 10.0), reward="ids", best_of_beam=True),
-    Metric("SPICE", spice, check=find_spice, reward="text", best_of_beam=True),
+    Metric("ROUGE-L", compute_rouge_l, reward="ids"),
+    Metric("CIDEr", compute_cider, range=(0.0, 10.0), reward="ids", best_of_beam=True),
+    Metric("SPICE", compute_spice, check=find_spice, reward="text", best_of_beam=True),
     Metric("SPIDEr", parts=("CIDEr", "SPICE"), range=(0.0, 11.0)),  # Liu et al. 2017
 )
 FIRST = "CIDEr"  # the first metric in tables

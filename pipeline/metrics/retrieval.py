@@ -156,7 +156,7 @@ def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) 
     return nearest
 
 
-def recall(ranks: Tensor) -> dict[str, float]:
+def compute_recall(ranks: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 in percent, median and mean of `ranks` (N,), 1 is best. Raises UserError without ranks."""
     if not len(ranks):
         raise UserError("recall: expected one rank or more, got none; give the split at least one caption")
@@ -165,7 +165,7 @@ def recall(ranks: Tensor) -> dict[str, float]:
     return {**shares, "median_rank": float(values.quantile(0.5)), "mean_rank": float(values.mean())}
 
 
-def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
+def compute_recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 and mean 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
     R@k counts the ranks in galleries of more than k images, where a miss is possible. MRR and `random`, the expected

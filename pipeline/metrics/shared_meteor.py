@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 
 from pipeline.metrics.java import Meteor, NotComputedError, Score, find_meteor_jar
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 
 ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
 
@@ -64,7 +64,7 @@ class SharedMeteor:
         self._failed: str | None = None
         self._fallback: Meteor | None = None
         self._server = Client(address)
-        self._server.send(sha256(find_meteor_jar()))
+        self._server.send(compute_sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Return the scores of `Meteor.score`. Raises NotComputedError as it does, and if no own process can start."""
@@ -93,7 +93,7 @@ class _Server:
     """Server of one METEOR, which serves one client's request at a time."""
 
     def __init__(self) -> None:
-        self._jar = sha256(find_meteor_jar())
+        self._jar = compute_sha256(find_meteor_jar())
         self._meteor: Meteor | None = None
         self._lock = threading.RLock()
 

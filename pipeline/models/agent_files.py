@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.models.architectures import ARCHITECTURES
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.critic import ControlVariates, Critic
@@ -27,7 +27,7 @@ from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
 from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, NONE, check_history
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import Line, Record, describe_first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
@@ -64,8 +64,8 @@ def save_agents(
 ) -> None:
     """Write the parameters and constructor arguments of `agents`, by name; an interruption keeps the earlier file.
 
-    `history` is the training record beside `path`, and `data` are digests of the data (`checksums.data_digests`). Both
-    are stored as digests, so that later changes are detected.
+    `history` is the training record beside `path`, and `data` those of `checksums.compute_data_digests`. Both are
+    stored as digests, so that later changes are detected.
     """
     tensors: dict[str, Tensor] = {}
     for prefix, agent in agents.items():
@@ -73,7 +73,7 @@ def save_agents(
             tensors[f"{prefix}.{name}"] = value.cpu().contiguous()
     specs = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
     header: dict[str, Any] = {"sha256": NONE}
-    header |= {} if history is None else {HISTORY: [history.name, sha256(history)]}
+    header |= {} if history is None else {HISTORY: [history.name, compute_sha256(history)]}
     header |= {} if data is None else {INPUTS: dict(data)}
     # one entry of metadata: the order of several entries is not fixed
     content = save(tensors, metadata={"agents": json.dumps({**header, **specs})})
@@ -160,7 +160,7 @@ def check_file_digest(path: Path) -> None:
     except FileNotFoundError:
         raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({reason(error)}); {AGAIN}") from None
+        raise UserError(f"{path}: cannot be read ({summarise_error(error)}); {AGAIN}") from None
     if recorded is None or digest.hexdigest().encode() != recorded[1]:
         raise UserError(f"{path}: not a complete weights file: its SHA-256 differs from the recorded one; {AGAIN}")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.types import Batch
 
@@ -44,7 +44,7 @@ class Att2in(Decoder[Att2inState]):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        super().__init__(vocabulary, hidden, max_words, dropout, constructor_arguments(locals()))
+        super().__init__(vocabulary, hidden, max_words, dropout, collect_constructor_arguments(locals()))
         self.word = nn.Embedding(vocabulary + 2, words)
         self.region = nn.Linear(region_size, hidden)
         self.key = nn.Linear(hidden, attention)

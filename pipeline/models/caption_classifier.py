@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 
 
 class CaptionClassifier(nn.Module):
@@ -20,7 +20,7 @@ class CaptionClassifier(nn.Module):
     def __init__(self, size: int, hidden: Sequence[int] = (512, 256), with_images: bool = True) -> None:
         """Build the layers for vectors of length `size`."""
         super().__init__()
-        self.arguments = constructor_arguments(locals())
+        self.arguments = collect_constructor_arguments(locals())
         self.size, self.with_images = size, with_images
         widths = [size * (2 if with_images else 1), *hidden]
         layers: list[nn.Module] = []

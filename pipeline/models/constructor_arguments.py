@@ -8,7 +8,7 @@ from typing import Any
 NOT_STORED = ("self", "__class__", "null_image")  # `Decoder.add_null_image` stores the last one
 
 
-def constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
+def collect_constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments in `scope`, the `locals()` at the beginning of a constructor, as JSON values.
 
     An argument that is a network becomes its class and arguments, and a tuple becomes a list.

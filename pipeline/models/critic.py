@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 
 
 class Critic(nn.Module):
@@ -17,7 +17,7 @@ class Critic(nn.Module):
 
     def __init__(self, state: int, hidden: int = 512) -> None:
         super().__init__()
-        self.arguments = constructor_arguments(locals())
+        self.arguments = collect_constructor_arguments(locals())
         self.inner = nn.Linear(state, hidden)
         self.outer = nn.Linear(hidden, 1)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout, StepwiseDecoder, WrappedDecoder
-from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.kernels.dispatch import accelerate_decoder
 from pipeline.types import Batch
 
 
@@ -33,7 +33,7 @@ class GuidedDecoder(WrappedDecoder[GuidedState]):
 
     def __init__(self, inner: Decoder, gamma: float) -> None:
         """Wrap `inner`, which must have a null image; the weights are shared."""
-        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, constructor_arguments(locals()))
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, collect_constructor_arguments(locals()))
         assert inner.null is not None
         self.inner, self.gamma = inner, gamma
         self.eval()
@@ -42,7 +42,7 @@ class GuidedDecoder(WrappedDecoder[GuidedState]):
         return self.inner.encode_image(batch)
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> GuidedState:
-        decoder = fast_form(self.inner)
+        decoder = accelerate_decoder(self.inner)
         null = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
         null_state = decoder.begin(null, self.inner.encode_image(null), drop, width)
         return GuidedState(decoder, decoder.begin(batch, encoded, drop, width), null_state)

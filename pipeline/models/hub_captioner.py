@@ -21,7 +21,7 @@ from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.runtime.hub_loading import CAPTIONERS, check_config, import_transformers, load_captioner
 from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProcessor
-from pipeline.types import Batch, caption_mask
+from pipeline.types import Batch, make_caption_mask
 
 PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
 SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder takes these tokens, and whose decoder attends to its states
@@ -215,7 +215,7 @@ class HubDecoder(Decoder[HubState]):
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run teacher forcing; the text side takes all tokens at once, since they are known."""
-        tokens, mask = batch.captions, caption_mask(batch.captions)
+        tokens, mask = batch.captions, make_caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         inputs = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         hidden = self._run_decoder(self._append_to_lead(self.word(inputs)), encoded)[0][:, -longest:]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.constructor_arguments import constructor_arguments
-from pipeline.models.kernels.gru import last_gru_states
+from pipeline.models.constructor_arguments import collect_constructor_arguments
+from pipeline.models.kernels.gru import compute_last_gru_states
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.recurrent import Gru
 from pipeline.runtime import devices
@@ -38,7 +38,7 @@ class Listener(nn.Module):
         super().__init__()
         self.vocabulary, self.features = vocabulary, features
         self.parts = 2 if encoder == "pair" else 1
-        self.arguments = constructor_arguments(locals())
+        self.arguments = collect_constructor_arguments(locals())
         self.image = nn.Linear(image_size, self.parts * hidden)
         self.word = nn.Embedding(vocabulary + 2, self.parts * words)
         self.gru = Gru(words, hidden, batch_first=True) if encoder != "bag" else None
@@ -80,6 +80,6 @@ class Listener(nn.Module):
 def _select_last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
     """Compute the state (N, H) after the input at index `last` (N,) of `words` (N, T+1, E)."""
     if devices.is_synchronous(words.device):
-        return last_gru_states(gru, words, last + 1)
+        return compute_last_gru_states(gru, words, last + 1)
     states: Tensor = gru(words)[0]  # (N, T+1, H)
     return states[torch.arange(len(words), device=words.device), last]

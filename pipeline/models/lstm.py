@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
-from pipeline.models.kernels.text_lstm import text_lstm
+from pipeline.models.kernels.text_lstm import compute_text_lstm
 from pipeline.models.recurrent import Lstm
 from pipeline.runtime import devices
-from pipeline.types import Batch, caption_mask
+from pipeline.types import Batch, make_caption_mask
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LstmDecoder(Decoder[LstmState]):
         if not devices.is_synchronous(tokens.device):
             states, _ = self.lstm(inputs, (state.h.unsqueeze(0), state.c.unsqueeze(0)))
             return states.flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
-        text_states = text_lstm(self.lstm, inputs, caption_mask(tokens).sum(1), (state.h, state.c))
+        text_states = compute_text_lstm(self.lstm, inputs, make_caption_mask(tokens).sum(1), (state.h, state.c))
         return text_states.states, text_states.positions
 
     def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ class PooledLstm(LstmDecoder):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        arguments = constructor_arguments(locals())
+        arguments = collect_constructor_arguments(locals())
         super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, arguments)
         if null_image:
             self.add_null_image()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.models.decoder import Decoder, RolloutDropout, S, StepwiseDecoder, WrappedDecoder
-from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.kernels.dispatch import accelerate_decoder
 from pipeline.types import Batch
 
 
@@ -80,7 +80,7 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         self.distractors = distractors
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> PragmaticState:
-        decoder, distractors = fast_form(self.inner), self.distractors(batch)
+        decoder, distractors = accelerate_decoder(self.inner), self.distractors(batch)
         states = [decoder.begin(batch, encoded, drop, width)]
         states += [decoder.begin(each, self.inner.encode_image(each), drop, width) for each in distractors.batches]
         prior = torch.zeros(len(batch), 1 + len(distractors.batches), device=encoded.device)
@@ -95,7 +95,7 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         steps = [state.decoder.step(inputs[:, :-1], each) for each in state.states]
         log_probs = torch.stack([self.inner.logits(hidden).log_softmax(-1) for hidden, _ in steps], 1)
         states = tuple(states for _, states in steps)
-        logits = pragmatic_logits(log_probs, prior, self.alpha)
+        logits = compute_pragmatic_logits(log_probs, prior, self.alpha)
         return logits, PragmaticState(state.decoder, states, prior, log_probs)
 
     def select(self, state: PragmaticState, rows: Tensor, same_images: bool = False) -> PragmaticState:
@@ -104,7 +104,7 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         return PragmaticState(state.decoder, states, state.prior[rows], log_probs)
 
 
-def pragmatic_logits(log_probs: Tensor, prior: Tensor, alpha: float) -> Tensor:
+def compute_pragmatic_logits(log_probs: Tensor, prior: Tensor, alpha: float) -> Tensor:
     """Return log S0 + α log L0 (n, V+1) of the first image, given `log_probs` (n, 1+K, V+1) and `prior` (n, 1+K).
 
     A token that is impossible for the first image stays impossible. Every other image may have probability 0.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pipeline.models.kernels.text_lstm import TextStates, text_lstm
+from pipeline.models.kernels.text_lstm import TextStates, compute_text_lstm
 from pipeline.runtime import devices
 
 
@@ -39,10 +39,10 @@ class Lstm(_DeviceIndependentRnn, nn.LSTM):
     """nn.LSTM that accepts non-contiguous states and has a gradient in evaluation mode, on every device."""
 
 
-def text_states(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> TextStates:
+def compute_text_states(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> TextStates:
     """Compute the states of `lstm` for the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E), on any device."""
     if devices.is_synchronous(words.device):
-        return text_lstm(lstm, words, lengths)
+        return compute_text_lstm(lstm, words, lengths)
     packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
     states, (_, cells) = lstm(packed)
     order, inverse = packed.sorted_indices, packed.unsorted_indices

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.decoder import Decoder, RolloutDropout, StepwiseDecoder
-from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.kernels.dispatch import accelerate_decoder
 from pipeline.models.pragmatic_decoder import TokenAwareDecoder
 from pipeline.types import Batch
 
@@ -51,7 +51,7 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
         self.candidates = min(CANDIDATES, inner.vocabulary + 1)
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> RetrievalState:
-        decoder = fast_form(self.inner)
+        decoder = accelerate_decoder(self.inner)
         state = decoder.begin(batch, encoded, drop, width)
         images = self.images(batch).to(encoded.device).repeat_interleave(width, 0)
         no_tokens = torch.zeros(len(images), 0, dtype=torch.int64, device=encoded.device)
@@ -64,8 +64,8 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
         best = log_probs.topk(self.candidates, -1).indices
         captions = torch.cat([tokens[:, 1:].unsqueeze(1).expand(-1, best.shape[1], -1), best.unsqueeze(2)], 2)
         texts = self.encode_text(captions.flatten(0, 1)).unflatten(0, best.shape)
-        logits = retrieval_logits(
-            log_probs, best, retrieval_posterior(texts, state.images, self.temperature), self.alpha
+        logits = compute_retrieval_logits(
+            log_probs, best, compute_retrieval_posterior(texts, state.images, self.temperature), self.alpha
         )
         return logits, RetrievalState(state.decoder, inner, state.images, tokens)
 
@@ -74,7 +74,7 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
         return RetrievalState(state.decoder, inner, state.images[rows], state.tokens[rows])
 
 
-def retrieval_posterior(texts: Tensor, images: Tensor, temperature: float) -> Tensor:
+def compute_retrieval_posterior(texts: Tensor, images: Tensor, temperature: float) -> Tensor:
     """Return log L (n, C) of the first image from embeddings of C captions (n, C, D) and of images (n, 1+K, D).
 
     Embeddings have length 1; a row of zeros in `images` is a missing image.
@@ -83,7 +83,7 @@ def retrieval_posterior(texts: Tensor, images: Tensor, temperature: float) -> Te
     return scores.masked_fill((images == 0).all(2).unsqueeze(1), -torch.inf).log_softmax(2)[..., 0]
 
 
-def retrieval_logits(log_probs: Tensor, best: Tensor, posterior: Tensor, alpha: float) -> Tensor:
+def compute_retrieval_logits(log_probs: Tensor, best: Tensor, posterior: Tensor, alpha: float) -> Tensor:
     """Return log S0 + α log L (n, V+1) of the tokens `best` (n, C), whose log L is `posterior` (n, C); −∞ elsewhere.
 
     With α = 0, `log_probs` (n, V+1) is returned unchanged.

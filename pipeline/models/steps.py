@@ -35,12 +35,12 @@ class UnrollStep:
     def full(self) -> Tensor:
         """Return the rows (K,) int64 whose full distributions are computed; on a GPU, all rows."""
         assert self.choice.full is not None
-        return mask_rows(self.choice.full)
+        return select_masked_rows(self.choice.full)
 
     def distribution(self, channel: RelaxingChannel, logit: SharedWeight, bias: Tensor) -> Tensor:
         """Compute the distributions (K, V+1) of the rows `full`, with a graph; the result is cached."""
         if self.soft is None:
-            self.soft = relaxed_distributions([(self, self.full)], channel.distribution, logit, bias)
+            self.soft = compute_relaxed_distributions([(self, self.full)], channel.distribution, logit, bias)
         return self.soft
 
     def next_inputs(self, embedded: Tensor, mixtures: Tensor) -> Tensor:
@@ -64,11 +64,11 @@ class TokenLikelihoods:
     logits: Callable[[], TokenDistributions]
 
 
-def token_likelihoods(
+def compute_token_likelihoods(
     unroll: Sequence[UnrollStep], logit: SharedWeight, bias: Tensor, tokens: Tensor, entropies: bool = False
 ) -> TokenLikelihoods:
     """Compute the likelihoods of `tokens` (N, T), with entropies if `entropies` is set."""
-    parts = [(step, mask_rows(step.alive)) for step in unroll]
+    parts = [(step, select_masked_rows(step.alive)) for step in unroll]
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
     states, step_logits = _gather_states_and_logits(parts)
     valid = _mask_valid_rows([(step.alive, rows) for step, rows in parts])
@@ -88,7 +88,7 @@ def token_likelihoods(
     return TokenLikelihoods(scatter(log_probs), scatter(token_entropies), logits)
 
 
-def relaxed_tokens(
+def compute_relaxed_tokens(
     unroll: Sequence[UnrollStep], channel: RelaxingChannel, logit: SharedWeight, bias: Tensor, steps: int
 ) -> RelaxedTokens:
     """Compute the relaxed tokens of captions of `steps` tokens; tokens without a gradient are omitted."""
@@ -103,24 +103,24 @@ def relaxed_tokens(
         word_mask = step.alive & choice.straight_through
         if choice.full is not None:
             full_mask, word_mask = word_mask & choice.full, word_mask & ~choice.full
-            full_rows = mask_rows(full_mask[step.full])
+            full_rows = select_masked_rows(full_mask[step.full])
             full.append((step, step.full[full_rows]))
             full_masks.append((full_mask, step.full[full_rows]))
             soft.append(step.distribution(channel, logit, bias)[full_rows])
-        rows = mask_rows(word_mask)
+        rows = select_masked_rows(word_mask)
         words.append((step, rows))
         word_masks.append((word_mask, rows))
     return RelaxedTokens(
         TokenDistributions(
             _locate(words, steps),
-            relaxed_distributions(words, channel.relax, logit, bias),
+            compute_relaxed_distributions(words, channel.relax, logit, bias),
             _mask_valid_rows(word_masks),
         ),
         TokenDistributions(_locate(full, steps), torch.cat(soft), _mask_valid_rows(full_masks)) if full else None,
     )
 
 
-def relaxed_distributions(parts: Sequence[Part], relax: Relax, logit: SharedWeight, bias: Tensor) -> Tensor:
+def compute_relaxed_distributions(parts: Sequence[Part], relax: Relax, logit: SharedWeight, bias: Tensor) -> Tensor:
     """Compute the distributions (M, V+1) of the rows of `parts` by `relax`, a method of the channel, with a graph."""
     noises = [step.choice.noise[rows] for step, rows in parts if step.choice.noise is not None]
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
@@ -151,7 +151,7 @@ def _locate(parts: Sequence[Part], steps: int) -> Tensor:
     return torch.cat([step.rows[rows] * steps + step.t for step, rows in parts])
 
 
-def mask_rows(mask: Tensor) -> Tensor:
+def select_masked_rows(mask: Tensor) -> Tensor:
     """Return the rows (M,) int64 where `mask` (n,) is True; on a GPU all rows, because a selection synchronises."""
     if devices.is_synchronous(mask.device):
         return mask.nonzero().squeeze(1)
@@ -159,7 +159,7 @@ def mask_rows(mask: Tensor) -> Tensor:
 
 
 def _mask_valid_rows(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
-    """Return a mask (M,) bool of the valid rows where `mask_rows` returned all rows; else None."""
+    """Return a mask (M,) bool of the valid rows where `select_masked_rows` returned all rows; else None."""
     if devices.is_synchronous(parts[0][0].device):
         return None
     return torch.cat([mask[rows] for mask, rows in parts])

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
-from pipeline.types import Batch, caption_mask
+from pipeline.types import Batch, make_caption_mask
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Transformer(Decoder[TransformerState]):
     ) -> None:
         if hidden % heads:
             raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
-        super().__init__(vocabulary, hidden, max_words, dropout, constructor_arguments(locals()))
+        super().__init__(vocabulary, hidden, max_words, dropout, collect_constructor_arguments(locals()))
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))
         self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
@@ -133,7 +133,7 @@ class Transformer(Decoder[TransformerState]):
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run the decoder on all tokens at once, since they are known."""
-        tokens, mask = batch.captions, caption_mask(batch.captions)
+        tokens, mask = batch.captions, make_caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         inputs = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         state = self.begin(batch, encoded, drop, 1)

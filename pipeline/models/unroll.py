@@ -11,14 +11,14 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.models.decoder import Decoder, RolloutDropout
-from pipeline.models.kernels.dispatch import fast_form, fast_random, has_fast_form
+from pipeline.models.kernels.dispatch import accelerate_decoder, accelerate_random, has_fast_form
 from pipeline.models.kernels.shared_weight import SharedWeight
-from pipeline.models.steps import UnrollStep, gather_states, relaxed_tokens, token_likelihoods
+from pipeline.models.steps import UnrollStep, compute_relaxed_tokens, compute_token_likelihoods, gather_states
 from pipeline.models.stepwise_unroll import StepwiseUnroll, Unroll
 from pipeline.protocols import Channel, RelaxingChannel
 from pipeline.random import BatchRandom
 from pipeline.runtime import devices
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 RecordedStates = tuple[Tensor, Tensor]  # rows (n,) of captions, and their hidden states (n, H) without a graph
 DROPOUT = 1  # random stream of dropout, independent of the tokens' stream
@@ -81,11 +81,11 @@ def generate(
     if channel.requires_grad:
         unroll.connect(steps)
     if channel.relaxes:
-        relaxed = relaxed_tokens(steps, cast(RelaxingChannel, channel), unroll.logit, speaker.logit.bias, t + 1)
+        relaxed = compute_relaxed_tokens(steps, cast(RelaxingChannel, channel), unroll.logit, speaker.logit.bias, t + 1)
         return replace(message, relaxed=relaxed)
     if not channel.requires_grad:
         return message
-    likelihoods = token_likelihoods(steps, unroll.logit, speaker.logit.bias, tokens, channel.entropies)
+    likelihoods = compute_token_likelihoods(steps, unroll.logit, speaker.logit.bias, tokens, channel.entropies)
     forced = sum(step.choice.forced for step in steps)
     return replace(message, forced=forced, **vars(likelihoods))
 
@@ -95,7 +95,7 @@ def open_unroll(
 ) -> Unroll:
     """Begin an unroll of `width` captions per image, in its fast form if the captions need a gradient and it exists."""
     if not (requires_grad and torch.is_grad_enabled() and has_fast_form(speaker)):
-        return StepwiseUnroll(speaker, fast_form(speaker), batch, encoded, drop, width)
+        return StepwiseUnroll(speaker, accelerate_decoder(speaker), batch, encoded, drop, width)
     from pipeline.models.recorded_unroll import RecordedUnroll  # imported here: numba takes a second
 
     return RecordedUnroll(speaker, batch, encoded, drop, width)
@@ -113,7 +113,7 @@ def teacher_force(
             return teacher_force(speaker, batch, rng, encoded)
     tokens = batch.captions
     drop = _make_dropout(speaker, BatchRandom(batch, rng))
-    hidden, positions = fast_form(speaker).teacher_force(
+    hidden, positions = accelerate_decoder(speaker).teacher_force(
         batch, speaker.encode_image(batch) if encoded is None else encoded, drop
     )
     h = drop(hidden, positions, tokens.shape[1])
@@ -129,7 +129,7 @@ def teacher_force(
 
 
 @torch.no_grad()
-def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: Tensor) -> Tensor:
+def compute_forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: Tensor) -> Tensor:
     """Return the logits (M, V+1) of a teacher-forced `speaker` at `positions` (M,) of captions (N, T).
 
     A position is n·T + t and must not be after an EOS. The speaker must be in evaluation mode, without dropout.
@@ -144,7 +144,7 @@ def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: 
         captions=tokens,
     )
     encoded = speaker.encode_image(batch)[images]
-    hidden, state_positions = fast_form(speaker).teacher_force(
+    hidden, state_positions = accelerate_decoder(speaker).teacher_force(
         caption_batch, encoded, _make_dropout(speaker, BatchRandom(batch, None))
     )
     state_rows = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
@@ -154,7 +154,7 @@ def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: 
 
 def _make_dropout(speaker: Decoder, batch_random: BatchRandom) -> RolloutDropout:
     probability = speaker.dropout if speaker.training else 0.0
-    return RolloutDropout(probability, fast_random(batch_random) if probability else batch_random)
+    return RolloutDropout(probability, accelerate_random(batch_random) if probability else batch_random)
 
 
 def _scatter_states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Tensor:
@@ -173,4 +173,4 @@ def _find_unfinished_rows(ended: Tensor, group: int) -> Tensor:
 def _make_message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
     states = partial(gather_states, recorded, len(tokens)) if recorded else None
-    return Message(tokens, caption_mask(tokens), images, samples, states=states)
+    return Message(tokens, make_caption_mask(tokens), images, samples, states=states)

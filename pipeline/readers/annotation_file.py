@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.untrusted import require_plain_file
 
 KINDS = {str: "a text", int: "a whole number", int | str: "a whole number or a text", list: "a list"}
@@ -78,7 +78,7 @@ class JsonFile:
         except json.JSONDecodeError as error:
             raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
-            raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
+            raise UserError(f"{file}: not JSON that can be read ({summarise_error(error)})") from None
         if line := _find_lone_surrogate(self.text):
             raise UserError(
                 f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half); "
@@ -125,7 +125,7 @@ def read_annotation_text(file: Path) -> str:
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None
 
 
-def lines_of(file: Path) -> Iterator[tuple[FileRow, str]]:
+def iterate_lines(file: Path) -> Iterator[tuple[FileRow, str]]:
     """Yield the non-blank lines of a text file, each with its position."""
     for number, line in enumerate(read_annotation_text(file).split("\n"), 1):
         if line.strip():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.karpathy import read_karpathy
@@ -114,7 +114,9 @@ def _read_labels(
     except FileNotFoundError:
         raise UserError(f"{file}: the file of labels is missing") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # as h5py raises them
-        raise UserError(f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({reason(error)})") from None
+        raise UserError(
+            f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)})"
+        ) from None
     if tokens.ndim != 2 or first.shape != (image_count,) or last.shape != (image_count,):
         raise UserError(
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
-from pipeline.readers.annotation_file import UniqueNames, lines_of, show_json
+from pipeline.readers.annotation_file import UniqueNames, iterate_lines, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, has_image_lists
 
@@ -25,7 +25,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     image_names = UniqueNames("image")
     images = []
     for split, file in lists.items():
-        for row, name in lines_of(file):
+        for row, name in iterate_lines(file):
             name = name.strip()
             image_names.add(name, row)
             if name not in captions_of:
@@ -39,7 +39,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
     """Read the captions of each image, by image and number."""
     captions: dict[str, dict[int, AnnotatedCaption]] = {}
-    for row, line in lines_of(file):
+    for row, line in iterate_lines(file):
         match = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if match is None:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")

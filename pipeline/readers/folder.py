@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from pipeline.readers.annotation_file import FileRow, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat
@@ -89,7 +89,7 @@ def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collecti
     files = sorted({path.relative_to(images).as_posix() for path in paths} - set(known_files))
     if files:
         print(
-            f"warning: {table}: {len(files)} of the photos in {images} have no row, such as {one_line(files[0])}; "
+            f"warning: {table}: {len(files)} of the photos in {images} have no row, such as {escape_line(files[0])}; "
             "they are left out",
             file=sys.stderr,
         )

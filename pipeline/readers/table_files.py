@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError, reason
-from pipeline.readers.annotation_file import FileRow, lines_of, read_annotation_text, show_json
+from pipeline.errors import UserError, summarise_error
+from pipeline.readers.annotation_file import FileRow, iterate_lines, read_annotation_text, show_json
 from pipeline.runtime.records import parse_json
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
-    for number, (_, line) in enumerate(lines_of(table), 1):
+    for number, (_, line) in enumerate(iterate_lines(table), 1):
         row = FileRow(table, number)
         values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts, file and caption")
         if not isinstance(values, dict):
@@ -156,7 +156,7 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{table}: not a Parquet file ({reason(error)})") from None
+        raise UserError(f"{table}: not a Parquet file ({summarise_error(error)})") from None
     if rows > MAX_ROWS or size > MAX_BYTES:
         raise UserError(
             f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; at most {MAX_ROWS:,} rows, "

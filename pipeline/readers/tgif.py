@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
-from pipeline.readers.annotation_file import FilePosition, UniqueNames, lines_of, show_json
+from pipeline.readers.annotation_file import FilePosition, UniqueNames, iterate_lines, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, has_image_lists
 
@@ -22,7 +22,7 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     captions = Path(captions)
     lists = {split: Path(file) for split, file in lists.items()}
     sentences: dict[str, dict[AnnotatedCaption, None]] = {}
-    for row, line in lines_of(captions):
+    for row, line in iterate_lines(captions):
         url, tab, sentence = line.partition("\t")
         if not tab:
             row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
@@ -30,7 +30,7 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
         sentences.setdefault(_parse_file_name(url, row), {})[make_caption(sentence, None, row)] = None
     names, images = UniqueNames("GIF"), []
     for split, file in lists.items():
-        for row, url in lines_of(file):
+        for row, url in iterate_lines(file):
             name = _parse_file_name(url, row)
             names.add(name, row)
             if name not in sentences:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.figures import styles
+from pipeline.report.figures import choose_styles
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
@@ -26,7 +26,9 @@ NOTES = (
 )
 
 
-def budgets(choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]]) -> dict[str, dict[str, float]]:
+def average_budgets(
+    choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]]
+) -> dict[str, dict[str, float]]:
     """Return each trained method's total budget by quantity: the mean over seeds, where all seeds have the quantity.
 
     Systems with frozen speakers are omitted.
@@ -35,7 +37,7 @@ def budgets(choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]
     return {choice.method: _average_budget(trainings.get(choice.method, ())) for choice in trained}
 
 
-def budget_table(by_method: Mapping[str, Mapping[str, float]]) -> Table | None:
+def build_budget_table(by_method: Mapping[str, Mapping[str, float]]) -> Table | None:
     """Return the table of each method's budget; None where no budget is recorded."""
     columns = [TableColumn(name, show=partial(_format_cell, key)) for key, name in COLUMNS.items()]
     rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [
@@ -44,8 +46,8 @@ def budget_table(by_method: Mapping[str, Mapping[str, float]]) -> Table | None:
     return fill_table("budget", BUDGET, rows, columns, NOTES) if any(by_method.values()) else None
 
 
-def budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the CSV of `budget_table` with unrounded numbers."""
+def format_budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the CSV of `build_budget_table` with unrounded numbers."""
     rows = [
         {"method": name, **{label: budget.get(key) for key, label in COLUMNS.items()}}
         for name, budget in by_method.items()
@@ -53,7 +55,7 @@ def budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
     return as_csv(["method", *COLUMNS.values()], rows)
 
 
-def learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
+def build_learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return validation recall and CIDEr against captions drawn and against processor seconds.
 
     Recall is by the trained listener, in the hard gallery where validation has one, else among all images.
@@ -63,7 +65,7 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
     recall = (HARD_LISTENER + k, f"R@{k} (hard)", 1) if hard else (LISTENER + k, f"R@{k}", 1)
     metrics = (recall, (CIDER, "CIDEr", 3))
     quantities = ((CAPTIONS, "captions drawn, in thousands", 1000.0), (SECONDS, "processor seconds", 1.0))
-    style, panels = styles(results), []
+    style, panels = choose_styles(results), []
     for (key, name, digits), (budget, x_label, unit) in product(metrics, quantities):
         lines = []
         for method, history in histories.items():

@@ -8,11 +8,11 @@ from itertools import islice
 from pipeline.analysis.caption_files import CONTROL_OVERLAP
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.measured_baselines import HUMAN, list_measured_baselines
-from pipeline.analysis.results import Point, Results, Run, human_run
+from pipeline.analysis.results import Point, Results, Run, make_human_run
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
 from pipeline.metrics.registry import METRICS
-from pipeline.report.tables import Table, fill_table, metric_column, rows_with_baselines
+from pipeline.report.tables import Table, fill_table, make_metric_column, make_rows_with_baselines
 
 DIVERSITY = {
     "words_per_caption": ("words", 1),
@@ -55,7 +55,7 @@ SETS = {"samples": "Random sampling", "beams": "Beam search"}
 MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
-def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
+def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """Return the tables of truth, diversity and surface quality of captions, and of multiple captions per image.
 
     A table appears only where its metrics were measured, and a row of human captions only where one of their metrics is
@@ -128,7 +128,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     ]
     result, baselines = [], list_measured_baselines(results)
     for name, caption, wanted, notes in tables:
-        if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
+        if columns := [make_metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]
             human = _list_human_rows(choices, keys)
             notes += [HUMAN_NOTES[name]] if human and name in HUMAN_NOTES else []
@@ -136,14 +136,14 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
                 b for b in baselines if b.name != HUMAN and any(b.point.mean("test", *key) is not None for key in keys)
             ]
             result.append(
-                fill_table(name, caption, [*rows_with_baselines(choices, shown_baselines), *human], columns, notes)
+                fill_table(name, caption, [*make_rows_with_baselines(choices, shown_baselines), *human], columns, notes)
             )
     return result
 
 
 def _list_human_rows(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
     """Return the row of human captions, or no row unless a run has one of the metrics `wanted`."""
-    rows = (Point((human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
+    rows = (Point((make_human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
     measured_rows = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
     return [("human captions", (), row) for row in islice(measured_rows, 1)]
 

@@ -13,7 +13,7 @@ from pipeline.analysis.results import MISSING, Run
 from pipeline.errors import UserError
 from pipeline.report.result_file import FOLDER, PrintedTable
 from pipeline.report.table_captions import CLAIMS
-from pipeline.report.tables import Table, TableColumn, fill_table, typographic_sign
+from pipeline.report.tables import Table, TableColumn, fill_table, format_sign
 
 FILE = "claims.toml"
 NOTES = (
@@ -42,7 +42,7 @@ def read_claims(root: Path) -> list[MethodClaim]:
         raise UserError(f"{path}: {position}: {first['msg']}") from None
 
 
-def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
+def build_claims_table(results: Sequence[ClaimResult], score: str) -> Table:
     """Return a table with a row per claim: the comparison, its seeds, the difference and the verdict.
 
     `score` is the retrieval metric of claims that name none.
@@ -89,7 +89,7 @@ def _name_metric(claim: MethodClaim, score: str) -> str:
 
 
 def _format_points(result: ClaimResult, value: float) -> str:
-    return typographic_sign(f"{value if result.claim.judge else 100 * value:+.1f}")
+    return format_sign(f"{value if result.claim.judge else 100 * value:+.1f}")
 
 
 def _format_difference(result: ClaimResult) -> str | None:

@@ -5,39 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipeline.analysis.comparison import MAX_SHORT_SHARE, Comparison, ComparisonSlice, CurveReading
-from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.judge_titles import Keys, make_recall_keys
 from pipeline.analysis.measured_baselines import read_baseline_curves
-from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Run, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Run, format_setting
 from pipeline.metrics.registry import SHOWN
-from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
+from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, format_sign
 
 BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is in brackets where it was measured."
 
 
-def equal_tables(comparison: Comparison) -> list[Table]:
+def build_equal_tables(comparison: Comparison) -> list[Table]:
     """Return tables at equal CIDEr, each with its differences from the reference, and tables at equal recall."""
-    pairs = [(at_cider_table(comparison, each), significance_table(comparison, each)) for each in comparison.at_cider]
-    at_score = [at_score_table(comparison, slice_) for slice_ in comparison.at_score]
+    pairs = [
+        (build_table_at_cider(comparison, each), build_significance_table(comparison, each))
+        for each in comparison.at_cider
+    ]
+    at_score = [build_table_at_score(comparison, slice_) for slice_ in comparison.at_score]
     return [table for table in (*(table for pair in pairs for table in pair), *at_score) if table]
 
 
-def rho_tables(comparison: Comparison) -> list[Table]:
+def build_rho_tables(comparison: Comparison) -> list[Table]:
     """Return a table of the score against ρ for each method that was measured at more than one ρ."""
-    return [rho_table(comparison, slice_) for slice_ in comparison.along_rho]
+    return [build_rho_table(comparison, slice_) for slice_ in comparison.along_rho]
 
 
-def compact_comparison(comparison: Comparison) -> list[Table]:
+def build_compact_comparison(comparison: Comparison) -> list[Table]:
     """Return the score at equal CIDEr and its significance, in tables narrow enough for a terminal."""
-    builders = (at_cider_table, significance_table)
+    builders = (build_table_at_cider, build_significance_table)
     tables = [build(comparison, slice_, compact=True) for slice_ in comparison.at_cider for build in builders]
     return [table for table in tables if table]
 
 
-def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
+def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
     """Return recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
     results, score = comparison.results, comparison.results.score
     names, baselines = list(dict.fromkeys((score, *RECALLS))), read_baseline_curves(comparison)
-    columns = [_estimate_column(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
+    columns = [
+        _estimate_column(n, make_recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names
+    ]
     columns += [_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
     if compact:
         columns = [_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
@@ -51,7 +56,7 @@ def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: boo
     )
 
 
-def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
+def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     """Return language metrics at equal score by the first judge (Tables 1 and 6 of PSST)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
@@ -66,7 +71,7 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     )
 
 
-def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
+def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
     """Return every method's score minus the reference's at equal CIDEr.
 
     A dash marks a number that was not measured, a pair of lower bounds, or a bound that does not determine the order.
@@ -103,14 +108,16 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
     )
 
 
-def rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
+def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     """Return the score of one method against ρ at one CIDEr (Figure 4 of PSST)."""
     results, method = comparison.results, slice_.readings[0].curve.method
     columns = [
         _estimate_column(judge.title, results.score_keys(judge.name), 1, results.score)
         for judge in results.judges.values()
     ]
-    rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
+    rows = [
+        (format_setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings
+    ]
     return fill_table(
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
@@ -227,7 +234,7 @@ def _difference_columns(
     def show_difference(reading: CurveReading) -> str | None:
         if (difference := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
             return None
-        value, low, high = (typographic_sign(f"{number:+.1f}") for number in (difference.value, *difference.interval))
+        value, low, high = (format_sign(f"{number:+.1f}") for number in (difference.value, *difference.interval))
         return f"{difference.bound}{value} [{low}, {high}]{'*' if difference.clear else ''}"
 
     def show_p(reading: CurveReading) -> str | None:

@@ -17,7 +17,7 @@ _DETAILS = re.compile(r"[:;]|\((?!hard\))")  # separates a caption's title from 
 _SYMBOLS = {"λ": "lambda", "ρ": "rho", "τ": "tau", "@": "", "%": ""}
 
 
-def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
+def format_csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
     """Return the path and the text of each table's CSV file, by the table's title.
 
     Raises UserError where two tables have the same title, or titles with the same file name.

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from pipeline.errors import UserError, reason
-from pipeline.report.csv_tables import csv_files, write_csv_files
+from pipeline.errors import UserError, summarise_error
+from pipeline.report.csv_tables import format_csv_files, write_csv_files
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
-from pipeline.report.tables import markdown_table
+from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, locate_result_file, read_result
+from pipeline.report.tables import format_markdown_table
 from pipeline.runtime.command import run_command
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 BEGIN, END = r"^<!-- *results: *(?P<request>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!-- *end *-->[ \t\r]*(?:\n|\Z)"
 MARKER = re.compile(f"{BEGIN}|{END}", re.MULTILINE)
@@ -64,7 +64,7 @@ def write_documents(root: Path, check: bool) -> list[str]:
     """
     errors: list[str] = []
     tables: dict[Path, str] = {}
-    texts = dict(documents(root))
+    texts = dict(find_documents(root))
     update_block = partial(_update_block, root, errors, tables, check)
     new_texts = {path: BLOCK.sub(partial(update_block, path), text) for path, text in texts.items()}
     if errors and not check:
@@ -75,7 +75,7 @@ def write_documents(root: Path, check: bool) -> list[str]:
     return errors + write_csv_files(tables, check)
 
 
-def documents(root: Path) -> Iterator[tuple[Path, str]]:
+def find_documents(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the Markdown files of the repository's root and of docs/, with their exact text.
 
     Raises UserError for a marker without its partner, and for a file that is not UTF-8.
@@ -86,7 +86,7 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{name}: expected UTF-8, found another encoding ({reason(error)}); save it as UTF-8"
+                f"{name}: expected UTF-8, found another encoding ({summarise_error(error)}); save it as UTF-8"
             ) from None
         remaining_text = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
         if marker := MARKER.search(remaining_text):
@@ -97,9 +97,9 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
         yield path, text
 
 
-def figures_of(root: Path, name: str) -> list[str]:
+def list_figures(root: Path, name: str) -> list[str]:
     """Return the names of the figures of the result file `name` that documents show."""
-    requests = [_parse_request(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
+    requests = [_parse_request(block) for _, text in find_documents(root) for block in BLOCK.finditer(text)]
     return sorted({value for file, parts in requests if file == name for key, value in parts if key == "figure"})
 
 
@@ -127,7 +127,7 @@ def _update_block(
         return block[0]
     if check and content != block["content"]:
         request = " | ".join(block["request"].split(" | ")[:2])
-        errors.append(f"{position}“{request}” differs from {path_of(Path(), name)}: run make documents")
+        errors.append(f"{position}“{request}” differs from {locate_result_file(Path(), name)}: run make documents")
     return block["begin"] + content + block["end"]
 
 
@@ -144,7 +144,7 @@ def _build_content(
         if parts == [("provenance", "")]:
             return _describe_provenance(result) + "\n"
         if parts == [("tables", "")]:
-            files = csv_files(root, name, result)
+            files = format_csv_files(root, name, result)
             tables.update(files.values())
             links = (f"[{title}]({_make_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
@@ -160,7 +160,7 @@ def _build_content(
             return f"{fallback}\n"
         table = _select_cells(result.table(beginning), table_options)
     except UserError as error:
-        raise UserError(f"{path_of(Path(), name)} {error}") from None
+        raise UserError(f"{locate_result_file(Path(), name)} {error}") from None
     return _format_table(table)
 
 
@@ -171,7 +171,7 @@ def _make_link(path: Path, folder: Path) -> str:
 def _format_table(table: PrintedTable) -> str:
     has_long_cells = any(len(cell) > MAX_PADDED for line in (table.columns, *table.rows) for cell in line)
     right_aligned = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
-    return markdown_table(table.columns, table.rows, right_aligned, padded=not has_long_cells) + "\n"
+    return format_markdown_table(table.columns, table.rows, right_aligned, padded=not has_long_cells) + "\n"
 
 
 def _describe_provenance(result: ResultFile) -> str:
@@ -183,7 +183,7 @@ def _describe_provenance(result: ResultFile) -> str:
 def _find_picture(root: Path, figure: PrintedFigure) -> str:
     """Return the figure's path; raises UserError if the file there differs from the recorded figure."""
     path = root / figure.file
-    if not path.is_file() or sha256(path) != figure.sha256:
+    if not path.is_file() or compute_sha256(path) != figure.sha256:
         raise UserError(f"records another figure than {figure.file}: restore that file, or run make record again")
     return figure.file
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from pipeline.report.plot_axes import draw_panel, escape_math, label_points
 from pipeline.report.plot_elements import LineStyle, PlotPanel
-from pipeline.report.plot_svg import svg_content
+from pipeline.report.plot_svg import extract_svg_content
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ LABEL_SHARE = 0.4  # largest share of a chart's width for the labels of its line
 MAX_LABELLED_ENDS = 8  # lines; with more lines only chosen settings are labelled
 
 
-def panels_png(panels: Sequence[PlotPanel]) -> bytes:
+def draw_panels_png(panels: Sequence[PlotPanel]) -> bytes:
     """Draw up to three panels in one row, and more in two rows, with one legend of all lines below.
 
     Panels with equal axis labels share a scale.
@@ -61,7 +61,7 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
     _fix_layout(figure)  # the labels need the axes' positions
     for axes, panel in zip(grid.flat, panels, strict=False):
         label_points(axes, panel.series, ends=len(panel.series) <= MAX_LABELLED_ENDS)
-    return png(figure)
+    return encode_png(figure)
 
 
 def _fix_layout(figure: Figure) -> None:
@@ -71,14 +71,14 @@ def _fix_layout(figure: Figure) -> None:
         figure.set_layout_engine(None)
 
 
-def png(figure: Figure) -> bytes:
+def encode_png(figure: Figure) -> bytes:
     """Return the figure as PNG without version and date, so that equal figures give equal bytes."""
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 
 
-def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, Markup]]:
+def draw_panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, Markup]]:
     """Draw each panel as the content of an <svg>, with the scales of the PNG; its ids begin with `name`.
 
     Line n is in groups with data-line="n". Each of its markers is in a group of class `point` with the hover label.
@@ -90,11 +90,11 @@ def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, 
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), frameon=False)
         axes = figure.add_axes((0.15, 0.13, 0.82, 0.85))
         draw_panel(axes, panel, panels)
-        result.append((panel, svg_content(figure, f"{name}-{n}", panel.series)))
+        result.append((panel, extract_svg_content(figure, f"{name}-{n}", panel.series)))
     return result
 
 
-def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
+def draw_labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
     """Draw a chart of `size` as the content of an <svg>, with a label for each line, joined to its last point.
 
     The labels are stacked at the right, so that they cover no marker. A label that is longer than LABEL_SHARE of the
@@ -127,7 +127,7 @@ def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> 
                       va="center", fontsize=font_size, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
-    return svg_content(figure, name, panel.series)
+    return extract_svg_content(figure, name, panel.series)
 
 
 def _spread_heights(heights: Sequence[float], label_heights: Sequence[float]) -> list[float]:
@@ -147,7 +147,7 @@ def _spread_heights(heights: Sequence[float], label_heights: Sequence[float]) ->
     return result
 
 
-def swatch(style: LineStyle) -> Markup:
+def draw_swatch(style: LineStyle) -> Markup:
     """Draw a line and its marker, 28 × 16, as the content of an <svg>."""
     from matplotlib.figure import Figure
 
@@ -156,4 +156,4 @@ def swatch(style: LineStyle) -> Markup:
     axes.axis("off")
     axes.plot([0, 0.5, 1], [0, 0, 0], markevery=[1], **style.options)
     axes.set_xlim(0, 1)
-    return svg_content(figure, f"swatch-{style.name}")
+    return extract_svg_content(figure, f"swatch-{style.name}")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pipeline.analysis.comparison import Comparison
-from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, human_recall_keys
-from pipeline.analysis.results import Point, Results, named_setting
+from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, make_human_recall_keys
+from pipeline.analysis.results import Point, Results, format_named_setting
 from pipeline.analysis.selection import Choice
-from pipeline.analysis.tradeoff import curves
-from pipeline.report.method_names import method_colours, replace_method_names
+from pipeline.analysis.tradeoff import build_curves
+from pipeline.report.method_names import assign_method_colours, replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import format_number
 
@@ -24,12 +24,12 @@ class Axis(NamedTuple):
     digits: int = 1  # decimals
 
 
-def styles(results: Results) -> dict[str, LineStyle]:
+def choose_styles(results: Results) -> dict[str, LineStyle]:
     """Return the style of each curve, the same in every figure: its method's colour and a marker.
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
-    colour, lines = method_colours(run.speaker for run in results.runs), curves(results)
+    colour, lines = assign_method_colours(run.speaker for run in results.runs), build_curves(results)
     line_styles = assign_styles({curve.label: colour[curve.runs[0].speaker] for curve in lines})
     for curve in lines:
         line_styles[curve.label] = replace(line_styles[curve.label], dashed=curve.runs[0].frozen is not None)
@@ -37,7 +37,7 @@ def styles(results: Results) -> dict[str, LineStyle]:
     return line_styles
 
 
-def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
+def build_curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
     """Return panels of the score against a language metric on the test split, one per judge.
 
     A setting without both values is omitted. A judge without such a setting is omitted, unless all judges lack one.
@@ -53,7 +53,7 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
             series=_make_series(
                 results, choices, x, Axis(results.score, results.score_keys(judge.name)), frozen=judge.name == OWN
             ),
-            band=_find_band(results, human_recall_keys(judge.name, results.score)),
+            band=_find_band(results, make_human_recall_keys(judge.name, results.score)),
             band_label="human captions",
         )
         for judge in results.judges.values()
@@ -61,14 +61,14 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
     return [panel for panel in panels if not panel.empty] or panels
 
 
-def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None:
+def build_drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None:
     """Return a panel of each own listener's recall on human captions against that on its speaker's captions.
 
     Returns None where human captions were not judged, or where there is no own listener.
     """
     score = results.score
     x = Axis(f"own captions {score}", results.score_keys(OWN))
-    y = Axis(f"human captions {score}", human_recall_keys(OWN, score))
+    y = Axis(f"human captions {score}", make_human_recall_keys(OWN, score))
     panel = PlotPanel(
         name="drift",
         title="Own listener",
@@ -76,19 +76,19 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
         x_label=f"{score} of its speaker's captions →",
         y_label=f"{score} of human captions →",
         series=_make_series(results, choices, x, y),
-        band=_find_band(results, human_recall_keys(PRETRAINED, score)),
+        band=_find_band(results, make_human_recall_keys(PRETRAINED, score)),
         band_label="before joint training",
     )
     return None if panel.empty else panel
 
 
-def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
+def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
     """Return panels of the score against ρ at one CIDEr, by the first judge and by the last, a line per method.
 
     Bars are 95 % intervals over the test images. Returns [] where no method has curves at more than one ρ that
     are equal in all other settings.
     """
-    style, panels = styles(results), []
+    style, panels = choose_styles(results), []
     for judge in results.ends:
         lines = []
         for slice_ in comparison.along_rho:
@@ -111,7 +111,7 @@ def _make_series(
     results: Results, choices: Sequence[Choice], x_axis: Axis, y_axis: Axis, frozen: bool = True
 ) -> tuple[PlotSeries, ...]:
     """Return a line per curve, with a point per setting that has both values; frozen speakers only if `frozen`."""
-    style, chosen = styles(results), {id(choice.point) for choice in choices if choice.candidates > 1}
+    style, chosen = choose_styles(results), {id(choice.point) for choice in choices if choice.candidates > 1}
 
     def plot_point(point: Point) -> PlotPoint | None:
         x, y = point.mean("test", *x_axis.keys), point.mean("test", *y_axis.keys)
@@ -123,7 +123,7 @@ def _make_series(
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
         parts = [
             replace_method_names(point.method),
-            *(named_setting(point, name) for name in names if name in point.settings),
+            *(format_named_setting(point, name) for name in names if name in point.settings),
         ]
         parts += [f"{'seeds' if multiple_seeds else 'seed'} {seeds}"]
         parts += [
@@ -137,12 +137,12 @@ def _make_series(
             label=", ".join([*parts, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
             seeds=tuple(seed_points) if multiple_seeds else (),  # type: ignore[arg-type]
-            tag=named_setting(point, curve_setting) if curve_setting in point.settings else "",
+            tag=format_named_setting(point, curve_setting) if curve_setting in point.settings else "",
             chosen=id(point) in chosen,
         )
 
     points_by_label = {
-        curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)
+        curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in build_curves(results)
     }
     return tuple(
         PlotSeries(replace_method_names(label), style[label], tuple(filter(None, map(plot_point, points))))

@@ -21,16 +21,16 @@ from PIL import Image
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.comparison import Comparison
 from pipeline.analysis.judge_titles import ADAPTED
-from pipeline.analysis.results import SYMBOLS, Point, Results, named_setting
+from pipeline.analysis.results import SYMBOLS, Point, Results, format_named_setting
 from pipeline.analysis.selection import Choice, ReportSettings
-from pipeline.analysis.tradeoff import curves
-from pipeline.errors import UserError, reason
-from pipeline.features.animated_thumbnail import data_uri, make_animated_thumbnail, open_first_frame
+from pipeline.analysis.tradeoff import build_curves
+from pipeline.errors import UserError, summarise_error
+from pipeline.features.animated_thumbnail import encode_data_uri, make_animated_thumbnail, open_first_frame
 from pipeline.features.images import to_upright_rgb
-from pipeline.report.figures import styles
+from pipeline.report.figures import choose_styles
 from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
-from pipeline.runtime.untrusted import path_inside
+from pipeline.runtime.untrusted import resolve_inside
 
 EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if a curve of it has two settings
 LONGEST_SIDE = 320  # pixels of a picture on the page
@@ -53,7 +53,7 @@ class SceneRecord(Protocol):
 ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]
 
 
-def no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
+def find_no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
     """Return no scenes; photos have none."""
     return {}
 
@@ -94,7 +94,7 @@ class GalleryPicture:
     @cached_property
     def data_uri(self) -> str:
         """Return the image as a data URI."""
-        return data_uri(self.image, 85)
+        return encode_data_uri(self.image, 85)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class GalleryView:
     points: frozenset[int]  # id() of each setting's point
 
 
-def gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
+def build_gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
     """Return the views: chosen settings, all settings, and for each level of the comparison one setting per curve.
 
     The views of levels correspond to Figure 6 of PSST: captions of equal CIDEr that differ in recall, and the reverse.
@@ -147,14 +147,14 @@ def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
     return [rows[n]["image"] for n in indices]
 
 
-def pictures_of(
+def select_pictures(
     wanted: Sequence[int],
     results: Results,
     views: Sequence[GalleryView],
     prepared: Path,
     images_root: Path,
     scene_seed: int | None = None,
-    read_scenes: ReadScenes = no_scenes,
+    read_scenes: ReadScenes = find_no_scenes,
     annotator: str = "person",
 ) -> list[GalleryPicture]:
     """Return the images `wanted`, in the order of the data set, with their captions.
@@ -174,34 +174,34 @@ def pictures_of(
         images = [scenes[row["id"]].draw(scene_seed, SCENE_WIDTH) for row in rows]
         moving = [""] * len(rows)
     else:
-        images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
-        moving = [make_animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        images = [open_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        moving = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
         GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, copy)
         for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
     ]
 
 
-def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> GalleryPicture:
+def select_captions_of_methods(picture: GalleryPicture, methods: Sequence[str]) -> GalleryPicture:
     """Return the picture with only the chosen captions of `methods`, in their order."""
     chosen = [shown for shown in picture.captions if "chosen" in shown.views and shown.method in methods]
     return replace(picture, captions=tuple(sorted(chosen, key=lambda shown: methods.index(shown.method))))
 
 
-def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
+def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
 
     Candidates are the curves of the method EXAMPLE, or all curves if no curve of EXAMPLE has two settings. Curves with
     a chosen setting come first, then curves with more settings, then the order of the results.
     """
-    long_curves = [curve for curve in curves(results) if len(curve.points) > 1]
+    long_curves = [curve for curve in build_curves(results) if len(curve.points) > 1]
     candidates = [curve for curve in long_curves if curve.method == EXAMPLE] or long_curves
     chosen = {id(choice.point) for choice in choices if choice.point}
     ranked = [(any(id(point) in chosen for point in curve.points), len(curve.points)) for curve in candidates]
     return candidates[ranked.index(max(ranked))].label if candidates else None
 
 
-def example_along(
+def choose_example_along(
     pictures: Sequence[GalleryPicture], line: str | None
 ) -> tuple[GalleryPicture, list[ShownCaption]] | None:
     """Return the picture with the most distinct captions by `line` along λ, and these captions.
@@ -213,7 +213,7 @@ def example_along(
     return max(pairs, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
 
 
-def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
+def make_thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
     """Return thumbnails by row: first of the pictures, then of images retrieved at chosen settings, then of others.
 
     Each has `src`, a data URI, and `text`, a human caption. Thumbnails beyond MAX_THUMBNAILS characters are omitted.
@@ -230,7 +230,7 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
     files, human = {row["image"]: row["file"] for row in rows}, _read_human_captions(prepared, wanted)
     by_row, remaining = {}, MAX_THUMBNAILS
     for row in (row for row in wanted if row in files):
-        src = data_uri(open_thumbnail(path_inside(images_root, files[row]), THUMBNAIL), 70)
+        src = encode_data_uri(open_thumbnail(resolve_inside(images_root, files[row]), THUMBNAIL), 70)
         remaining -= len(src)
         if remaining < 0:
             break
@@ -238,7 +238,7 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
     return by_row
 
 
-def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
+def find_changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     """Return the words of `caption`, each with True if an alignment with the words of `other` leaves it unmatched.
 
     The alignment keeps the order of words, so a word at another position in `other` may be unmatched.
@@ -250,11 +250,11 @@ def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
 
 
 def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
-    """Return the words of a caption, each with the mark of `changed_words` and its truth (None: no claim).
+    """Return the words of a caption, each with the mark of `find_changed_words` and its truth (None: no claim).
 
     With an empty `other`, no word is marked.
     """
-    words = changed_words(shown.caption or "", other or shown.caption or "")
+    words = find_changed_words(shown.caption or "", other or shown.caption or "")
     return [(word, marked, truth) for (word, marked), truth in zip_longest(words, shown.truths)]
 
 
@@ -266,8 +266,8 @@ def _collect_captions(
     results: Results, views: Sequence[GalleryView], images: Sequence[int]
 ) -> dict[int, list[ShownCaption]]:
     """Return the captions of each image by the first seed of every setting."""
-    points = [(curve.label, point) for curve in curves(results) for point in curve.points]
-    runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
+    points = [(curve.label, point) for curve in build_curves(results) for point in curve.points]
+    runs, first, style = [point.runs[0] for _, point in points], results.first.name, choose_styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
     columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
     captions: dict[int, list[ShownCaption]] = {image: [] for image in images}
@@ -286,7 +286,7 @@ def _collect_captions(
                     method=run.method,
                     line=line,
                     style=style[line],
-                    setting=", ".join(named_setting(run, key) for key in keys if key in run.settings),
+                    setting=", ".join(format_named_setting(run, key) for key in keys if key in run.settings),
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
@@ -322,7 +322,7 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
             picture = to_upright_rgb(image)
     except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
-            f"{path}: the image cannot be read ({reason(error)}); put it back or prepare the data again."
+            f"{path}: the image cannot be read ({summarise_error(error)}); put it back or prepare the data again."
         ) from None
     picture.thumbnail((longest, longest))
     return picture

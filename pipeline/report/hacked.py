@@ -8,14 +8,14 @@ from math import log
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.gallery import GalleryPicture, picture_with_methods
+from pipeline.report.gallery import GalleryPicture, select_captions_of_methods
 
 SHOWN = 6  # examples
 
 HackedCaption = tuple[int, str]  # row of an image, and the method of its caption
 
 
-def hacked_captions(
+def select_hacked_captions(
     results: Results, choices: Sequence[Choice], methods: Iterable[str], retriever: str, control: str
 ) -> list[HackedCaption]:
     """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
@@ -47,12 +47,12 @@ def hacked_captions(
     return [(image, best_of[image][1]) for image in best]
 
 
-def hacked_pictures(
+def build_hacked_pictures(
     examples: Sequence[HackedCaption], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
 ) -> list[GalleryPicture]:
     """Return the pictures of `examples`, each with only the control's chosen caption and the selected caption."""
     by_row = {picture.row: picture for picture in pictures([row for row, _ in examples])} if examples else {}
-    return [picture_with_methods(by_row[row], (control, method)) for row, method in examples]
+    return [select_captions_of_methods(by_row[row], (control, method)) for row, method in examples]
 
 
 def _compare_ranks(control_ranks: tuple[int | None, int | None], method_ranks: tuple[int | None, int | None]) -> float:

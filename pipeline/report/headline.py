@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.analysis.bootstrap import Resamples, interval
+from pipeline.analysis.bootstrap import Resamples, compute_interval
 from pipeline.analysis.judge_titles import HARD_RECALL
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice, SelectionBasis
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.tables import (
     Table,
-    chosen_rows,
     fill_table,
     format_number,
-    language_column,
-    metric_column,
+    format_sign,
+    make_chosen_rows,
+    make_language_column,
+    make_metric_column,
     remove_protocol_notes,
-    typographic_sign,
 )
 
 SUCCESS = {
@@ -28,7 +28,9 @@ SUCCESS = {
 }
 
 
-def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Choice | None, Choice | None]:
+def choose_headline_pair(
+    results: Results, choices: Sequence[Choice], control: str
+) -> tuple[Choice | None, Choice | None]:
     """Return the control's choice, and the best choice of another method by the last judge on validation.
 
     Frozen speakers are excluded. A method below the floor of CIDEr counts only where all others are below it, because
@@ -45,7 +47,7 @@ def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> 
     return control_choice, max(scored, key=lambda each: each[0])[1] if scored else None
 
 
-def headline_sentence(
+def compose_headline_sentence(
     results: Results,
     choices: Sequence[Choice],
     control: str,
@@ -57,7 +59,7 @@ def headline_sentence(
     A dash replaces a missing CIDEr. Without `samples`, the sentence has no interval. `references` names the captions
     with which CIDEr compares.
     """
-    control_choice, best = headline_pair(results, choices, control)
+    control_choice, best = choose_headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]
     keys, images = results.score_keys(judge.name), int(max(results.values("images"), default=0))
     if control_choice is None or best is None or control_choice.point is None or best.point is None:
@@ -69,8 +71,8 @@ def headline_sentence(
     resampled_means = samples.mean([best.point, control_choice.point], *keys) if samples else None
     interval_text = ""
     if resampled_means is not None:
-        low, high = interval(resampled_means[:, 0] - resampled_means[:, 1])
-        interval_text = f", 95 % interval {typographic_sign(f'{low:+.1f}')} to {typographic_sign(f'{high:+.1f}')}"
+        low, high = compute_interval(resampled_means[:, 0] - resampled_means[:, 1])
+        interval_text = f", 95 % interval {format_sign(f'{low:+.1f}')} to {format_sign(f'{high:+.1f}')}"
         interval_text += ", so it may be chance" if low <= 0 <= high else ""
     ciders = [
         format_number(choice.point.mean("test", "language", "CIDEr"), 3)
@@ -80,17 +82,17 @@ def headline_sentence(
     return (
         f"With captions by {replace_method_names(best.method)} the {judge.title.lower()} {success} in {score:.1f} % of "
         f"cases, with captions by {replace_method_names(control_choice.method)} in {control_score:.1f} % (difference "
-        f"{typographic_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
+        f"{format_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )
 
 
-def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
+def build_headline_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a table of method, CIDEr, and the score by the first and the last judge."""
-    columns = [language_column("CIDEr")]
+    columns = [make_language_column("CIDEr")]
     columns += [
-        metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.score_keys(j))
+        make_metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.score_keys(j))
         for j in results.ends
     ]
     caption = "At the λ chosen on validation, test split; recall in %"
-    return remove_protocol_notes([fill_table("headline-table", caption, chosen_rows(choices), columns)])[0]
+    return remove_protocol_notes([fill_table("headline-table", caption, make_chosen_rows(choices), columns)])[0]

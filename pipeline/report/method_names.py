@@ -9,17 +9,17 @@ from functools import cache
 from importlib import import_module
 
 from pipeline.composition.method_card import MethodCard
-from pipeline.composition.method_modules import method_modules
+from pipeline.composition.method_modules import find_method_modules
 
 
 @cache
-def method_cards() -> dict[str, MethodCard]:
+def collect_method_cards() -> dict[str, MethodCard]:
     """Return the cards of all methods by their names in params.yaml; imports torch.
 
     A module that cannot be imported has no cards; the stages that train its methods report the error.
     """
     cards: dict[str, MethodCard] = {}
-    for module in method_modules().values():
+    for module in find_method_modules().values():
         with suppress(Exception):
             cards |= getattr(import_module(module), "CARDS", {})
     return cards
@@ -36,13 +36,13 @@ def replace_method_names(text: str) -> str:
     return inner.sub(_get_title, text)
 
 
-def method_colours(methods: Iterable[str]) -> dict[str, int]:
+def assign_method_colours(methods: Iterable[str]) -> dict[str, int]:
     """Return the colour index of each method: the index of its card, or an unused index for a method without a card.
 
     If there are more methods than indices, indices repeat.
     """
     names = list(dict.fromkeys(methods))
-    cards = method_cards()
+    cards = collect_method_cards()
     card_colours = {name: cards[name].colour for name in names if name in cards}
     palette: Sequence[int] = range(1, 1 + max(card.colour for card in cards.values()))
     free = [n for n in palette if n not in card_colours.values()] or palette
@@ -50,29 +50,29 @@ def method_colours(methods: Iterable[str]) -> dict[str, int]:
     return card_colours | {name: free[n % len(free)] for n, name in enumerate(without_card)}
 
 
-def estimator_colour(name: str) -> int:
+def choose_estimator_colour(name: str) -> int:
     """Return the colour index of the method whose title is the longest prefix of the estimator's name, else 0.
 
     Variants of an estimator, such as REINFORCE with another baseline, therefore have the same colour.
     """
-    colours = {card.title: card.colour for card in method_cards().values() if name.startswith(card.title)}
+    colours = {card.title: card.colour for card in collect_method_cards().values() if name.startswith(card.title)}
     return colours[max(colours, key=len)] if colours else 0
 
 
 def cite_papers(methods: Iterable[str]) -> str:
     """Return the titles of the methods with citations, each followed by its citations."""
-    cards = (method_cards().get(name) for name in methods)
+    cards = (collect_method_cards().get(name) for name in methods)
     return ", ".join(f"{card.title} ({card.citation})" for card in cards if card and card.citation)
 
 
 @cache
 def _compile_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of names at the beginning of a text and within it."""
-    cards = {re.escape(name): card for name, card in method_cards().items()}
+    cards = {re.escape(name): card for name, card in collect_method_cards().items()}
     inner_names = "|".join(name for name, card in cards.items() if not card.ordinary_word)
     at_start = re.compile(rf"(frozen_)?({'|'.join(cards)})\b(?!/)")  # a name before a slash is part of a path
     return at_start, re.compile(rf"(?<![\w./=`@-])(frozen_)?({inner_names})(?![\w/=`])")
 
 
 def _get_title(match: re.Match[str]) -> str:
-    return method_cards()[match[2]].title + (" (frozen)" if match[1] else "")
+    return collect_method_cards()[match[2]].title + (" (frozen)" if match[1] else "")

@@ -8,37 +8,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.comparison import Comparison, Estimate
-from pipeline.analysis.judge_titles import TEXT, Keys, recall_keys
+from pipeline.analysis.judge_titles import TEXT, Keys, make_recall_keys
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import DIVERSITY, SURFACE
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_tables import GALLERIES
-from pipeline.report.tables import Table, markdown_table, notes_once
-from pipeline.runtime.escaping import csv_cell
+from pipeline.report.tables import Table, drop_repeated_notes, format_markdown_table
+from pipeline.runtime.escaping import escape_csv_cell
 
 WIDTH = 108  # characters per line of the notes
 NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
-def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
+def format_markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
     """Return aligned tables as Markdown, each with its warning and notes; `failed` and `rule` precede them.
 
     `failed` are warnings of failed trainings, and `rule` states how λ is chosen. Methods have their published names.
     """
     head_notes = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
     parts = [_format_bullets(head_notes)] if head_notes else []
-    for table in notes_once(tables, [rule]):
+    for table in drop_repeated_notes(tables, [rule]):
         heads = [replace_method_names(f"{column.group} {column.label}".strip()) for column in table.columns]
         rows = [[escape_markdown(cell) for cell in (replace_method_names(row[0]), *row[1:])] for row in table.rows]
         right_aligned = [not column.text for column in table.columns]
-        parts += [f"**{replace_method_names(table.caption)}**", markdown_table(heads, rows, right_aligned, min_width=2)]
+        parts += [
+            f"**{replace_method_names(table.caption)}**",
+            format_markdown_table(heads, rows, right_aligned, min_width=2),
+        ]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_format_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
-def curve_csv(results: Results) -> str:
+def format_curve_csv(results: Results) -> str:
     """Return the CSV with a line per run and split, val and test; numbers are unrounded, missing numbers empty."""
     judges, settings = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
@@ -50,7 +53,7 @@ def curve_csv(results: Results) -> str:
         ("R@1 (hard)", "R@1", ("galleries", HARD_GALLERY)),
         ("MRR (hard)", "MRR", ("galleries", HARD_GALLERY)),
     ]:
-        keys |= {f"{label} {judge}": recall_keys(judge, measure, *parent_keys) for judge in judges}
+        keys |= {f"{label} {judge}": make_recall_keys(judge, measure, *parent_keys) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
     keys |= {key: (parent_keys, key) for parent_keys, key in SURFACE}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
@@ -64,7 +67,7 @@ def curve_csv(results: Results) -> str:
     return as_csv(["method", *setting_columns, "split", *keys], rows)
 
 
-def comparison_csv(comparison: Comparison) -> str:
+def format_comparison_csv(comparison: Comparison) -> str:
     """Return the CSV with a line per value read from the curves; numbers are unrounded.
 
     Methods are compared at the value `at` of the metric `fixed`; `bound` is ≥ where the value is a lower bound.
@@ -96,7 +99,7 @@ def comparison_csv(comparison: Comparison) -> str:
     return as_csv([*head, *differences], rows)
 
 
-def rho_csv(comparison: Comparison) -> str:
+def format_rho_csv(comparison: Comparison) -> str:
     """Return the CSV of the score against ρ at an equal CIDEr: one line per method, ρ and judge."""
     rows = [
         {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
@@ -118,7 +121,7 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the columns `head` of `rows` as CSV, empty where a row lacks one, escaped against spreadsheet formulas."""
     import pandas as pd
 
-    cells = [{name: csv_cell(value) for name, value in row.items()} for row in rows]
+    cells = [{name: escape_csv_cell(value) for name, value in row.items()} for row in rows]
     return pd.DataFrame(cells, columns=head, dtype=object).to_csv(index=False, lineterminator="\n")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.results import Point
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import WIDTH
 from pipeline.report.report_content import ReportContent
@@ -99,9 +99,9 @@ def _list_ranked_captions(content: ReportContent, point: Point) -> list[str]:
         ]
         lines.append("")
         for row in group:
-            lines += [f"    {one_line(files[row['image']])}: rank {row[column]} of {len(rows)}"]
-            lines += [f"        {replace_method_names(run.method)}: {one_line(row['caption'])}"]
-            lines += [f"        a person: {one_line(human.get(row['image'], ''))}"]
+            lines += [f"    {escape_line(files[row['image']])}: rank {row[column]} of {len(rows)}"]
+            lines += [f"        {replace_method_names(run.method)}: {escape_line(row['caption'])}"]
+            lines += [f"        a person: {escape_line(human.get(row['image'], ''))}"]
         lines.append("")
     return lines
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.analysis.judge_titles import JudgeTitle
-from pipeline.report.drawing import png
+from pipeline.report.drawing import encode_png
 from pipeline.report.gallery import GalleryPicture, ShownCaption
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_axes import escape_math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PICTURES = 12  # maximum on a sheet
 
 
-def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
+def draw_gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
     """Draw the first PICTURES pictures, three per row, each with the chosen captions and the ranks by `judges`."""
     from matplotlib.figure import Figure
 
@@ -39,10 +39,10 @@ def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> byte
         axes, height = grid.flat[n], heights[n // columns]
         _draw_photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
         _draw_text(axes, 1 - 2.76 / height, lines, size)
-    return png(figure)
+    return encode_png(figure)
 
 
-def pairs_png(shared: SharedCaptions) -> bytes:
+def draw_pairs_png(shared: SharedCaptions) -> bytes:
     """Draw the pairs, two per row: two images, the control's caption of both, and the other method's caption of each.
 
     The sentence below the pairs states how they were drawn, and counts the changes of ranks.
@@ -83,10 +83,10 @@ def pairs_png(shared: SharedCaptions) -> bytes:
                 _draw_text(axes, 1 - 2.76 / height, shared_lines, 9)
             _draw_text(axes, 1 - (2.78 + 0.19 * len(shared_lines)) / height, caption_lines[k], 9)
     figure.text(0.005, 0.1 / (sum(heights) + footer_height), "\n".join(footer), va="bottom", fontsize=9, color=SOFT)
-    return png(figure)
+    return encode_png(figure)
 
 
-def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
+def draw_along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
     """Draw one picture and, to its right, `captions` in the given order, then the first human caption."""
     from matplotlib.figure import Figure
 
@@ -100,7 +100,7 @@ def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: 
     right.axis("off")
     heading = f"{escape_math(replace_method_names(captions[0].line))}, {_explain_brackets([judge])}"
     _draw_text(right, 1, [heading, "", *lines], 9)
-    return png(figure)
+    return encode_png(figure)
 
 
 def _draw_photo(axes: Axes, picture: GalleryPicture) -> None:

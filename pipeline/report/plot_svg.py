@@ -28,7 +28,7 @@ STYLE_PROPERTIES = {
 }
 
 
-def svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
+def extract_svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
     """Return the content of the figure's <svg>, in a form that the page allows.
 
     The page's policy forbids style attributes, its ids must be unique, and its colours are variables.

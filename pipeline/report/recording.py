@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipeline.errors import UserError
-from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
+from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, locate_result_file, read_result
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.cores import count_cores
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 COMMANDS = {  # folders in data/, and the commands whose tables they hold; the folder of a profile is data/report
     "gradients": "make gradients",
@@ -60,7 +60,7 @@ def write_record(
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
     try:
-        found = [pair for text in texts for pair in tables_in(text)]
+        found = [pair for text in texts for pair in iterate_tables(text)]
     except ValidationError as error:
         raise UserError(
             f"{folder}: a table is damaged ({error.errors()[0]['msg']}); {command} writes it again"
@@ -83,11 +83,11 @@ def write_record(
         tables=tables,
         figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
     )
-    write_atomically(path_of(root, name), result.text())
-    return path_of(root, name)
+    write_atomically(locate_result_file(root, name), result.text())
+    return locate_result_file(root, name)
 
 
-def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
+def iterate_tables(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
     """Yield the tables of a Markdown text, each with the last bold line above it as its caption, "" without one.
 
     Raises pydantic's ValidationError for a row with more or fewer cells than columns, and for two equal columns.
@@ -136,12 +136,12 @@ def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
     """
     profile = START.sub(r"\1", name)
     file = f"docs/{profile}_{picture.stem}.png"
-    if path_of(root, name).is_file() and (recorded := read_result(root, name).figures.get(picture.stem)):
+    if locate_result_file(root, name).is_file() and (recorded := read_result(root, name).figures.get(picture.stem)):
         file = recorded.file
     if not picture.is_file():
         raise UserError(f"{picture} is missing; a document shows it as {file}: write the report again")
     shutil.copyfile(picture, root / file)
-    return PrintedFigure(file=file, sha256=sha256(root / file))
+    return PrintedFigure(file=file, sha256=compute_sha256(root / file))
 
 
 def _read_curve(folder: Path) -> list[dict[str, str]]:

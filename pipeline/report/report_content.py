@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.analysis.comparison import Comparison, compare_methods
-from pipeline.analysis.failures import training_failures
+from pipeline.analysis.failures import list_training_failures
 from pipeline.analysis.results import LANGUAGE, Results, read_results_json
 from pipeline.analysis.selection import Choice, ReportSettings, choose_all, describe_rule
 from pipeline.report import gallery
-from pipeline.report.headline import headline_pair
+from pipeline.report.headline import choose_headline_pair
 from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
 from pipeline.report.training_histories import History, average_histories, read_training_histories
 
@@ -38,7 +38,7 @@ class ReportContent:
     retriever: str | None = None
     models: Sequence[Path] = ()
     scene_seed: int | None = None
-    scenes: gallery.ReadScenes = gallery.no_scenes
+    scenes: gallery.ReadScenes = gallery.find_no_scenes
     simulated: bool = False
 
     def input(self, name: str) -> Path | None:
@@ -69,7 +69,7 @@ class ReportContent:
     @cached_property
     def views(self) -> list[gallery.GalleryView]:
         """Return the views of the gallery."""
-        return gallery.gallery_views(self.results, self.choices, self.comparison)
+        return gallery.build_gallery_views(self.results, self.choices, self.comparison)
 
     @cached_property
     def pictures(self) -> list[gallery.GalleryPicture]:
@@ -80,7 +80,7 @@ class ReportContent:
         """Return the images `rows` with their captions; empty without image files."""
         if self.images_root is None:
             return []
-        return gallery.pictures_of(
+        return gallery.select_pictures(
             rows,
             self.results,
             self.views,
@@ -111,7 +111,7 @@ class ReportContent:
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:
         """Return the two choices that the headline compares."""
-        return headline_pair(self.results, self.choices, self.settings.control)
+        return choose_headline_pair(self.results, self.choices, self.settings.control)
 
     @cached_property
     def shared(self) -> SharedCaptions | None:
@@ -133,7 +133,7 @@ class ReportContent:
     @cached_property
     def failed(self) -> list[str]:
         """Return a line for each kind of training failure."""
-        return training_failures(self.results, self.choices)
+        return list_training_failures(self.results, self.choices)
 
     @cached_property
     def metrics(self) -> list[str]:

@@ -13,18 +13,18 @@ from markupsafe import Markup
 from pipeline.analysis.caption_files import add_control_overlap
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.drawing import panels_svg, swatch
-from pipeline.report.gallery import mark_words, thumbnails
-from pipeline.report.headline import headline_sentence
+from pipeline.report.drawing import draw_panels_svg, draw_swatch
+from pipeline.report.gallery import make_thumbnails, mark_words
+from pipeline.report.headline import compose_headline_sentence
 from pipeline.report.html_templates import hash_source, open_templates
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.number_files import markdown
+from pipeline.report.number_files import format_markdown
 from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 from pipeline.report.tables import Table, TableColumn, remove_protocol_notes
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def write_report(
     contents = {section: section.build(content) for section in parts.sections}
     tables = [table for each in contents.values() for table in each.tables]
     files = {name: text for each in contents.values() for name, text in each.files.items()}
-    files |= {"tables.md": markdown(tables, content.rule), "report.html": _render_page(content, contents)}
+    files |= {"tables.md": format_markdown(tables, content.rule), "report.html": _render_page(content, contents)}
     for name, text in files.items():
         if text is not None:
             write_atomically(out / name, text)
@@ -95,11 +95,11 @@ def _render_page(content: ReportContent, contents: Mapping[ReportSection, Sectio
         script=script,
         hashes=[hash_source(style), hash_source(script)],
         mark_words=mark_words,
-        sentence=headline_sentence(
+        sentence=compose_headline_sentence(
             results, content.choices, content.settings.control, content.comparison.samples, content.references
         ),
-        swatches={name: swatch(style) for name, style in sorted(styles.items())},
-        thumbnails={} if root is None else thumbnails(content.pictures, content.prepared, root),
+        swatches={name: draw_swatch(style) for name, style in sorted(styles.items())},
+        thumbnails={} if root is None else make_thumbnails(content.pictures, content.prepared, root),
         digests=_make_digest_table(measured_files),
     )
 
@@ -108,7 +108,7 @@ def _select_sections(contents: Mapping[ReportSection, SectionContent]) -> list[P
     """Return the sections that the page shows, each with its subsections."""
     numbers, page_sections = count(), dict[str, PageSection]()
     for section, each in contents.items():
-        figures = {name: panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}
+        figures = {name: draw_panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}
         if each.on_page:
             tables = remove_protocol_notes(each.tables if each.page_tables is None else each.page_tables)
             page_sections[section.name] = PageSection(section, tables, figures, each.values)
@@ -120,5 +120,5 @@ def _select_sections(contents: Mapping[ReportSection, SectionContent]) -> list[P
 
 def _make_digest_table(files: Sequence[Path]) -> Table:
     columns = [TableColumn("File", text=True), TableColumn("SHA-256", text=True)]
-    rows = [["/".join(path.parts[-2:]), sha256(path)] for path in files]
+    rows = [["/".join(path.parts[-2:]), compute_sha256(path)] for path in files]
     return Table("digests", "SHA-256 of the measurements on this page", columns, rows)

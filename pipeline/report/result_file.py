@@ -88,14 +88,14 @@ class ResultFile(_FrozenModel):
         return _format_json(self.model_dump(exclude_defaults=True)) + "\n"
 
 
-def path_of(root: Path, name: str) -> Path:
+def locate_result_file(root: Path, name: str) -> Path:
     """Return the path of the result file `name` below the repository's root."""
     return root / FOLDER / f"{name}.json"
 
 
 def read_result(root: Path, name: str) -> ResultFile:
     """Read `results/<name>.json` below `root`; raises UserError if it is missing or invalid."""
-    path, shown_path = path_of(root, name), path_of(Path(), name)
+    path, shown_path = locate_result_file(root, name), locate_result_file(Path(), name)
     try:
         return ResultFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -18,9 +18,9 @@ from pipeline.analysis.judge_titles import (
     OWN,
     PRETRAINED,
     TEXT,
-    human_recall_keys,
     judge_title,
-    recall_keys,
+    make_human_recall_keys,
+    make_recall_keys,
 )
 from pipeline.analysis.measured_baselines import (
     BASELINE_DESCRIPTIONS,
@@ -28,7 +28,7 @@ from pipeline.analysis.measured_baselines import (
     find_not_above_template,
     list_measured_baselines,
 )
-from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, format_named_setting, format_setting
 from pipeline.analysis.selection import Choice, SelectionBasis, describe_grid_end
 from pipeline.errors import UserError
 from pipeline.metrics.gallery_names import HARD_GALLERY
@@ -38,16 +38,16 @@ from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import (
     Table,
     TableColumn,
-    chosen_rows,
     fill_table,
     format_number,
-    language_column,
-    median_rank_column,
-    metric_column,
-    recall_columns,
-    rows_with_baselines,
-    setting_column,
-    typographic_sign,
+    format_sign,
+    make_chosen_rows,
+    make_language_column,
+    make_median_rank_column,
+    make_metric_column,
+    make_recall_columns,
+    make_rows_with_baselines,
+    make_setting_column,
 )
 
 GALLERIES = {"1000": "1,000 images", "random100": "100 random images", "similar100": "100 similar images"}
@@ -55,7 +55,7 @@ SEEDS = TableColumn("seeds", "Chosen", lambda point: str(len(point.runs)))
 SHADES = 8  # .heat-0 … .heat-8 of page.css
 
 
-def results_table(
+def build_results_table(
     results: Results, choices: Sequence[Choice], direction: str = TEXT, samples: Resamples | None = None
 ) -> Table:
     """Return language metrics and recall by each judge on the test split, at the settings chosen on validation.
@@ -63,18 +63,20 @@ def results_table(
     With `direction` image_to_text, there are neither language metrics nor recalls in the hard gallery.
     """
     forward = direction == TEXT
-    columns = [*(setting_column(name, "Chosen") for name in _list_curve_settings(results)), SEEDS]
+    columns = [*(make_setting_column(name, "Chosen") for name in _list_curve_settings(results)), SEEDS]
     if forward:
-        columns += [language_column(name, "Language metrics") for name in measured_language(results)]
+        columns += [make_language_column(name, "Language metrics") for name in list_measured_language(results)]
     for judge in results.judges.values():
-        if forward and results.has(*recall_keys(judge.name, HARD_RECALL)):
-            columns.append(metric_column(HARD_RECALL, recall_keys(judge.name, HARD_RECALL), group=judge.title))
-        columns += recall_columns(judge.name, judge.title, direction)
+        if forward and results.has(*make_recall_keys(judge.name, HARD_RECALL)):
+            columns.append(
+                make_metric_column(HARD_RECALL, make_recall_keys(judge.name, HARD_RECALL), group=judge.title)
+            )
+        columns += make_recall_columns(judge.name, judge.title, direction)
     direction_text = "from caption to image" if forward else "from image to caption"
     return fill_table(
         "results" if forward else "reverse",
         f"Test split, {direction_text}: recall in % of {count(results, 'images')} images and median rank (med.)",
-        rows_with_baselines(choices, list_measured_baselines(results)),
+        make_rows_with_baselines(choices, list_measured_baselines(results)),
         columns,
         [
             *_explain_spread(choices),
@@ -88,30 +90,35 @@ def results_table(
     )
 
 
-def human_table(results: Results, choices: Sequence[Choice]) -> Table:
+def build_human_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return recall of human captions by the judges of each chosen setting.
 
     Only the own and adapted listeners differ between settings.
     """
     rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
     columns = [
-        column for judge in results.judges.values() for column in recall_columns(judge.name, judge.title, "human", TEXT)
+        column
+        for judge in results.judges.values()
+        for column in make_recall_columns(judge.name, judge.title, "human", TEXT)
     ]
     caption = "Human captions of the test split through the same judges: recall in % and median rank (med.)"
     return fill_table("human", caption, rows, columns, head="Listener of")
 
 
-def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
+def build_runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a row for every run: each cell of the sweep and each single run of the chain."""
     chosen = {id(run) for choice in choices if choice.point and choice.candidates > 1 for run in choice.point.runs}
-    columns = [setting_column(name) for name in (*_list_curve_settings(results), *other_settings(results), "seed")]
-    columns += [language_column("CIDEr", "Validation", "val")]
+    columns = [
+        make_setting_column(name) for name in (*_list_curve_settings(results), *list_other_settings(results), "seed")
+    ]
+    columns += [make_language_column("CIDEr", "Validation", "val")]
     first = results.first.name
-    columns += [metric_column(f"{results.score} {first}", results.score_keys(first), 1, "Validation", "val")]
-    columns += [language_column("CIDEr", "Test")]
+    columns += [make_metric_column(f"{results.score} {first}", results.score_keys(first), 1, "Validation", "val")]
+    columns += [make_language_column("CIDEr", "Test")]
     columns += [_make_recall_column(score, judge, "Test") for score in results.scores for judge in results.judges]
     columns += [
-        metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS
+        make_metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions")
+        for key in CAPTIONS
     ]
     return fill_table(
         "runs",
@@ -126,19 +133,21 @@ def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     )
 
 
-def compact_tables(results: Results, choices: Sequence[Choice], samples: Resamples | None = None) -> tuple[Table, ...]:
+def build_compact_tables(
+    results: Results, choices: Sequence[Choice], samples: Resamples | None = None
+) -> tuple[Table, ...]:
     """Return tables narrow enough for a terminal: the primary score, recall in the whole split, and other metrics.
 
     The last table has the notes of all tables.
     """
-    columns = [*(setting_column(name) for name in _list_curve_settings(results)), replace(SEEDS, group="")]
-    columns += [language_column("CIDEr")]
+    columns = [*(make_setting_column(name) for name in _list_curve_settings(results)), replace(SEEDS, group="")]
+    columns += [make_language_column("CIDEr")]
     judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # too wide for a terminal
     columns += [_make_recall_column(results.score, judge) for judge in judges]
-    columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
+    columns += [make_metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     if truth := results.has(*TRUTH):
-        columns += [metric_column("true", TRUTH, 3, spread=False)]
-    more_columns = [language_column(name, spread=False) for name in measured_language(results)[1:]]
+        columns += [make_metric_column("true", TRUTH, 3, spread=False)]
+    more_columns = [make_language_column(name, spread=False) for name in list_measured_language(results)[1:]]
     more_columns += [_make_compact_recall_column(judge) for judge in judges]
     titles = "; ".join(f"{judge.name}: {judge.description}" for judge in results.judges.values())
     notes = [
@@ -151,7 +160,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         *_explain_missing_metrics(results),
         *results.notes,
     ]
-    rows = rows_with_baselines(choices, list_measured_baselines(results))
+    rows = make_rows_with_baselines(choices, list_measured_baselines(results))
     tables = [fill_table("results", RESULTS, rows, columns)]
     for score in results.scores[1:]:
         whole_columns = [_make_recall_column(score, judge) for judge in results.judges]
@@ -160,12 +169,12 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
     return *(replace(table, notes=(), warning="") for table in tables), last
 
 
-def other_settings(results: Results) -> list[str]:
+def list_other_settings(results: Results) -> list[str]:
     """Return the settings without a symbol, other than the seed, that have more than one value within a method."""
     return sorted({key for method in results.methods for key in _list_varying_settings(results, method)} - {*SYMBOLS})
 
 
-def measured_language(results: Results) -> list[str]:
+def list_measured_language(results: Results) -> list[str]:
     """Return CIDEr and the other language metrics that any run has; a note explains a metric that was not computed."""
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
@@ -173,7 +182,7 @@ def measured_language(results: Results) -> list[str]:
 def _list_varying_settings(results: Results, method: str) -> list[str]:
     """Return the method's settings, other than the seed, with more than one value; the curve's setting comes first."""
     curve_setting = results.curve_setting(method)
-    values = {setting(point, curve_setting) for point in results.get_points(method)}
+    values = {format_setting(point, curve_setting) for point in results.get_points(method)}
     return [*([curve_setting] if len(values) > 1 else []), *results.varying_settings(method)]
 
 
@@ -182,18 +191,20 @@ def _list_curve_settings(results: Results) -> list[str]:
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
-def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
+def build_galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     """Return R@1 and R@10 in the whole test split and in smaller galleries, by each judge but the adapted listener.
 
     In the hard gallery, MRR replaces R@10. Return None if no smaller gallery was measured.
     """
     judges = [judge for judge in results.judges if judge != ADAPTED]
-    sizes = [size for size in GALLERIES if any(results.has(*recall_keys(j, "R@10", "galleries", size)) for j in judges)]
+    sizes = [
+        size for size in GALLERIES if any(results.has(*make_recall_keys(j, "R@10", "galleries", size)) for j in judges)
+    ]
     galleries = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
-    if any(results.has(*recall_keys(judge, HARD_RECALL)) for judge in judges):
+    if any(results.has(*make_recall_keys(judge, HARD_RECALL)) for judge in judges):
         galleries["Hard gallery"] = ("galleries", HARD_GALLERY)
     columns = [
-        metric_column(f"{recall} {judge}", recall_keys(judge, recall, *keys), 1, group)
+        make_metric_column(f"{recall} {judge}", make_recall_keys(judge, recall, *keys), 1, group)
         for group, keys in galleries.items()
         for judge in judges
         for recall in ("R@1", "MRR" if HARD_GALLERY in keys else "R@10")
@@ -201,37 +212,39 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     descriptions = "; ".join(f"{judge}: {results.judges[judge].description}" for judge in judges)
     notes = [f"Judges: {descriptions}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
-    rows = rows_with_baselines(choices, list_measured_baselines(results))
+    rows = make_rows_with_baselines(choices, list_measured_baselines(results))
     return fill_table("galleries", caption, rows, columns, notes) if len(galleries) > 1 else None
 
 
-def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
+def build_drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     """Return recall of human captions by each method's listener before and after joint training; None if unknown."""
     columns = [
-        metric_column("before", human_recall_keys(PRETRAINED, results.score)),
-        metric_column("after", human_recall_keys(OWN, results.score)),
-        TableColumn("drift", show=lambda point: typographic_sign(_format_mean(drift(point, results.score)))),
+        make_metric_column("before", make_human_recall_keys(PRETRAINED, results.score)),
+        make_metric_column("after", make_human_recall_keys(OWN, results.score)),
+        TableColumn("drift", show=lambda point: format_sign(_format_mean(compute_drift(point, results.score)))),
     ]
     notes = [
         "before, after: before and after joint training; for frozen_…, after adaptation to a frozen speaker. A drift "
         "below 0 means that the listener retrieves fewer images by human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
-    complete = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
-    rows = [row for row in chosen_rows(choices) if row[2]]
+    complete = all(results.has(*make_human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
+    rows = [row for row in make_chosen_rows(choices) if row[2]]
     return fill_table("drift", caption, rows, columns, notes, "Listener of") if complete else None
 
 
-def drift(point: Point, score: str) -> list[float | None]:
+def compute_drift(point: Point, score: str) -> list[float | None]:
     """Return each seed's drift: the own minus the pretrained listener's score on human captions; None if unknown."""
-    pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs]
+    pairs = [
+        [run.value("test", *make_human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs
+    ]
     return [
         None if own_score is None or pretrained_score is None else own_score - pretrained_score
         for own_score, pretrained_score in pairs
     ]
 
 
-def crossed_table(crossed: Mapping[str, Any]) -> Table:
+def build_crossed_table(crossed: Mapping[str, Any]) -> Table:
     """Return recall of each method's captions (rows) by every listener (columns), shaded from lowest to highest mean.
 
     Raises UserError if `crossed` does not have the expected form.
@@ -282,12 +295,12 @@ def _format_mean(values: Sequence[Any]) -> str:
 
 
 def _make_recall_column(score: str, judge: str, group: str = "") -> TableColumn:
-    return metric_column(f"{score} {judge}", recall_keys(judge, score), group=group)
+    return make_metric_column(f"{score} {judge}", make_recall_keys(judge, score), group=group)
 
 
 def _make_compact_recall_column(judge: str) -> TableColumn:
-    shown = [metric_column(name, recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
-    shown.append(median_rank_column(judge))
+    shown = [make_metric_column(name, make_recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
+    shown.append(make_median_rank_column(judge))
     return TableColumn(
         f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown)
     )
@@ -299,9 +312,9 @@ def _explain_spread(choices: Sequence[Choice]) -> list[str]:
 
 
 def _list_choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
-    others = other_settings(results)
+    others = list_other_settings(results)
     settings = [
-        f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
+        f"{choice.method} {', '.join(f'{name} = {format_setting(choice.point, name)}' for name in varied)}"
         for choice in choices
         if (varied := [name for name in _list_varying_settings(results, choice.method) if name in others])
     ]
@@ -309,7 +322,7 @@ def _list_choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
     notes = [f"Other settings chosen by the same rule: {'; '.join(settings)}."] if settings else []
     ends = [
-        f"{choice.method} {named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
+        f"{choice.method} {format_named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
         for choice in choices
         if choice.point and (end := describe_grid_end(results, choice))
     ]
@@ -330,12 +343,12 @@ def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], sample
 
     Return [] where R@1 (hard) was not measured. Baselines are named as in the tables' rows.
     """
-    judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, HARD_RECALL))]
+    judges = [judge for judge in results.judges.values() if results.has(*make_recall_keys(judge.name, HARD_RECALL))]
     if not judges:
         return []
-    at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
+    at_random = statistics.fmean(results.values(*make_recall_keys(judges[0].name, "random (hard)")))
     baselines = list_measured_baselines(results)
-    labels = [label for label, _, _ in rows_with_baselines((), baselines)]
+    labels = [label for label, _, _ in make_rows_with_baselines((), baselines)]
     notes = [
         f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without a hard gallery "
         "are omitted."

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.analysis.judge_titles import TEXT, recall_keys
+from pipeline.analysis.judge_titles import TEXT, make_recall_keys
 from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.caption_tables import count
-from pipeline.report.figures import styles
+from pipeline.report.figures import choose_styles
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
-from pipeline.report.result_tables import measured_language
+from pipeline.report.result_tables import list_measured_language
 from pipeline.report.tables import (
     RECALLS,
     Table,
     TableColumn,
-    chosen_rows,
     fill_table,
     format_number,
-    language_column,
-    metric_column,
-    typographic_sign,
+    format_sign,
+    make_chosen_rows,
+    make_language_column,
+    make_metric_column,
 )
 from pipeline.report.training_histories import JUDGE_RECALL, LISTENER, REWARD_RECALL, History
 
 ACCURACY = "discriminator/accuracy"
 
 
-def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
+def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
     """Return Table 1 of WTF-RL with the column "excess gain".
 
     Excess gain is a method's gain over the control by the retriever, minus its gain by the last judge. Returns None
@@ -47,17 +47,17 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
         rewarded, judged = gain(point, retriever), gain(point, judge)
         if rewarded is None or judged is None:
             return format_number(None, 1)
-        return typographic_sign(f"{rewarded - judged:+.1f}")
+        return format_sign(f"{rewarded - judged:+.1f}")
 
     columns = [
-        metric_column(name, recall_keys(retriever, name, direction), 1, group)
+        make_metric_column(name, make_recall_keys(retriever, name, direction), 1, group)
         for direction, group in ((TEXT, "Caption → image"), ("image_to_text", "Image → caption"))
         for name in RECALLS
     ]
-    columns += [language_column(name, "Language metrics") for name in measured_language(results)]
+    columns += [make_language_column(name, "Language metrics") for name in list_measured_language(results)]
     columns += [
-        metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
-        *(metric_column(f"{results.score} {name}", results.score_keys(name)) for name in (retriever, judge)),
+        make_metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
+        *(make_metric_column(f"{results.score} {name}", results.score_keys(name)) for name in (retriever, judge)),
         TableColumn("excess gain", show=excess),
     ]
     notes = [
@@ -66,17 +66,17 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
         "lower values mean more different captions of different images."
     ]
     caption = "Captions rewarded by a fixed retriever, at the chosen settings"
-    return fill_table("rewarded", caption, chosen_rows(choices), columns, notes)
+    return fill_table("rewarded", caption, make_chosen_rows(choices), columns, notes)
 
 
-def rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
+def select_rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
     """Return the histories of methods whose rewards a fixed retriever computes."""
     return {
         name: history for name, history in histories.items() if any(f"{REWARD_RECALL}1" in entry for entry in history)
     }
 
 
-def training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
+def build_training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return panels of validation recall by the retriever and by a judge, against the epochs of training.
 
     The reward is hacked where recall by the retriever grows and recall by the judge does not. Without a judge, the
@@ -92,7 +92,7 @@ def training_panels(results: Results, histories: Mapping[str, History]) -> list[
     return _build_panels(results, histories, [(key, title, y_label, 1.0) for key, title in metrics])
 
 
-def discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
+def build_discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return a panel of the discriminator's accuracy in %, against the epochs of training."""
     metric = (ACCURACY, "Accuracy of the discriminator", "share of captions in % →", 100.0)
     return _build_panels(results, histories, [metric])
@@ -105,7 +105,7 @@ def _build_panels(
 
     A method with fewer than two values is omitted.
     """
-    style, panels = styles(results), []
+    style, panels = choose_styles(results), []
     for key, title, y_label, scale in metrics:
         lines = []
         for n, (method, history) in enumerate(histories.items()):

@@ -13,7 +13,7 @@ from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.judge_titles import HARD_RECALL, JudgeTitle
 from pipeline.analysis.results import Results, Run
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_methods
+from pipeline.report.gallery import GalleryPicture, ShownCaption, select_captions_of_methods
 from pipeline.report.method_names import replace_method_names
 
 PAIRS = 4
@@ -83,14 +83,16 @@ def find_shared_captions(
         {image: (row["caption"], row[column]) for image, row in each.items() if row.get(column)}
         for each, column in zip(rows, columns, strict=True)
     )
-    groups = images_by_caption({image: caption for image, (caption, _) in by_control.items() if image in by_other})
+    groups = group_images_by_caption(
+        {image: caption for image, (caption, _) in by_control.items() if image in by_other}
+    )
     pairs = draw_pairs(groups, seed)
     pictures = {picture.row: picture for picture in load_pictures([image for pair in pairs for image in pair])}
     if not pictures:
         return None
 
     def build_pair(image: int) -> CaptionedImage:
-        picture = picture_with_methods(pictures[image], [control.method, other.method])
+        picture = select_captions_of_methods(pictures[image], [control.method, other.method])
         control_caption, other_caption = picture.captions
         return CaptionedImage(picture, control_caption, other_caption, by_control[image][1], by_other[image][1])
 
@@ -108,7 +110,7 @@ def find_shared_captions(
     )
 
 
-def images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
+def group_images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
     """Return the images of each caption that two or more images share, in the order of `captions`."""
     images: dict[str, list[int]] = defaultdict(list)
     for image, caption in captions.items():

@@ -18,7 +18,7 @@ from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
 from pipeline.report.table_captions import BUDGET, CLAIMS, RESULTS
-from pipeline.report.tables import typographic_sign
+from pipeline.report.tables import format_sign
 
 OVER_STARTS = "Results over starts"
 BUDGET_OVER_STARTS = "Budget over starts"
@@ -92,11 +92,11 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     files = list(starts.values())
     known = [name for name in files[0].tables if all(name in file.tables for file in files)]
     if RESULTS in known:
-        tables = {OVER_STARTS: results_over_starts([file.table(RESULTS) for file in files])}
+        tables = {OVER_STARTS: build_results_over_starts([file.table(RESULTS) for file in files])}
         if CLAIMS in known:
-            tables[CLAIMS_OVER_STARTS] = claims_over_starts([file.tables[CLAIMS] for file in files])
+            tables[CLAIMS_OVER_STARTS] = build_claims_over_starts([file.tables[CLAIMS] for file in files])
         if BUDGET in known:
-            tables[BUDGET_OVER_STARTS] = results_over_starts([file.tables[BUDGET] for file in files])
+            tables[BUDGET_OVER_STARTS] = build_results_over_starts([file.tables[BUDGET] for file in files])
     else:
         common = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
         tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in common}
@@ -117,10 +117,10 @@ def _frame(table: PrintedTable) -> tuple[str, ...]:
 
 
 def _average_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    return (claims_over_starts if "verdict" in tables[0].columns else results_over_starts)(tables)
+    return (build_claims_over_starts if "verdict" in tables[0].columns else build_results_over_starts)(tables)
 
 
-def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
+def measure_spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     """Return the spread of each number of the starts' tables, by row and column, where every start has the number.
 
     A bound, such as ≥2.0, is no number. Raises UserError where the rows or columns of the tables differ.
@@ -139,7 +139,7 @@ def _check_frames(tables: Sequence[PrintedTable]) -> None:
         raise UserError("the recorded starts differ in methods or columns: record them again")
 
 
-def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+def build_results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return a table of every number's mean ± standard deviation between starts; equal cells are unchanged."""
     _check_frames(tables)
     rows = []
@@ -153,7 +153,7 @@ def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     return PrintedTable(columns=list(tables[0].columns), rows=rows)
 
 
-def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return a table of each claim's mean difference and 95 % interval, every start's difference, and the verdict.
 
     The columns before the differences identify a claim, except for numbers of seeds. The claims come from the first
@@ -186,7 +186,7 @@ def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable])
     An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have the same
     number, this run's number is not compared.
     """
-    known, first = spreads(recorded), recorded[0]
+    known, first = measure_spreads(recorded), recorded[0]
     digits = {column: _count_column_decimals(first, column) for column in first.columns}
     rows, outliers = [], []
     shared = [
@@ -240,7 +240,7 @@ def _parse_number(cell: str) -> float | None:
 
 
 def _format_signed(value: float, digits: int) -> str:
-    return typographic_sign(f"{value:+.{digits}f}")
+    return format_sign(f"{value:+.{digits}f}")
 
 
 def _format_with_deviation(spread: Spread, digits: int) -> str:

@@ -8,9 +8,9 @@ from itertools import groupby
 from math import isnan
 from typing import Any
 
-from pipeline.analysis.judge_titles import Keys, recall_keys
+from pipeline.analysis.judge_titles import Keys, make_recall_keys
 from pipeline.analysis.measured_baselines import MeasuredBaseline
-from pipeline.analysis.results import MISSING, SYMBOLS, Point, Run, setting
+from pipeline.analysis.results import MISSING, SYMBOLS, Point, Run, format_setting
 from pipeline.analysis.selection import Choice, SelectionBasis
 from pipeline.metrics.registry import SHOWN
 
@@ -92,7 +92,7 @@ def fill_table(
     return Table(name, caption, [TableColumn(head, text=True), *columns], cells, [*notes, *protocols], warning)
 
 
-def chosen_rows(choices: Sequence[Choice]) -> list[tuple[str, Sequence[Run], Point | None]]:
+def make_chosen_rows(choices: Sequence[Choice]) -> list[tuple[str, Sequence[Run], Point | None]]:
     """Return rows for `fill_table`, one per choice; the name has the mark of the selection basis."""
     marks = {SelectionBasis.BELOW: "*", SelectionBasis.UNMEASURED: "†"}
     return [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
@@ -105,14 +105,14 @@ def format_number(value: float | None, digits: int, spread: float | None = None)
     return f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f}±{spread:.{digits}f}"
 
 
-def typographic_sign(text: str) -> str:
+def format_sign(text: str) -> str:
     """Return a number's text with a typographic minus, and without a sign before 0."""
     if text.startswith(("+", "-")) and not float(text.partition("±")[0]):
         return text[1:]
     return text.replace("-", "−")
 
 
-def metric_column(
+def make_metric_column(
     label: str, keys: Keys, digits: int = 1, group: str = "", split: str = "test", spread: bool = True
 ) -> TableColumn:
     """Return a column of the metric at `keys` on `split`: the mean over seeds, and with `spread` ± their deviation."""
@@ -123,42 +123,45 @@ def metric_column(
     return TableColumn(label, group, show)
 
 
-def language_column(name: str, group: str = "", split: str = "test", spread: bool = True) -> TableColumn:
+def make_language_column(name: str, group: str = "", split: str = "test", spread: bool = True) -> TableColumn:
     """Return a column of the language metric `name`, with the metric's decimals."""
-    return metric_column(name, ("language", name), SHOWN[name].digits, group, split, spread)
+    return make_metric_column(name, ("language", name), SHOWN[name].digits, group, split, spread)
 
 
-def setting_column(name: str, group: str = "") -> TableColumn:
+def make_setting_column(name: str, group: str = "") -> TableColumn:
     """Return a column of the setting `name` of a point."""
-    return TableColumn(SYMBOLS.get(name, name), group, lambda point: setting(point.runs[0], name))
+    return TableColumn(SYMBOLS.get(name, name), group, lambda point: format_setting(point.runs[0], name))
 
 
-def median_rank_column(judge: str, *subkeys: str, group: str = "") -> TableColumn:
+def make_median_rank_column(judge: str, *subkeys: str, group: str = "") -> TableColumn:
     """Return a column of the median rank (averaged over seeds), without a decimal if it is an integer."""
 
     def show(point: Point) -> str:
-        value = point.mean("test", *recall_keys(judge, "median_rank", *subkeys))
+        value = point.mean("test", *make_recall_keys(judge, "median_rank", *subkeys))
         return format_number(value, 0 if value is not None and value == round(value) else 1)
 
     return TableColumn("med.", group, show)
 
 
-def recall_columns(judge: str, title: str, *subkeys: str) -> list[TableColumn]:
+def make_recall_columns(judge: str, title: str, *subkeys: str) -> list[TableColumn]:
     """Return the columns of recalls and median rank by a judge."""
-    recalls = [metric_column(name, recall_keys(judge, name, *subkeys), group=title) for name in RECALLS]
-    return [*recalls, median_rank_column(judge, *subkeys, group=title)]
+    recalls = [make_metric_column(name, make_recall_keys(judge, name, *subkeys), group=title) for name in RECALLS]
+    return [*recalls, make_median_rank_column(judge, *subkeys, group=title)]
 
 
-def rows_with_baselines(
+def make_rows_with_baselines(
     choices: Sequence[Choice], baselines: Sequence[MeasuredBaseline]
 ) -> list[tuple[str, Sequence[Run], Point | None]]:
     """Return rows for `fill_table`, one per choice, followed by one per baseline without training."""
     multiple_methods = len({baseline.beside.method for baseline in baselines}) > 1
     labels = [f"{b.name} ({b.beside.method})" if multiple_methods else b.name for b in baselines]
-    return [*chosen_rows(choices), *((name, b.point.runs, b.point) for name, b in zip(labels, baselines, strict=True))]
+    return [
+        *make_chosen_rows(choices),
+        *((name, b.point.runs, b.point) for name, b in zip(labels, baselines, strict=True)),
+    ]
 
 
-def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Table]:
+def drop_repeated_notes(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Table]:
     """Return the tables without notes that `earlier` or a previous table has; notes on the protocol are kept."""
     known, kept = set(earlier), []
     for table in tables:
@@ -173,7 +176,7 @@ def remove_protocol_notes(tables: Sequence[Table]) -> list[Table]:
     return [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in tables]
 
 
-def markdown_table(
+def format_markdown_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], min_width: int = 3, padded: bool = True
 ) -> str:
     """Return a Markdown table; each column is aligned `right` or left.

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.analysis.selection import Choice
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.report.number_files import as_csv
 from pipeline.runtime.checksums import check_history
 from pipeline.runtime.processor_seconds import read_processor_seconds
@@ -66,7 +66,9 @@ def _read_entries(path: Path) -> list[dict[str, Any]] | None:
     try:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
     except ValueError as error:
-        raise UserError(f"{path}: a line is not JSON ({reason(error)}); run the stage that writes it again") from None
+        raise UserError(
+            f"{path}: a line is not JSON ({summarise_error(error)}); run the stage that writes it again"
+        ) from None
 
 
 def _add_seconds(history: History, folder: Path | None) -> History:

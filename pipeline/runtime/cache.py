@@ -11,19 +11,19 @@ from pipeline.runtime import home  # noqa: F401 (for Path.home)
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def cache_folder() -> Path:
+def locate_cache() -> Path:
     """Return the user's cache folder, which may be missing or read-only."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich"
 
 
-def private_folder(name: str) -> Path:
+def make_private_folder(name: str) -> Path:
     """Make the folder `name` in the user's cache folder, accessible to this user only, and return its path.
 
     Raises OSError, with a one-line reason, where it cannot be made, belongs to another user, or others can write to it
     or replace it.
     """
     try:
-        top = cache_folder()
+        top = locate_cache()
     except RuntimeError:  # a user without a home
         raise FileNotFoundError("there is no cache folder: set XDG_CACHE_HOME or HOME") from None
     path = top / name

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 CHECKSUMS = "sha256.json"
 CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
@@ -26,7 +26,9 @@ def write_checksums(folder: Path) -> None:
     """Write the SHA-256 of all files below `folder`, except hidden ones and any sha256.json, to its sha256.json."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     names = sorted(path.as_posix() for path in paths if path.name != CHECKSUMS and not _is_hidden(path))
-    write_atomically(folder / CHECKSUMS, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
+    write_atomically(
+        folder / CHECKSUMS, json.dumps({name: compute_sha256(folder / name) for name in names}, indent=1) + "\n"
+    )
 
 
 def check_checksums(folder: Path, remedy: str, required: bool = False, only: Collection[str] | None = None) -> None:
@@ -48,7 +50,7 @@ def check_checksums(folder: Path, remedy: str, required: bool = False, only: Col
         raise UserError(f"{folder / damaged}: is missing, or its bytes have changed; {remedy}")
 
 
-def checksummed_json(content: Mapping[str, Any]) -> str:
+def serialise_with_checksum(content: Mapping[str, Any]) -> str:
     """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
     text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
     head, _, tail = text.rpartition(NONE)
@@ -56,7 +58,7 @@ def checksummed_json(content: Mapping[str, Any]) -> str:
 
 
 def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a file of `checksummed_json`. Raises UserError, whose message ends in `remedy`, where it has changed."""
+    """Read a file of `serialise_with_checksum`. Raises UserError that ends in `remedy`, where it has changed."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -93,9 +95,9 @@ def check_history(weights: Path) -> None:
             raise UserError(f"{weights}: is not from the same training as {history}; run the stage of both again")
 
 
-def data_digests(root: Path) -> dict[str, str]:
+def compute_data_digests(root: Path) -> dict[str, str]:
     """Return the SHA-256 of the files below the data folder `root` that fix the vocabulary and features of weights."""
-    return {name: sha256(root / name) for name in DATA_FILES}
+    return {name: compute_sha256(root / name) for name in DATA_FILES}
 
 
 def find_changed_input(weights: Path, root: Path) -> Path | None:
@@ -123,4 +125,4 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _hash_file(path: Path) -> str | None:
-    return sha256(path) if path.is_file() else None
+    return compute_sha256(path) if path.is_file() else None

@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Callable
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from pipeline.runtime import (
     home,  # noqa: F401 (sets HOME, which libraries need)
     signals,
@@ -69,4 +69,4 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 def describe_os_error(name: str, error: OSError) -> str:
     """Describe an error of the system in the command `name`, in one line with a remedy."""
     problem = PROBLEMS.get(error.errno or 0, "the system refuses this")
-    return one_line(f"{name}: {problem} ({error}); correct that and run it again")
+    return escape_line(f"{name}: {problem} ({error}); correct that and run it again")

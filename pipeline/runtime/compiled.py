@@ -114,7 +114,7 @@ def _find_folder() -> Path | None:
     path = os.environ.get("NUMBA_CACHE_DIR")
     try:
         if not path:  # numba treats an empty variable as unset, too
-            return cache.private_folder(f"loops-{VERSION}")
+            return cache.make_private_folder(f"loops-{VERSION}")
         Path(path).mkdir(0o700, parents=True, exist_ok=True)
         cache.check_private(Path(path))
         return Path(path)

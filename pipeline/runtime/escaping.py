@@ -5,29 +5,29 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 
 FORMULAS = frozenset("=+-@＝＋－＠")
 
 
-def csv_cell(value: Any) -> Any:
+def escape_csv_cell(value: Any) -> Any:
     """Prefix a text that a spreadsheet would compute with an apostrophe; return other values unchanged."""
     if not isinstance(value, str):
         return value
     text = value.replace("\r", " ")  # a lone carriage return would end a row
     if re.search("[\ud800-\udfff]", text):  # lone surrogates, as in file names that are not UTF-8
-        text = one_line(text)
+        text = escape_line(text)
     first = next((character for character in text if character.isprintable() and not character.isspace()), "")
     return f"'{text}" if text.startswith("\t") or first in FORMULAS else text
 
 
-def markdown_text(value: Any) -> str:
+def escape_markdown_text(value: Any) -> str:
     """Escape `value` for Markdown as text in one line: no markup, no HTML, no list or heading."""
-    text = " ".join(one_line(str(value)).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = " ".join(escape_line(str(value)).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"[\\`*_\[\]|~$]", r"\\\g<0>", text)
     return re.sub(r"^(\s*\d*)(?=[#+=.)-](?:\D|$))", r"\1\\", text)  # the start of a heading or a list
 
 
-def markdown_code(value: Any) -> str:
+def format_markdown_code(value: Any) -> str:
     """Show `value` as code in Markdown, in one line."""
-    return "`" + (one_line(str(value)).replace("`", "'") or " ") + "`"
+    return "`" + (escape_line(str(value)).replace("`", "'") or " ") + "`"

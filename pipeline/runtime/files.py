@@ -82,38 +82,38 @@ def clear_parts(folder: Path) -> None:
                 part.unlink()
 
 
-def sha256(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def known_sha256(path: Path) -> str:
+def look_up_sha256(path: Path) -> str:
     """Return the `sha256` of a file. A large file is read again only if its size, time or inode changed."""
     status = path.stat()
     if status.st_size < LARGE:
-        return sha256(path)
+        return compute_sha256(path)
     stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
     cached = DIGEST_CACHE / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
     with suppress(OSError, ValueError):  # the cached digest is missing, unreadable or damaged
         return read_checked(cached).decode()
-    digest = sha256(path)
+    digest = compute_sha256(path)
     with suppress(OSError):
         write_checked(cached, digest.encode())
     return digest
 
 
-def digest(path: Path) -> str:
-    """Return `known_sha256` of a file, or the SHA-256 of the names and contents of all files below a folder.
+def compute_digest(path: Path) -> str:
+    """Return `look_up_sha256` of a file, or the SHA-256 of the names and contents of all files below a folder.
 
     Python's compiled files and half-written files are left out. Raises FileNotFoundError where no file remains.
     """
     if path.is_file():
-        return known_sha256(path)
+        return look_up_sha256(path)
     files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_excluded(file.relative_to(path)))
     if not files:
         raise FileNotFoundError(f"{path}: no such file, or an empty folder")
-    lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
+    lines = [f"{file.relative_to(path)} {look_up_sha256(file)}" for file in files]
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.untrusted import require_plain_file
 
 CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
@@ -111,7 +111,7 @@ def _name_file(path: Path) -> Iterator[None]:
     except (FileNotFoundError, UserError, GeneratorExit):
         raise
     except Exception as error:  # decoders of damaged files raise nearly anything
-        problem = reason(error, 1000).replace(str(path), path.name)
+        problem = summarise_error(error, 1000).replace(str(path), path.name)
         raise UserError(f"{path}: the file cannot be decoded ({problem})") from None
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator, Field
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.ranges import Channels, Pixels
 from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import Record, parse_record, read_bytes, read_json
@@ -124,12 +124,13 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
             ) from None
         if local:
             raise UserError(
-                f"{name}: this folder holds no complete model of transformers ({reason(error)}); give another folder"
+                f"{name}: this folder holds no complete model of transformers ({summarise_error(error)}); give "
+                "another folder"
             ) from None
         raise UserError(
-            f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
-            f"hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this machine "
-            "and give its path instead of the name"
+            f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({summarise_error(error)}); "
+            f"run hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this "
+            "machine and give its path instead of the name"
         ) from None
 
 
@@ -173,7 +174,7 @@ def explain_load_errors(fault: str, handled: tuple[type[Exception], ...] = ()) -
         known = isinstance(error, (UserError, ImportError, *handled)) or is_full(error)
         if known or not (panic or isinstance(error, Exception)):
             raise
-        raise UserError(f"{fault} ({reason(error)}); {REMEDY}") from None
+        raise UserError(f"{fault} ({summarise_error(error)}); {REMEDY}") from None
 
 
 def load_captioner(name: str) -> Any:
@@ -240,7 +241,9 @@ def read_processor(name: str) -> ImageProcessor:
         commit, cached = (None, True) if Path(name).is_dir() else locate_repository(name)
         settings, _ = ImageProcessingMixin.get_image_processor_dict(name, revision=commit, local_files_only=cached)
     except OSError as error:
-        raise UserError(f"{name}: preprocessor_config.json cannot be read ({reason(error)}); {REMEDY}") from None
+        raise UserError(
+            f"{name}: preprocessor_config.json cannot be read ({summarise_error(error)}); {REMEDY}"
+        ) from None
     used = {key: settings[key] for key in ImageProcessor.model_fields if key in settings}
     return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
 
@@ -286,11 +289,11 @@ def locate_repository(name: str) -> tuple[str, bool]:
     except Exception as error:  # any error of the hub's client or its transport
         status = error.response.status_code if isinstance(error, HfHubHTTPError) else 500
         if status < 500 and status != 429:  # the hub has answered; 429: too many requests
-            raise OSError(reason(error)) from error
+            raise OSError(summarise_error(error)) from error
         try:
             return str(HfApi().resolve_revision(name, local_files_only=True)), True
         except Exception:
-            raise OSError(reason(error)) from error
+            raise OSError(summarise_error(error)) from error
 
 
 def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> None:

@@ -58,7 +58,7 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     torch.set_float32_matmul_precision(_load_or_measure(largest))
 
 
-def current_precision() -> str:
+def get_current_precision() -> str:
     """Return torch's name of the current precision: "highest" is its own library in single precision."""
     return torch.get_float32_matmul_precision()
 
@@ -68,7 +68,7 @@ def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
     context = {"cpu": _read_cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
     key = json.dumps(context, sort_keys=True)
     try:
-        file = cache.private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
+        file = cache.make_private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
     except OSError as error:
         print(f"warning: the choice of a library for matrix products is not kept: {error}", file=sys.stderr)
         return str(_measure(shapes)["precision"])

@@ -17,7 +17,7 @@ from pipeline.runtime.files import read_checked, write_checked
 FOLDER = "processor_seconds"  # in the folder of checkpoints
 
 
-def history_lines(history: Sequence[Mapping[str, object]]) -> str:
+def format_history(history: Sequence[Mapping[str, object]]) -> str:
     """Return the text of history.jsonl, one line for each entry."""
     return "".join(json.dumps(entry) + "\n" for entry in history)
 
@@ -44,4 +44,4 @@ def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]
 
 
 def _build_path(folder: Path, history: Sequence[Mapping[str, object]]) -> Path:
-    return folder / f"{hashlib.sha256(history_lines(history).encode()).hexdigest()}.json"
+    return folder / f"{hashlib.sha256(format_history(history).encode()).hexdigest()}.json"

@@ -37,20 +37,20 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def size() -> int:
+def count_ranks() -> int:
     """Return the number of ranks."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
     """Return the number of this rank, from 0; only rank 0 writes files."""
-    return dist.get_rank() if size() > 1 else 0
+    return dist.get_rank() if count_ranks() > 1 else 0
 
 
 def all_sum(x: Tensor) -> Tensor:
     """Return the sum of `x` over the ranks, without a gradient."""
     x = x.detach()
-    if size() > 1:
+    if count_ranks() > 1:
         x = x.clone()
         dist.all_reduce(x)
     return x
@@ -58,7 +58,7 @@ def all_sum(x: Tensor) -> Tensor:
 
 def all_max(number: int, device: torch.device) -> int:
     """Return the greatest `number` among the ranks."""
-    if size() > 1:
+    if count_ranks() > 1:
         buffer = torch.tensor(number, device=device)
         dist.all_reduce(buffer, dist.ReduceOp.MAX)
         number = int(buffer)
@@ -67,19 +67,19 @@ def all_max(number: int, device: torch.device) -> int:
 
 def gather_with_gradient(x: Tensor) -> Tensor:
     """Return (ranks·N, …): `x` (N, …) of all ranks in order; a rank's `x` gets the sum of all ranks' gradients."""
-    if size() == 1:
+    if count_ranks() == 1:
         return x
     return torch.cat(all_gather(x.contiguous()))
 
 
 def get_own_part(x: Tensor, dim: int = 0) -> Tensor:
     """Return this rank's part of a tensor that `gather_with_gradient` concatenated, along `dim`."""
-    return x if size() == 1 else x.chunk(size(), dim)[rank()]
+    return x if count_ranks() == 1 else x.chunk(count_ranks(), dim)[rank()]
 
 
 def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
     """Replace tensors by their sums over the ranks, in one message for each dtype."""
-    if size() == 1:
+    if count_ranks() == 1:
         return
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # each rank in the same order
         group = [tensor for tensor in tensors if tensor.dtype == dtype]
@@ -91,7 +91,7 @@ def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
 
 def broadcast(value: T) -> T:
     """Return the `value` of rank 0."""
-    if size() == 1:
+    if count_ranks() == 1:
         return value
     buffer: list[Any] = [value]
     dist.broadcast_object_list(buffer)

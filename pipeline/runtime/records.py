@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.checksums import check_own_digest
 from pipeline.runtime.untrusted import require_plain_file
 
@@ -62,7 +62,7 @@ def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
-    """Read a file of `checksums.checksummed_json`. Raises UserError as `read_json` does, or where a byte has changed.
+    """Read a file of `serialise_with_checksum`. Raises UserError as `read_json` does, or where a byte has changed.
 
     Without `required`, a file of an earlier version, which has no digest, passes.
     """
@@ -85,7 +85,7 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
                 raise UserError(f"{path}: has {size:,} bytes, at most {max_bytes:,} are read; {remedy}")
             return file.read(max_bytes)
     except OSError as error:
-        raise UserError(f"{path}: missing, or cannot be read ({reason(error)}); {remedy}") from None
+        raise UserError(f"{path}: missing, or cannot be read ({summarise_error(error)}); {remedy}") from None
 
 
 def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
@@ -98,7 +98,7 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
     except RecursionError:
         problem = "nested too deeply"
     except ValueError as error:  # from the parser, the decoder, or the checks below
-        problem = reason(error)
+        problem = summarise_error(error)
     raise UserError(f"{where}: not whole ({problem}); {remedy}")
 
 
@@ -108,7 +108,7 @@ def describe_first_problem(error: ValidationError) -> str:
     key = ".".join(map(str, first["loc"]))
     suffix = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_describe_value(first['input'])}"
     prefix = f"{_shorten(json.dumps(key)[1:-1])}: " if key else ""
-    return f"{prefix}{reason(ValueError(first['msg']))}{suffix}"
+    return f"{prefix}{summarise_error(ValueError(first['msg']))}{suffix}"
 
 
 def _describe_value(value: Any) -> str:

@@ -205,7 +205,7 @@ def _send_later(request: signal.Signals, seconds: float) -> threading.Event:
     return cancelled
 
 
-def request_of(status: int) -> signal.Signals | None:
+def find_request(status: int) -> signal.Signals | None:
     """Return the request whose signal an exit status states, as -signal or 128 + signal; None for another status."""
     return next((request for request in REQUESTS if status in (-request, 128 + request)), None)
 
@@ -217,7 +217,7 @@ def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], s
     """
     while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
-    if request := get_request() or request_of(status or 0):
+    if request := get_request() or find_request(status or 0):
         end_descendants(process.pid)
         process.wait()
         raise StopRequest(request)

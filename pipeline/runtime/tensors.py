@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from safetensors import safe_open
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.untrusted import require_plain_file
 
 MAX_HEADER_BYTES = 16 * 2**20
@@ -66,7 +66,9 @@ def _open_file(path: Path, remedy: str, framework: Literal["pt", "np"]) -> Itera
     except FileNotFoundError:
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
     except Exception as error:  # from the library, or from NumPy or PyTorch for a dtype that they lack
-        problem = f"not a whole safetensors file, or it has a dtype that NumPy or PyTorch lacks ({reason(error)})"
+        problem = (
+            f"not a whole safetensors file, or it has a dtype that NumPy or PyTorch lacks ({summarise_error(error)})"
+        )
         raise UserError(f"{path}: {problem}; {remedy}") from None
 
 

@@ -25,7 +25,7 @@ def leads_outside(name: str) -> bool:
     return absolute or ".." in re.split(r"[/\\]", name) or "\0" in name
 
 
-def path_inside(folder: Path, name: str) -> Path:
+def resolve_inside(folder: Path, name: str) -> Path:
     """Return the path of `name` below `folder`.
 
     Raises UserError where `leads_outside` is True, also for `a/../b`, and where a link leads outside `folder`.

@@ -16,7 +16,7 @@ from pipeline.runtime import ranks
 from pipeline.types import Batch, Message
 
 
-def encoder_similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
+def compute_encoder_similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
     """Compute cosines (P, S, B, B) by each of the listener's P encoders, for the B images of the whole batch.
 
     Element [p, s, i, k] is the cosine of caption s of image i with image k by encoder p.
@@ -27,9 +27,9 @@ def encoder_similarities(listener: Listener, message: Message, batch: Batch) -> 
     return parts * torch.stack([h @ v.T for h, v in zip(captions.chunk(parts, 2), images.chunk(parts, 1), strict=True)])
 
 
-def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
+def compute_similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
     """Compute cosines (S, B, B) over the whole batch: [s, i, k] is caption s of image i with image k."""
-    return encoder_similarities(listener, message, batch).mean(0)
+    return compute_encoder_similarities(listener, message, batch).mean(0)
 
 
 def _arrange_per_caption(by_sample: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Hinge:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return _arrange_per_caption(-self.losses(similarities(self.listener, message, batch)))
+        return _arrange_per_caption(-self.losses(compute_similarities(self.listener, message, batch)))
 
     def losses(self, cosines: Tensor) -> Tensor:
         """Compute losses (S, B) from `cosines` (S, B, B); a batch of one image has no negatives and gives 0."""
@@ -76,7 +76,7 @@ class InfoNCE:
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        logits = encoder_similarities(self.listener, message, batch) / self.temperature
+        logits = compute_encoder_similarities(self.listener, message, batch) / self.temperature
         image = logits.log_softmax(3).diagonal(dim1=2, dim2=3)
         caption = logits.log_softmax(2).diagonal(dim1=2, dim2=3)
         return _arrange_per_caption((image + caption).mean(0))
@@ -105,7 +105,7 @@ class CollapseRecovery(nn.Module):
         self.register_buffer("recoveries", torch.zeros((), dtype=torch.int64))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        cosines = similarities(self.hardest.listener, message, batch)
+        cosines = compute_similarities(self.hardest.listener, message, batch)
         hardest = self.hardest.losses(cosines)
         losses = torch.where(self.easy > 0, self.all.losses(cosines), hardest)
         if torch.is_grad_enabled():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.metrics.cider import mask_after_end
-from pipeline.metrics.overlap import bleu_per_caption
+from pipeline.metrics.overlap import compute_bleu_per_caption
 from pipeline.types import Batch, Message
 
 
@@ -26,7 +26,7 @@ class SetDistance:
         words, samples = mask_after_end(message.tokens.to(torch.int16), eos=False), message.samples  # (T, N)
         repeated = words.repeat_interleave(samples, 1)  # (T, N·s): caption j in column (j, k)
         other = words.unflatten(1, (-1, samples)).repeat_interleave(samples, 1).flatten(1)
-        bleu = bleu_per_caption(repeated, other.unsqueeze(1))
+        bleu = compute_bleu_per_caption(repeated, other.unsqueeze(1))
         distance = (2 - bleu[2] - bleu[3]).masked_fill((repeated == other).all(0), 0)
         return distance.view(-1, samples).mean(1).to(batch.pooled.dtype)
 

@@ -22,7 +22,7 @@ class CiderScore:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         tokens, images = message.tokens, batch.images[message.images]
-        if self.scorer.frequencies == "train" or ranks.size() == 1:
+        if self.scorer.frequencies == "train" or ranks.count_ranks() == 1:
             return self.scorer(tokens, images)
         tokens = F.pad(tokens, (0, ranks.all_max(tokens.shape[1], tokens.device) - tokens.shape[1]))
         # document frequencies are counted over the whole batch

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from pipeline.models.decoder import Decoder
-from pipeline.models.unroll import forced_logits
+from pipeline.models.unroll import compute_forced_logits
 from pipeline.types import Batch, Message
 
 ROWS = 256  # distributions that are computed at a time
@@ -42,15 +42,15 @@ class ReferenceDivergence:
         """Compute the divergence at each token, (N, T), 0 after the first EOS; differentiable in the logits."""
         assert message.logits is not None, "expected a message of sampled captions"
         own = message.logits()
-        other = forced_logits(self.reference.to(batch.device), batch, message, own.positions)
-        divergences = divergence(own.probabilities, other)
+        other = compute_forced_logits(self.reference.to(batch.device), batch, message, own.positions)
+        divergences = compute_divergence(own.probabilities, other)
         if own.valid is not None:
             divergences = divergences.masked_fill(~own.valid, 0)
         table = divergences.new_zeros(message.tokens.numel())
         return table.index_copy(0, own.positions, divergences).view(message.tokens.shape)
 
 
-def divergence(logits: Tensor, reference: Tensor) -> Tensor:
+def compute_divergence(logits: Tensor, reference: Tensor) -> Tensor:
     """Compute KL(p ‖ q) (M,) of the distributions with `logits` and `reference` (M, V); no gradient to `reference`."""
     return cast(Tensor, _Divergence.apply(logits, reference))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
-from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.overlap import compute_bleu_per_caption, compute_rouge_l
 from pipeline.metrics.registry import BY_NAME, METRICS, Metric, RewardMetric
 from pipeline.metrics.text_rewards import TextScorer, check_text_metric
 from pipeline.protocols import Score
@@ -40,7 +40,7 @@ class BleuScore:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, human = self.scorer.pair_with_references(message.tokens, batch.images[message.images])
-        bleu = bleu_per_caption(words, human)
+        bleu = compute_bleu_per_caption(words, human)
         return (bleu * bleu.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
 
 
@@ -53,7 +53,7 @@ class RougeLScore:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, human = self.scorer.pair_with_references(message.tokens, batch.images[message.images])
-        return rouge_l(words, human).to(self.scorer.idf.dtype)
+        return compute_rouge_l(words, human).to(self.scorer.idf.dtype)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from pipeline.report.report_parts import ReportKind, ReportParts
 from pipeline.report.report_section import insert_sections
 from pipeline.report.sections import SECTIONS
 from pipeline.study.study_section import STUDY
-from pipeline.worlds.gallery_scenes import gallery_scenes, has_simulated_captions
+from pipeline.worlds.gallery_scenes import find_gallery_scenes, has_simulated_captions
 
 REPORT = ReportParts(
     sections=insert_sections(SECTIONS, after={"rewarded": STUDY, "along": GRADIENTS}),
-    scenes=gallery_scenes,
+    scenes=find_gallery_scenes,
     simulated=has_simulated_captions,
     kinds=(ReportKind(MRR, write_dialog_report),),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.dialog.construction import DialogTraining
 from pipeline.extension import SliceTraining
-from pipeline.worlds.neighbourhoods import neighbourhood_numbers
+from pipeline.worlds.neighbourhoods import find_neighbourhood_numbers
 
 TRAINING: tuple[SliceTraining, ...] = (DialogTraining(),)
-NEIGHBOURHOODS = neighbourhood_numbers  # function: each image's neighbourhood number; None without neighbourhoods
+NEIGHBOURHOODS = find_neighbourhood_numbers  # function: each image's neighbourhood number; None without neighbourhoods

@@ -124,12 +124,12 @@ def name_questions(questions: Iterable[StudyQuestion], prefix: str, seed: int) -
     return [replace(question, name=f"{prefix}{number:04d}") for number, question in zip(numbers, listed, strict=True)]
 
 
-def study_name(content: Mapping[str, object]) -> str:
+def make_study_name(content: Mapping[str, object]) -> str:
     """Return a study's name, a digest of its key without the name."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def opaque_name(seed: int, name: object) -> str:
+def make_opaque_name(seed: int, name: object) -> str:
     """Return ten characters of a digest in place of a name that raters must not read."""
     return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:10]
 
@@ -145,4 +145,4 @@ def _shuffle_rounds(
 
 
 def _make_code(seed: int, name: str, purpose: str) -> str:
-    return opaque_name(seed, f"{name}/{purpose}")[:8].upper()
+    return make_opaque_name(seed, f"{name}/{purpose}")[:8].upper()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipeline.errors import UserError
 from pipeline.runtime.records import Line, parse_record
-from pipeline.study.majority import binomial_test
+from pipeline.study.majority import compute_binomial_p_value
 from pipeline.study.rater_answers import OpenRecord, Seconds, Text, locate_answers
 
 GAME = "play"  # the value of `study` in rounds of the game
@@ -45,7 +45,7 @@ class GameResult:
     def p(self) -> float:
         """Return McNemar's exact p-value; the null hypothesis is that person and listener are right equally often."""
         person_only, listener_only = (self.person & ~self.listener).sum(), (self.listener & ~self.person).sum()
-        return binomial_test(int(person_only), int(person_only + listener_only))
+        return compute_binomial_p_value(int(person_only), int(person_only + listener_only))
 
 
 def read_game(paths: Sequence[Path]) -> list[GameResult]:
@@ -73,7 +73,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
     return [_summarise_rounds(model, rounds) for model, rounds in rounds_by_model.items()]
 
 
-def success_rate(right: np.ndarray) -> tuple[float, float, float]:
+def compute_success_rate(right: np.ndarray) -> tuple[float, float, float]:
     """Return the percentage of `right` (R,), and the ends of its exact 95 % interval (Clopper and Pearson 1934)."""
     from scipy.stats import binomtest
 

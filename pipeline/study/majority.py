@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import draw_resamples, interval
+from pipeline.analysis.bootstrap import compute_interval, draw_resamples
 from pipeline.study.rater_answers import Vote
 
 MAX_ITERATIONS = 10_000  # largest number of iterations for Bradley-Terry scores
@@ -63,7 +63,7 @@ class MajorityResult:
     def p(self) -> float:
         """Return the two-sided p-value of the exact binomial test of majorities against ½, without ties."""
         decided = self.majority[self.majority != 0.5]
-        return binomial_test(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
+        return compute_binomial_p_value(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
 
     @property
     def intraclass_correlation(self) -> float:
@@ -81,7 +81,7 @@ class MajorityResult:
         return float((both - mean**2) / (mean * (1 - mean)))
 
 
-def majority_results(
+def count_majorities(
     votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0
 ) -> list[MajorityResult]:
     """Count the votes by image, for each method with votes; equal orders of images allow paired differences."""
@@ -95,7 +95,7 @@ def majority_results(
     return [MajorityResult(method, both[0], both[1], weights) for method, both in counts.items() if both[0].any()]
 
 
-def majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[ShareEstimate, float]:
+def compute_majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[ShareEstimate, float]:
     """Return the difference of two majorities' shares in points over equal resamples, and McNemar's exact p-value.
 
     The p-value counts the images with votes on both captions, and which of the two has the greater `majority`.
@@ -105,17 +105,17 @@ def majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[Sh
     gap = left.majority - right.majority
     wins, losses = int(np.nansum(gap > 0)), int(np.nansum(gap < 0))
     estimate = ShareEstimate(first_share.value - second_share.value, _compute_interval(drawn), drawn)
-    return estimate, binomial_test(wins, wins + losses)
+    return estimate, compute_binomial_p_value(wins, wins + losses)
 
 
-def binomial_test(successes: int, trials: int) -> float:
+def compute_binomial_p_value(successes: int, trials: int) -> float:
     """Return the two-sided p-value of the exact binomial test against ½; 1 without trials."""
     from scipy.stats import binomtest
 
     return float(binomtest(successes, trials, 0.5).pvalue) if trials else 1.0
 
 
-def agreement(votes: Sequence[Vote]) -> float:
+def compute_agreement(votes: Sequence[Vote]) -> float:
     """Return Krippendorff's α (nominal) of the options that raters chose.
 
     NaN where no question has two votes, or where all votes have one code. The codes of options are in alphabetical
@@ -134,7 +134,7 @@ def agreement(votes: Sequence[Vote]) -> float:
     return float(krippendorff.alpha(value_counts=table, level_of_measurement="nominal"))
 
 
-def bradley_terry(wins: np.ndarray) -> np.ndarray:
+def fit_bradley_terry(wins: np.ndarray) -> np.ndarray:
     """Return scores (…, M), the last score 0, from `wins` (…, M, M), the counts of row chosen over column.
 
     P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions for each compared pair, so that a
@@ -156,7 +156,7 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
     return scores - scores[..., -1:]
 
 
-def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
+def estimate_preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
     """Return Bradley-Terry scores of methods from single votes against one reference method, whose score is 0."""
     if not results:
         return {}
@@ -165,7 +165,7 @@ def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate
     for n, result in enumerate(results):
         for side, counts in (((n, -1), result.first), ((-1, n), result.votes - result.first)):
             wins[:, *side] = np.concatenate([[counts.sum()], result.weights @ counts])
-    scores = bradley_terry(wins)
+    scores = fit_bradley_terry(wins)
     return {
         result.method: ShareEstimate(float(scores[0, n]), _compute_interval(scores[1:, n]), scores[1:, n])
         for n, result in enumerate(results)
@@ -181,4 +181,4 @@ def _estimate_share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -
 
 def _compute_interval(drawn: np.ndarray) -> tuple[float, float]:
     """Return the 95 % interval over the resamples that have a value."""
-    return interval(drawn[np.isfinite(drawn)])
+    return compute_interval(drawn[np.isfinite(drawn)])

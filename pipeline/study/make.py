@@ -25,8 +25,8 @@ from pipeline.study.design import (
     StudyDesign,
     StudyQuestion,
     lay_out,
+    make_opaque_name,
     name_questions,
-    opaque_name,
 )
 from pipeline.study.exports import write_label_studio, write_prolific
 from pipeline.study.pages import build_key, list_images, write_images, write_pages
@@ -62,15 +62,17 @@ def make_study(
             f"{retrieval[reference].captions}: expected captions of two or more test images, found {len(rows)}; "
             "run the evaluation again"
         )
-    similar = study_questions.similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
+    similar = study_questions.select_similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
     pairs = [(rows[target], rows[distractor]) for target, distractor in similar]
-    files = {image: f"{opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
+    files = {image: f"{make_opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
     sheets = []
-    easy = list(study_questions.easy_rounds(prepared, design.seed))
-    questions = study_questions.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
+    easy = list(study_questions.generate_easy_rounds(prepared, design.seed))
+    questions = study_questions.generate_retrieval_questions(retrieval, prepared, pairs, files, design.seed)
     qualification = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
     sheets += _make_sheets(list(questions), qualification, [*methods, HUMAN], design)
-    questions = study_questions.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
+    questions = study_questions.generate_naturalness_questions(
+        naturalness, reference, [target for target, _ in pairs], files
+    )
     qualification = [StudyQuestion("", NATURALNESS, files[a], (text, scrambled), a) for a, _, text, scrambled in easy]
     sheets += _make_sheets(
         list(questions), qualification, [method for method in methods if method != reference], design

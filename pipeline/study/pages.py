@@ -19,7 +19,7 @@ from markupsafe import Markup
 from pipeline.errors import UserError
 from pipeline.features.images import open_image
 from pipeline.report.html_templates import hash_source
-from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
+from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, make_study_name
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
@@ -104,7 +104,7 @@ def build_key(sheets: Sequence[Sheet], description: Mapping[str, Any]) -> dict[s
         "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
         "sheets": [_describe_sheet(sheet) for sheet in sheets],
     }
-    return {"study": study_name(key), **key}
+    return {"study": make_study_name(key), **key}
 
 
 def _describe_round(round_: StudyRound) -> dict[str, Any]:

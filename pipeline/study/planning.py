@@ -24,7 +24,7 @@ class RatingPlan:
         return 2 * self.raters * self.pairs
 
 
-def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> float:
+def compute_majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> float:
     """Return the probability that the majority of `raters` is right; a tie counts ½.
 
     `skill` is the accuracy of a single rater. `correlation` is the correlation of two votes on one pair: 0, or the
@@ -40,23 +40,27 @@ def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> fl
     return float(votes.sf(raters / 2) + (votes.pmf(raters // 2) / 2 if raters % 2 == 0 else 0))
 
 
-def skill_of(accuracy: float, raters: int, correlation: float = 0.0) -> float:
-    """Return the single rater's accuracy at which the majority has `accuracy`: the inverse of `majority_accuracy`.
+def find_skill(accuracy: float, raters: int, correlation: float = 0.0) -> float:
+    """Invert `compute_majority_accuracy`: return the single rater's accuracy at which the majority has `accuracy`.
 
     Raises UserError for an accuracy that needs a skill of less than 1e-6 or more than 1 − 1e-6.
     """
     from scipy.optimize import brentq
 
     low, high = 1e-6, 1 - 1e-6
-    if not majority_accuracy(low, raters, correlation) <= accuracy <= majority_accuracy(high, raters, correlation):
+    if (
+        not compute_majority_accuracy(low, raters, correlation)
+        <= accuracy
+        <= compute_majority_accuracy(high, raters, correlation)
+    ):
         raise UserError(
             f"raters: expected an accuracy that a majority of {raters} can have, got {100 * accuracy:.10g} %; give one "
             "further from 0 and 100"
         )
-    return float(brentq(lambda skill: majority_accuracy(skill, raters, correlation) - accuracy, low, high))
+    return float(brentq(lambda skill: compute_majority_accuracy(skill, raters, correlation) - accuracy, low, high))
 
 
-def power(left: float, right: float, pairs: int) -> float:
+def compute_power(left: float, right: float, pairs: int) -> float:
     """Return the power of McNemar's test for two accuracies on the same `pairs` with independent errors.
 
     Connor 1987, Sample size for testing differences in proportions for the paired-sample design.
@@ -68,7 +72,7 @@ def power(left: float, right: float, pairs: int) -> float:
     return float(norm.cdf(margin / (discordant - gap**2) ** 0.5))
 
 
-def pairs_needed(left: float, right: float) -> int:
+def count_pairs_needed(left: float, right: float) -> int:
     """Return the smallest number of pairs with a power of at least `POWER`. Raises UserError for equal accuracies."""
     from scipy.stats import norm
 
@@ -82,16 +86,16 @@ def pairs_needed(left: float, right: float) -> int:
     return int(-(-((numerator / gap) ** 2) // 1))
 
 
-def plans(
+def make_plans(
     left: float, right: float, raters: int, correlation: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
 ) -> list[RatingPlan]:
     """Return a plan for each of `numbers` raters per pair, given the majority accuracies of `raters` raters."""
-    skills = skill_of(left, raters, correlation), skill_of(right, raters, correlation)
+    skills = find_skill(left, raters, correlation), find_skill(right, raters, correlation)
     rating_plans = []
     for number in numbers:
         accuracies = (
-            majority_accuracy(skills[0], number, correlation),
-            majority_accuracy(skills[1], number, correlation),
+            compute_majority_accuracy(skills[0], number, correlation),
+            compute_majority_accuracy(skills[1], number, correlation),
         )
-        rating_plans.append(RatingPlan(number, accuracies, pairs_needed(*accuracies)))
+        rating_plans.append(RatingPlan(number, accuracies, count_pairs_needed(*accuracies)))
     return rating_plans

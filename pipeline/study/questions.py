@@ -71,7 +71,7 @@ def match_runs_by_score(results: Results, methods: Sequence[str], target: float 
     return match_runs(results, methods, results.score_keys(results.first.name), target)
 
 
-def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
+def select_similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
     """Return at most `count` pairs (target, distractor) of rows of `pooled` (M, P); each row is in at most one pair.
 
     Targets are drawn at random; each distractor is the most similar image that is in no earlier pair.
@@ -89,7 +89,7 @@ def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, 
     return pairs
 
 
-def retrieval_questions(
+def generate_retrieval_questions(
     runs: Mapping[str, Run],
     prepared: PreparedData,
     pairs: Sequence[tuple[int, int]],
@@ -111,7 +111,7 @@ def retrieval_questions(
             yield StudyQuestion("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
 
 
-def naturalness_questions(
+def generate_naturalness_questions(
     runs: Mapping[str, Run], reference: str, images: Sequence[int], files: Mapping[int, str]
 ) -> Iterator[StudyQuestion]:
     """Yield a question per image and method that compares its caption with the reference's, unless they are equal."""
@@ -124,7 +124,7 @@ def naturalness_questions(
                 yield StudyQuestion("", NATURALNESS, files[image], (caption, reference_caption), image, methods)
 
 
-def easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
+def generate_easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
     """Yield the qualification's rounds: a training image, another image, a human caption of the first, a bad caption.
 
     The human caption is the image's longest. The bad caption has its words in random order, with the last two repeated.

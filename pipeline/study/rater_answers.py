@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.records import Line, Record, parse_json, parse_record, read_bytes, read_json
-from pipeline.study.design import KEY, PASSED, PICTURE_ROOT, TASKS, StudyQuestion, Task, study_name
+from pipeline.study.design import KEY, PASSED, PICTURE_ROOT, TASKS, StudyQuestion, Task, make_study_name
 
 MAX_BYTES = 2**26  # bytes of a file of answers, or of a key
 Text = Annotated[str, Field(max_length=10_000)]
@@ -143,7 +143,7 @@ def _read_key(path: Path) -> StudyKey:
         raise UserError(f"{path}: no such file; saywhich study writes it")
     content = read_json(path, "make the study again", MAX_BYTES)
     key = parse_record(content, StudyKey, str(path), "make the study again")
-    if study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
+    if make_study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
         raise UserError(f"{path}: its content was changed; make the study again, or get the file again")
     if set(key.tasks) != set(TASKS) or len({question.name for question in key.questions}) < len(key.questions):
         raise UserError(f"{path}: a task is missing, or two questions have one name; make the study again")
@@ -201,5 +201,5 @@ def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
                 }
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UserError(
-            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {reason(error, 60)})"
+            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {summarise_error(error, 60)})"
         ) from None

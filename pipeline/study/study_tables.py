@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.analysis.comparison import REFERENCE, holm_adjust
+from pipeline.analysis.comparison import REFERENCE, adjust_p_values
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.tables import Table, TableColumn, format_number, typographic_sign
+from pipeline.report.tables import Table, TableColumn, format_number, format_sign
 from pipeline.study.design import HUMAN, NATURALNESS, RETRIEVAL, Task
-from pipeline.study.game import GameResult, read_game, success_rate
+from pipeline.study.game import GameResult, compute_success_rate, read_game
 from pipeline.study.majority import (
     MajorityResult,
     ShareEstimate,
-    agreement,
-    majority_difference,
-    majority_results,
-    preferences,
+    compute_agreement,
+    compute_majority_difference,
+    count_majorities,
+    estimate_preferences,
 )
 from pipeline.study.rater_answers import Answers, read_answers
 
 ANSWERS = "answers"  # the report reads answers from this folder of a study
 VOTES = TableColumn("votes", show=lambda result: f"{result.votes.sum():.0f}")
 CORRELATION = TableColumn(
-    "votes alike", show=lambda result: typographic_sign(format_number(result.intraclass_correlation, 2))
+    "votes alike", show=lambda result: format_sign(format_number(result.intraclass_correlation, 2))
 )
 
 
-def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
+def build_study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
     """Return a table for each task of the folder `study` that has votes in `paths`.
 
     Rounds of the game, which need no study, have a table of their own.
@@ -40,7 +40,7 @@ def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
 
 def _build_game_table(games: Sequence[GameResult]) -> Table:
     def format_rate(result: GameResult, picker: str) -> str:
-        value, low, high = success_rate(getattr(result, picker))
+        value, low, high = compute_success_rate(getattr(result, picker))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
     columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
@@ -65,15 +65,15 @@ def _build_game_table(games: Sequence[GameResult]) -> Table:
 
 def _build_retrieval_table(answers: Answers) -> Table | None:
     task = answers.key.tasks[RETRIEVAL]
-    results = majority_results(answers.get_votes(RETRIEVAL), [*task.methods, HUMAN])
+    results = count_majorities(answers.get_votes(RETRIEVAL), [*task.methods, HUMAN])
     if not results:
         return None
     base = next((result for result in results if result.method == REFERENCE), results[0])
     others = [result for result in results if result is not base]
-    gaps = {result.method: majority_difference(result, base) for result in others}
-    p_values = dict(zip(gaps, holm_adjust([p for _, p in gaps.values()]), strict=True))
+    gaps = {result.method: compute_majority_difference(result, base) for result in others}
+    p_values = dict(zip(gaps, adjust_p_values([p for _, p in gaps.values()]), strict=True))
     chance = dict(
-        zip((result.method for result in results), holm_adjust([result.p for result in results]), strict=True)
+        zip((result.method for result in results), adjust_p_values([result.p for result in results]), strict=True)
     )
     name = replace_method_names(base.method)
     columns = [
@@ -96,13 +96,13 @@ def _build_retrieval_table(answers: Answers) -> Table | None:
 
 def _build_naturalness_table(answers: Answers) -> Table | None:
     task, reference = answers.key.tasks[NATURALNESS], answers.key.reference
-    results = majority_results(
+    results = count_majorities(
         answers.get_votes(NATURALNESS), [method for method in task.methods if method != reference]
     )
     if not results:
         return None
-    scores = preferences(results)
-    p_values = dict(zip(scores, holm_adjust([result.p for result in results]), strict=True))
+    scores = estimate_preferences(results)
+    p_values = dict(zip(scores, adjust_p_values([result.p for result in results]), strict=True))
     columns = [
         TableColumn("images", show=lambda result: str(result.images)),
         VOTES,
@@ -110,7 +110,7 @@ def _build_naturalness_table(answers: Answers) -> Table | None:
         TableColumn("p", show=lambda result: _format_p(p_values[result.method])),
         TableColumn(
             "minus that for the reference",
-            show=lambda result: typographic_sign(f"{2 * result.by_majority.value - 100:+.1f}"),
+            show=lambda result: format_sign(f"{2 * result.by_majority.value - 100:+.1f}"),
         ),
         TableColumn("single vote, %", show=lambda result: _format_share(result.by_vote)),
         TableColumn("Bradley–Terry score", show=lambda result: _format_share(scores[result.method], 2, sign=True)),
@@ -136,7 +136,7 @@ def _build_table(
     votes = answers.get_votes(task)
     raters = len({vote.rater for vote in votes})
     notes = [
-        f"Raters: {raters}; Krippendorff's α {format_number(agreement(votes), 2)}; "
+        f"Raters: {raters}; Krippendorff's α {format_number(compute_agreement(votes), 2)}; "
         f"[95% interval over resampled images]; "
         f"p of exact binomial tests of majorities, Holm-adjusted; {note}; "
         "votes alike: the correlation of two votes on one image.",
@@ -151,7 +151,7 @@ def _format_share(share: ShareEstimate, digits: int = 1, sign: bool = False) -> 
     plus = "+" if sign else ""
     low, high = share.interval
     texts = [f"{value:{plus}.{digits}f}" for value in (share.value, low, high)]
-    value, low_text, high_text = map(typographic_sign, texts)
+    value, low_text, high_text = map(format_sign, texts)
     return f"{value} [{low_text}, {high_text}]"
 
 

@@ -14,9 +14,9 @@ from typing import TextIO
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
-from pipeline.tracking.costs import cost_report
-from pipeline.tracking.runs_view import comparison_address, save_view
-from pipeline.tracking.spool import SYNC, remove_secrets, root
+from pipeline.tracking.costs import format_cost_report
+from pipeline.tracking.runs_view import find_comparison_address, save_view
+from pipeline.tracking.spool import SYNC, find_root, remove_secrets
 from pipeline.tracking.tracker import connect, report_errors
 
 SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
@@ -44,23 +44,23 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> int:
         if list(arguments) == ["sync"]:
-            return sender.sync(root() / "mlflow-spool")
+            return sender.sync(find_root() / "mlflow-spool")
         if list(arguments) == ["costs"]:
             with report_errors():
-                print(cost_report())
+                print(format_cost_report())
             return 0
         if list(arguments) == ["view"]:
             with report_errors():
                 tracker = connect()
                 print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
-                if address := comparison_address(tracker):
+                if address := find_comparison_address(tracker):
                     print(f"The last evaluations side by side: {SERVER}/{address}")
             return 0
         raise UserError(f"usage: {SYNC} | costs | view")
 
     with redirect_stdout(SecretFilter(sys.stdout)), redirect_stderr(SecretFilter(sys.stderr)):
         if list(arguments) == ["send"]:
-            sender.serve_spool(root() / "mlflow-spool")
+            sender.serve_spool(find_root() / "mlflow-spool")
             return 0
         return run_command("tracking", work)
 

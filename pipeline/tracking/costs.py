@@ -17,9 +17,9 @@ from pipeline.tracking.tracker import KEY, PROFILE_KEY, connect
 COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak memory, GB", "together, hours")
 
 
-def cost_report() -> str:
+def format_cost_report() -> str:
     """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
-    return f"**Cost of each stage**\n\n{table(list_finished_runs())}"
+    return f"**Cost of each stage**\n\n{format_cost_table(list_finished_runs())}"
 
 
 def list_finished_runs() -> Iterator[Mapping[str, Any]]:
@@ -47,7 +47,7 @@ def list_finished_runs() -> Iterator[Mapping[str, Any]]:
             return
 
 
-def table(runs: Iterable[Mapping[str, Any]]) -> str:
+def format_cost_table(runs: Iterable[Mapping[str, Any]]) -> str:
     """Return a Markdown table of `runs`, with one row for each stage.
 
     `pretrain`, `features` and `draw` have one row for each instance, the part of the name after the @.

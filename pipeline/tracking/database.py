@@ -14,7 +14,7 @@ PATHS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logge
 PART, ASIDE = ".part", ".incomplete"
 
 
-def sqlite_address(path: Path) -> str:
+def make_sqlite_address(path: Path) -> str:
     """Return SQLAlchemy's address of a SQLite database; a path with a `?` needs SQLite's own escaped form."""
     return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
 
@@ -45,7 +45,7 @@ def create_database(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store = SqlAlchemyStore(sqlite_address(part), (path.parent / "mlartifacts").as_uri())
+    store = SqlAlchemyStore(make_sqlite_address(part), (path.parent / "mlartifacts").as_uri())
     store.engine.dispose()
     os.replace(part, path)
 

@@ -34,8 +34,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.runtime.files import digest, sha256, write_atomically
-from pipeline.tracking.spool import NOT_SENT, SYNC, address, format_line, is_locked, now, root
+from pipeline.runtime.files import compute_digest, compute_sha256, write_atomically
+from pipeline.tracking.spool import NOT_SENT, SYNC, find_root, format_line, get_milliseconds, is_locked, make_address
 
 PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
 MAX_WAIT = 120.0  # seconds that a finished run waits for its records to be sent
@@ -67,7 +67,7 @@ class RunRecord:
         """Record numbers of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
             numbers = {record_name(name): float(value) for name, value in values.items()}
-            self._record({"metrics": numbers, "step": step, "time": now()})
+            self._record({"metrics": numbers, "step": step, "time": get_milliseconds()})
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Record texts about the run, cut to 8,000 characters each."""
@@ -96,7 +96,7 @@ class RunRecord:
         """
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": (content := digest(path))})
+                self.tags({f"output.{path}": (content := compute_digest(path))})
                 if path.suffix == ".safetensors":
                     self._record({"model": {"path": str(path), "sha256": content}})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
@@ -111,7 +111,7 @@ class RunRecord:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
-            self._record({"artifact": artifact, "sha256": sha256(path)})
+            self._record({"artifact": artifact, "sha256": compute_sha256(path)})
         except OSError as error:
             self._give_up(error)
 
@@ -168,7 +168,7 @@ def record_run(
         raise
     finally:
         record.metrics(_measure_resources(), step=0)
-        record._record({"status": status, "time": now()})
+        record._record({"status": status, "time": get_milliseconds()})
         record._close()
         if sender and status != "KILLED":  # a killed run does not wait; the sender finishes alone
             sender.wait()
@@ -179,12 +179,18 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
     try:
-        record = RunRecord(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
+        record = RunRecord(find_root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
         return RunRecord(None)
     profile = os.environ.get(PROFILE)
-    head = {"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()}
+    head = {
+        "name": name,
+        "key": key,
+        "parent": os.environ.get(PARENT),
+        "sender": make_address(),
+        "time": get_milliseconds(),
+    }
     record._record(head | ({"profile": profile} if profile else {}))
     record._record({"params": {record_name(option): value for option, value in _flatten(params)}})
     record._record({"datasets": {str(path): content for path, content in inputs.items()}})
@@ -221,7 +227,7 @@ class Sender:
 
     def _ensure_sender(self) -> bool:
         """Start a sender unless one is alive; return False after the last try."""
-        base = self._folder.with_name(f"sender-{address()}")
+        base = self._folder.with_name(f"sender-{make_address()}")
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
                 return True

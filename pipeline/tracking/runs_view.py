@@ -30,7 +30,7 @@ def save_view(tracker: Tracker) -> str:
     return f"#/experiments/{tracker.experiment}/runs?viewStateShareKey={KEY}"
 
 
-def comparison_address(tracker: Tracker) -> str:
+def find_comparison_address(tracker: Tracker) -> str:
     """Return the address of MLflow's comparison of each method's last evaluation in the last evaluated profile.
 
     Cells of a grid, whose names have a second word, are omitted. Returns "" for fewer than two runs.

@@ -14,15 +14,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, BinaryIO, TypeVar
 
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.tracking.spool import (
     DAMAGED,
     NOT_SENT,
-    address,
-    error_line,
+    format_error_line,
+    get_milliseconds,
     hold_lock,
     is_recording,
-    now,
+    make_address,
     parse_head,
     parse_line,
 )
@@ -110,7 +110,7 @@ def serve_spool(spool: Path) -> None:
 
     Only one process at a time does so; a second one ends at once.
     """
-    own_address = address()
+    own_address = make_address()
     threads: dict[Path, Thread] = {}
     with suppress(BlockingIOError):
         while True:
@@ -158,7 +158,7 @@ def _send_or_report(folder: Path) -> None:
             print(line, file=sys.stderr, flush=True)
     except Exception as error:  # the records stay in the spool; other runs continue
         with suppress(OSError):
-            write_atomically(folder / NOT_SENT, error_line(error))
+            write_atomically(folder / NOT_SENT, format_error_line(error))
 
 
 def sync(spool: Path) -> int:
@@ -177,7 +177,7 @@ def sync(spool: Path) -> int:
                 print(line, file=sys.stderr)
                 status = 1
         except Exception as error:  # continue with the other runs
-            print(f"{folder.name}: not sent: {error_line(error)}", file=sys.stderr)
+            print(f"{folder.name}: not sent: {format_error_line(error)}", file=sys.stderr)
             status = 1
     return status
 
@@ -226,7 +226,7 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
             _retry(partial(tracker.log, run_id, records), folder)
         artifacts |= {record["artifact"]: record["sha256"] for record in records if "artifact" in record}
         for name, content in list(artifacts.items()):
-            if (path := folder / "artifacts" / name).is_file() and sha256(path) == content:
+            if (path := folder / "artifacts" / name).is_file() and compute_sha256(path) == content:
                 _retry(partial(tracker.log_artifact, run_id, folder, name), folder)
                 del artifacts[name]
         end = next((record for record in records if "status" in record), end)
@@ -244,7 +244,7 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
         )
     if monitor:
         finish_monitor(monitor)
-    final = end or {"status": "KILLED", "time": now()}
+    final = end or {"status": "KILLED", "time": get_milliseconds()}
     _retry(lambda: tracker.client.set_terminated(run_id, final["status"], final["time"]), folder)
     return SendResult(damaged, end is not None)
 
@@ -265,7 +265,7 @@ def _retry(action: Callable[[], Result], folder: Path) -> Result:
             recording = is_recording(folder)
             if failures >= TRIES and not recording:
                 raise
-            print(error_line(error), file=sys.stderr, flush=True)
+            print(format_error_line(error), file=sys.stderr, flush=True)
         deadline = time.monotonic() + min(2.0 * failures, 30.0)
         # stop waiting when the run ends
         while time.monotonic() < deadline and is_recording(folder) == recording:

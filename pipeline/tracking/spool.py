@@ -85,13 +85,13 @@ def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def address() -> str:
+def make_address() -> str:
     """Return the address of a run's sender: one for each machine and each setting of MLflow."""
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("MLFLOW_"))
     return hashlib.sha256(json.dumps([socket.gethostname(), settings]).encode()).hexdigest()[:8]
 
 
-def root() -> Path:
+def find_root() -> Path:
     """Return the root of the repository: the working folder, or in copies by `dvc exp run --queue` the original's."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
 
@@ -105,11 +105,11 @@ def remove_secrets(text: str) -> str:
     return hidden
 
 
-def error_line(error: BaseException) -> str:
+def format_error_line(error: BaseException) -> str:
     """Return the first line of an error with its type, without secrets."""
     return remove_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-def now() -> int:
+def get_milliseconds() -> int:
     """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
-from pipeline.tracking.database import create_database, move_paths, parse_sqlite_path, sqlite_address
-from pipeline.tracking.spool import error_line, hold_lock, root
+from pipeline.tracking.database import create_database, make_sqlite_address, move_paths, parse_sqlite_path
+from pipeline.tracking.spool import find_root, format_error_line, hold_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -114,7 +114,7 @@ class Tracker:
             monitor = SystemMetricsMonitor(run_id, tracking_uri=self.client.tracking_uri)
             monitor.start()
         except Exception as error:
-            print(f"no system metrics: {error_line(error)}", file=sys.stderr)
+            print(f"no system metrics: {format_error_line(error)}", file=sys.stderr)
             return None
         return monitor
 
@@ -138,7 +138,7 @@ def report_errors() -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError) as error:
         remedy = "start its server, or correct MLFLOW_TRACKING_URI; by default it reads mlflow.db"
-        raise UserError(f"MLflow's records cannot be read: {error_line(error)}; {remedy}") from error
+        raise UserError(f"MLflow's records cannot be read: {format_error_line(error)}; {remedy}") from error
 
 
 def connect() -> Tracker:
@@ -152,12 +152,12 @@ def connect() -> Tracker:
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    default = root() / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(default)
-    database = default if uri == sqlite_address(default) else parse_sqlite_path(uri)
+    default = find_root() / "mlflow.db"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or make_sqlite_address(default)
+    database = default if uri == make_sqlite_address(default) else parse_sqlite_path(uri)
     lock = database.with_name(f"{database.name}.lock") if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-    artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
+    artifacts = None if uri.startswith(("http", "databricks")) else (find_root() / "mlartifacts").as_uri()
     with hold_lock(lock):  # two processes at once would fail to create the tables
         if database:
             create_database(database)

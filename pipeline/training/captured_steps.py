@@ -72,7 +72,7 @@ class StepRunner:
     def __init__(self, compute: Compute, device: torch.device) -> None:
         self._compute = compute
         requested = os.environ.get("SAYWHICH_CUDA_GRAPHS", "1") != "0"
-        self._enabled = device.type == "cuda" and ranks.size() == 1 and requested
+        self._enabled = device.type == "cuda" and ranks.count_ranks() == 1 and requested
         self._step_counts: dict[frozenset[str], int] = {}  # number of steps by combination of roles
         self._epoch = -1
         self._recorded: dict[tuple[object, ...], ReplayedGenerators] = {}
@@ -131,7 +131,7 @@ class StepRunner:
 
 
 @contextmanager
-def gpu_training(device: torch.device) -> Iterator[None]:
+def prepare_gpu_training(device: torch.device) -> Iterator[None]:
     """Prepare a GPU for training in this block: sums have a fixed order, and work is queued on a separate stream.
 
     By default, some kernels add in the order in which threads finish, so that equal seeds give different bits. The

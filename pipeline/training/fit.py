@@ -11,7 +11,7 @@ from pipeline.models.agent_files import Agent, save_agents
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.locks import hold_lock
-from pipeline.runtime.processor_seconds import FOLDER, history_lines, write_processor_seconds
+from pipeline.runtime.processor_seconds import FOLDER, format_history, write_processor_seconds
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 
@@ -38,7 +38,7 @@ def run_training(
     With several ranks, only rank 0 writes.
     """
     training.record = record.metrics
-    record.tags({"matmul_precision": matmul_precision.current_precision()})
+    record.tags({"matmul_precision": matmul_precision.get_current_precision()})
     saved = Checkpoints(checkpoints)
     if ranks.rank():
         training.run(saved, seconds)
@@ -49,7 +49,7 @@ def run_training(
         agents: dict[str, Agent] = {role: agent for role, agent in final if roles is None or role in roles}
         paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
         write_processor_seconds(saved.folder.with_name(FOLDER), history, training.processor_seconds)
-        write_atomically(paths[0], history_lines(history))
+        write_atomically(paths[0], format_history(history))
         save_agents(paths[1], agents, paths[0], data)
         write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
         record.outputs(paths)

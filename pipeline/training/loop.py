@@ -21,7 +21,7 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
 from pipeline.runtime.adam import Adam
 from pipeline.runtime.signals import postpone_requests
-from pipeline.training.captured_steps import StepResult, StepRunner, gpu_training
+from pipeline.training.captured_steps import StepResult, StepRunner, prepare_gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.training_budget import TrainingBudget
@@ -131,7 +131,7 @@ class Training:
         if self.settings.validations_per_epoch > 1 and not self.step:
             self._add_entry(0, validates=True)
         with (
-            gpu_training(self.device),
+            prepare_gpu_training(self.device),
             postpone_requests() as has_request,
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=hide_bar) as bar,
         ):
@@ -350,9 +350,9 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
 
 def _average_over_ranks(report: Report) -> Report:
     """Return the report averaged over the ranks."""
-    if ranks.size() == 1 or not report:
+    if ranks.count_ranks() == 1 or not report:
         return report
-    values = ranks.all_sum(torch.stack([value.float() for value in report.values()])) / ranks.size()
+    values = ranks.all_sum(torch.stack([value.float() for value in report.values()])) / ranks.count_ranks()
     return dict(zip(report, values, strict=True))
 
 

@@ -50,7 +50,7 @@ class TrainingBudget:
     @property
     def processor_seconds(self) -> float:
         """Return the processor seconds since the first step."""
-        return self._earlier + (time.process_time() - self._began) * ranks.size()
+        return self._earlier + (time.process_time() - self._began) * ranks.count_ranks()
 
     def state(self) -> dict[str, Any]:
         """Return the budget spent so far, for a checkpoint."""

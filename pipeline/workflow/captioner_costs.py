@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.load import MethodSettings, method_settings
+from pipeline.config.load import MethodSettings, resolve_method_settings
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _count_regions(model: str, hub_config: Any, config: dict[str, Any]) -> int:
         return int(network(torch.zeros(1, tower.get("num_channels") or 3, side, side)).last_hidden_state.shape[1])
 
 
-def step_cost(
+def estimate_step_cost(
     size: CaptionerSize, images: int, captions: int, kl_penalty: bool, teraflops: float, bandwidth: float
 ) -> StepCost:
     """Return the cost of a step on `images` images with `captions` captions in float32.
@@ -164,7 +164,7 @@ def step_cost(
     return StepCost(gigabytes, compute_seconds, gigabytes_read / bandwidth)
 
 
-def captions_per_image(settings: MethodSettings) -> int:
+def count_captions_per_image(settings: MethodSettings) -> int:
     """Return the number of captions per image that a step differentiates.
 
     A method that is not in SAMPLED_ALONE adds one human, relaxed or searched caption to its samples. A method's own
@@ -180,7 +180,7 @@ def captions_per_image(settings: MethodSettings) -> int:
 def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: float) -> list[str]:
     """Return a heading and a line for each method that trains a captioner of the hub; an empty list without any.
 
-    `memory` (GB) is the GPU's memory; `teraflops` and `bandwidth` are as in `step_cost`. Raises UserError unless all
+    `memory` (GB) is the GPU's memory; `teraflops` and `bandwidth` are as in `estimate_step_cost`. Raises UserError unless all
     three are finite and above 0.
     """
     for option, value in (("--gpu-memory", memory), ("--teraflops", teraflops), ("--bandwidth", bandwidth)):
@@ -193,10 +193,10 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
             continue
         lora = None if speaker.lora is None else speaker.lora.model_dump()
         size = read_size(speaker.model, params.prepare.max_words, lora)
-        settings = method_settings(params, name)
+        settings = resolve_method_settings(params, name)
         batch = settings.optimisation.batch
-        captions = batch * captions_per_image(settings)
-        cost = step_cost(size, batch, captions, bool(settings.objective.kl_weight), teraflops, bandwidth)
+        captions = batch * count_captions_per_image(settings)
+        cost = estimate_step_cost(size, batch, captions, bool(settings.objective.kl_weight), teraflops, bandwidth)
         fits = "fits" if cost.memory <= memory else "does not fit"
         largest = sorted(cost.gigabytes.items(), key=lambda part: -part[1])[:3]
         parts = ", ".join(f"{part} {gigabytes:.1f}" for part, gigabytes in largest)

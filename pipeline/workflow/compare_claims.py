@@ -12,20 +12,20 @@ from pipeline.analysis.method_claims import MethodClaim, check_claim
 from pipeline.analysis.results import find_evaluations, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_of
+from pipeline.config.overlays import identify_profile
 from pipeline.config.schema import Params
 from pipeline.errors import UserError
-from pipeline.report.claim_tables import claims_table, compare_claims, read_claims
-from pipeline.report.number_files import markdown
+from pipeline.report.claim_tables import build_claims_table, compare_claims, read_claims
+from pipeline.report.number_files import format_markdown
 from pipeline.report.result_file import PrintedTable
 from pipeline.report.starts import CLAIMS_OVER_STARTS
 from pipeline.report.table_captions import CLAIMS
 from pipeline.report.tables import Table
 from pipeline.runtime.command import run_command
-from pipeline.workflow.nearest_record import NearestRecord, nearest_record
+from pipeline.workflow.nearest_record import NearestRecord, find_nearest_record
 
 
-def claims_of(root: Path) -> Table | None:
+def check_profile_claims(root: Path) -> Table | None:
     """Return the claims about the profile, else the data set, checked on the run in data/; None if there are none."""
     data = root / "data"
     if not (all_claims := read_claims(root)):
@@ -38,7 +38,7 @@ def claims_of(root: Path) -> Table | None:
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
     results = with_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)
-    return claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
+    return build_claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
 
 
 def select_claims(claims: Iterable[MethodClaim], params: Params, subjects: Iterable[str | None]) -> list[MethodClaim]:
@@ -51,10 +51,10 @@ def select_claims(claims: Iterable[MethodClaim], params: Params, subjects: Itera
     return next(filter(None, ([claim for claim in possible if claim.applies_to(name)] for name in subjects)), [])
 
 
-def claims_text() -> str:
+def format_claims() -> str:
     """Return the claims of the working folder's run as Markdown; an empty text where there are none."""
-    table = claims_of(Path())
-    return markdown([table]) if table else ""
+    table = check_profile_claims(Path())
+    return format_markdown([table]) if table else ""
 
 
 def _find_recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
@@ -65,20 +65,20 @@ def _find_recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
 
 def _find_profile(root: Path) -> str | None:
     """Return the name of the profile that equals params.yaml; None where none does."""
-    return profile_of((root / "params.yaml").read_text(encoding="utf-8"), root / "profiles")
+    return identify_profile((root / "params.yaml").read_text(encoding="utf-8"), root / "profiles")
 
 
 def main() -> int:
     """Print the comparison; return the exit status: 0, or 2 without a finished run or a claim about it."""
 
     def work() -> None:
-        if (own_claims := claims_of(Path())) is None:
+        if (own_claims := check_profile_claims(Path())) is None:
             raise UserError(
                 "results/claims.toml: expected a claim about this run's profile or data set and its methods, found "
                 "none; add one, or run another profile"
             )
-        record = nearest_record(Path())
-        print(markdown([compare_claims(own_claims, _find_recorded_claims(record))]))
+        record = find_nearest_record(Path())
+        print(format_markdown([compare_claims(own_claims, _find_recorded_claims(record))]))
         print(record.describe() if record else "Recorded: no profile that is near params.yaml.")
 
     return run_command("compare", work)

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.composition.method_modules import METHODS, method_modules
-from pipeline.config.name_checks import value_at
-from pipeline.config.reading import did_you_mean, show_value
+from pipeline.composition.method_modules import METHODS, find_method_modules
+from pipeline.config.name_checks import find_value
+from pipeline.config.reading import show_value, suggest_words
 from pipeline.errors import UserError
 from pipeline.models import architectures
-from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.files import compute_sha256, write_atomically
 
 if TYPE_CHECKING:
     from grimp import ImportGraph
@@ -64,21 +64,21 @@ def import_closure(modules: Iterable[str]) -> set[str]:
     return closure
 
 
-def stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
+def find_stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
     """Return the import closure of a stage; `methods` are the modules of the methods that the stage trains."""
-    scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, method_modules()
+    scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, find_method_modules()
     return import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
 
 
-def code_digest(stage: str, methods: Collection[str] = ()) -> str:
-    """Return the SHA-256 of the names and contents of `stage_modules`.
+def compute_code_digest(stage: str, methods: Collection[str] = ()) -> str:
+    """Return the SHA-256 of the names and contents of `find_stage_modules`.
 
     The cards of methods count only in a stage that shows them, so that a new title trains nothing again.
     """
-    modules = stage_modules(stage, methods)
+    modules = find_stage_modules(stage, methods)
     lines = [f"{module} {_code_sha256(module)}" for module in sorted(modules)]
     if CARD_READER in modules:
-        lines += [cards for module in sorted(method_modules().values()) if (cards := _split_cards(module)[1])]
+        lines += [cards for module in sorted(find_method_modules().values()) if (cards := _split_cards(module)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -89,11 +89,11 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     digests are removed. Raises UserError for a method whose module does not exist.
     """
     methods = _find_named_modules(params)
-    digests = {f"train/{module}": code_digest("train", [module]) for module in set(methods.values())}
-    grid_modules = {methods[name] for name in value_at(params, "sweep.grid") or () if name in methods}
+    digests = {f"train/{module}": compute_code_digest("train", [module]) for module in set(methods.values())}
+    grid_modules = {methods[name] for name in find_value(params, "sweep.grid") or () if name in methods}
     for script in import_graph().find_children("stages") - {"stages.train"}:
         stage = script.rpartition(".")[2]
-        digests[stage] = code_digest(stage, grid_modules if stage == "sweep" else ())
+        digests[stage] = compute_code_digest(stage, grid_modules if stage == "sweep" else ())
     files = {CODE / f"{name}.sha256": f"{digest}\n".encode() for name, digest in digests.items()}
     for path, content in files.items():
         if not path.exists() or path.read_bytes() != content:
@@ -106,19 +106,19 @@ def _find_named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the module of methods that each method's block names, by its last part."""
     blocks = params.get("methods") or {}
     modules = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
-    known = sorted(method_modules())
+    known = sorted(find_method_modules())
     for name, module in modules.items():
         if module not in known:
             problem = f"methods.{name}.from = {show_value(module)} is no module of {METHODS}"
-            raise UserError(f"params.yaml: {problem}; {did_you_mean(str(module), known)}")
+            raise UserError(f"params.yaml: {problem}; {suggest_words(str(module), known)}")
     return modules
 
 
 def _code_sha256(module: str) -> str:
     """Return the SHA-256 of a module's file. The file of a method's module counts without its cards."""
-    if module in method_modules().values():
+    if module in find_method_modules().values():
         return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()
-    return sha256(_file(module))
+    return compute_sha256(_file(module))
 
 
 def _split_cards(module: str) -> tuple[str, str]:

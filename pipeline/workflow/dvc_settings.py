@@ -27,7 +27,7 @@ def write_local_settings(root: Path) -> None:
     from configobj import ConfigObj
 
     folder = root.resolve() / ".dvc"
-    write_atomically(folder / "tmp" / TEMPLATE, offline_page())
+    write_atomically(folder / "tmp" / TEMPLATE, make_offline_page())
     local = folder / "config.local"
     # DVC reads UTF-8 and writes ASCII alone, and the path of a repository may have any letters
     settings = ConfigObj(local.read_text(encoding="utf-8").splitlines() if local.is_file() else [])
@@ -36,7 +36,7 @@ def write_local_settings(root: Path) -> None:
     write_atomically(local, "".join(f"{line}\n" for line in settings.write()))
 
 
-def offline_page() -> str:
+def make_offline_page() -> str:
     """Return DVC's HTML template of plots with Vega's scripts inline."""
     from dvc_render.html import PAGE_HTML
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.config.name_checks import find_value, read_checked_names
 from pipeline.config.reading import show_value
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.workflow.grid_cells import GridCell, cells, cores
+from pipeline.workflow.grid_cells import GridCell, count_parallel_cells, list_cells
 
 STAGES = ("train", "adapt", "evaluate")
 PARAMS = Path("params.yaml")
@@ -37,7 +37,7 @@ class JobCost:
     jobs: int
 
 
-def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
+def read_costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
     """Return the costs of the jobs in STAGES, from Snakemake's `benchmark:` files; None where a stage never ran.
 
     A cell that trained for less than a hundredth of the longest training reused an equal run, and is not counted.
@@ -55,7 +55,7 @@ def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
     return result
 
 
-def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float = 0.0) -> float:
+def compute_makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float = 0.0) -> float:
     """Return the seconds until `chains` chains of jobs are done, with at most `slots` jobs at once.
 
     Job n of every chain takes `seconds[n]`, plus `overhead`. A job starts when its predecessor in the chain is done
@@ -86,7 +86,7 @@ def estimate_grid(
     Raises UserError where a job's memory does not fit in a machine.
     """
     missing = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
-    known, lines = costs(grid), [f"{missing} of {len(grid)} cells have no results"]
+    known, lines = read_costs(grid), [f"{missing} of {len(grid)} cells have no results"]
     if known is None and seconds is None:
         return (
             f"{lines[0]}; the time of a cell is unknown: run one (snakemake --cores 1 …), or set "
@@ -106,7 +106,7 @@ def estimate_grid(
         lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
     else:
         lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(job_seconds):.0f} s a cell")
-    total = makespan(missing, job_seconds, slots, overhead)
+    total = compute_makespan(missing, job_seconds, slots, overhead)
     work = missing * sum(job_seconds)
     limit = " (by memory)" if jobs_in_memory < cores else ""
     cell_seconds = sum(job_seconds) + overhead * len(job_seconds)
@@ -160,17 +160,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pipeline.workflow.captioner_costs import describe_costs
 
             print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")
-            if not cells(params):
+            if not list_cells(params):
                 return
-        parallel_jobs = cores() if options.cores is None else options.cores
+        parallel_jobs = count_parallel_cells() if options.cores is None else options.cores
         if min(options.machines, parallel_jobs) < 1:
             raise UserError("--machines and --cores: expected whole numbers, 1 or more")
         if options.memory is not None and not 0 < options.memory < math.inf:
             raise UserError(f"--memory {options.memory:g}: a number of gigabytes above 0 is expected")
         if not 0 <= options.overhead < math.inf:
             raise UserError(f"--overhead {options.overhead:g}: a number of seconds, 0 or more, is expected")
-        grid = cells(params)
-        seconds = value_at(params, "sweep.seconds_per_cell")
+        grid = list_cells(params)
+        seconds = find_value(params, "sweep.seconds_per_cell")
         if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < math.inf):
             raise UserError(f"params.yaml: sweep.seconds_per_cell: {show_value(seconds)} is no number above 0")
         print(estimate_grid(grid, options.machines, parallel_jobs, options.memory, options.overhead, seconds))

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.config.name_checks import find_value, read_checked_names
 from pipeline.config.reading import show_value
 from pipeline.config.views import list_deps, list_keys
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
 from pipeline.runtime.command import run_command
-from pipeline.runtime.files import atomic_path, digest, write_atomically
+from pipeline.runtime.files import atomic_path, compute_digest, write_atomically
 
 CELLS = Path("data/cells")
 
@@ -61,7 +61,7 @@ class GridCell:
         return ["--method", self.method, *(part for key in keys for part in ("--set", key)), "--seed", str(self.seed)]
 
 
-def cells(params: Mapping[str, Any]) -> list[GridCell]:
+def list_cells(params: Mapping[str, Any]) -> list[GridCell]:
     """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
 
     A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, and for a `sweep` or
@@ -103,7 +103,7 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
     return grid
 
 
-def digests(paths: Iterable[str]) -> dict[str, str]:
+def compute_digests(paths: Iterable[str]) -> dict[str, str]:
     """Return a digest of each file's content, or of a folder's names and contents, by path.
 
     It is "missing" for absent paths and empty folders.
@@ -111,24 +111,24 @@ def digests(paths: Iterable[str]) -> dict[str, str]:
     digest_by_path = {}
     for path in set(paths):
         try:
-            digest_by_path[path] = digest(Path(path))
+            digest_by_path[path] = compute_digest(Path(path))
         except FileNotFoundError:
             digest_by_path[path] = "missing"
     return digest_by_path
 
 
-def cell_digest(
+def compute_cell_digest(
     cell: GridCell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
 ) -> str:
     """Return a digest of all that decides a cell's results in a stage: parameters and the content of dependencies.
 
     The parameters are those that dvc.yaml (`workflow`) lists for the stage, with the cell's own settings in place.
-    `content` has the digest of each dependency, as `digests` returns it.
+    `content` has the digest of each dependency, as `compute_digests` returns it.
     """
     tree = copy.deepcopy(dict(params))
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
-    values = {key: value_at(tree, key) for key in list_keys(workflow, stage, cell.method, tree)}
+    values = {key: find_value(tree, key) for key in list_keys(workflow, stage, cell.method, tree)}
     files = {path: content[path] for path in list_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
@@ -152,7 +152,7 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
             for line in history.read_text(encoding="utf-8").splitlines():
                 epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
         except (ValueError, TypeError) as error:  # damaged weights give no digest to check the history
-            raise UserError(f"{history}: a line is no JSON object ({reason(error)}); {remedy}") from None
+            raise UserError(f"{history}: a line is no JSON object ({summarise_error(error)}); {remedy}") from None
         metrics_path = cell.folder / "evaluation/metrics.json"
         metrics = read_checksummed_json(metrics_path, remedy)
         if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
@@ -164,7 +164,9 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
         try:
             table = pq.read_table(path, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: cannot be read ({reason(error)}); delete it and run the grid again") from None
+            raise UserError(
+                f"{path}: cannot be read ({summarise_error(error)}); delete it and run the grid again"
+            ) from None
         columns = {
             "method": pa.array([cell.method] * len(table), pa.string()),
             "cell": pa.array([cell.name] * len(table), pa.string()),
@@ -184,7 +186,7 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
     write_checksums(out)
 
 
-def cores() -> int:
+def count_parallel_cells() -> int:
     """Return the number of cells that run at once: SAYWHICH_CORES, by default the number of cores.
 
     Raises UserError where SAYWHICH_CORES is not a whole number from 1.
@@ -195,7 +197,7 @@ def cores() -> int:
     return int(value or os.cpu_count() or 1)
 
 
-def gpus() -> int:
+def count_gpus() -> int:
     """Return the amount of the Snakemake resource `gpu` that each job of a cell requests.
 
     The amount is 1 where this machine has an NVIDIA GPU and CUDA_VISIBLE_DEVICES is not empty, else 0.
@@ -246,7 +248,7 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         if len(arguments) != 2 or arguments[0] != "gather":
             raise UserError("usage: python -m pipeline.workflow.grid_cells gather FOLDER")
-        gather_results(cells(read_checked_names()), Path(arguments[1]))
+        gather_results(list_cells(read_checked_names()), Path(arguments[1]))
 
     return run_command("sweep", work)
 

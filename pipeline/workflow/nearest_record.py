@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.overlays import Profiles, nearest_profile
-from pipeline.report.result_file import ResultFile, path_of, read_result
+from pipeline.config.overlays import Profiles, find_nearest_profile
+from pipeline.report.result_file import ResultFile, locate_result_file, read_result
 
 MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
 MAX_NAMED = 3  # most different lines that the description quotes
@@ -29,12 +29,12 @@ class NearestRecord:
         return f"Recorded: the profile {self.name}, results/{self.name}.json{differences}."
 
 
-def nearest_record(root: Path) -> NearestRecord | None:
+def find_nearest_record(root: Path) -> NearestRecord | None:
     """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
     profiles = Profiles(root / "profiles")
-    recorded = [name for name in profiles.names() if path_of(root, name).is_file()]
+    recorded = [name for name in profiles.names() if locate_result_file(root, name).is_file()]
     if not recorded:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")
-    name, lines = nearest_profile(text, recorded, profiles)
+    name, lines = find_nearest_profile(text, recorded, profiles)
     return None if len(lines) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), lines)

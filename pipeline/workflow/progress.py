@@ -28,7 +28,7 @@ WORK = {  # work of each stage; {} is the instance of a foreach
 }
 
 
-def recorded_costs(root: Path) -> dict[str, float]:
+def read_recorded_costs(root: Path) -> dict[str, float]:
     """Return seconds by stage, such as features@main or train; {} without a readable record."""
     try:
         table = read_result(root, "costs").table("Cost of each stage")

@@ -6,23 +6,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.overlays import profile_text, with_start
+from pipeline.config.overlays import compose_profile_text, with_start
 from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
-from pipeline.report.documents import figures_of
+from pipeline.report.documents import list_figures
 from pipeline.report.recording import START, start_of, write_record
-from pipeline.report.result_file import path_of
+from pipeline.report.result_file import locate_result_file
 from pipeline.report.starts import read_starts, summarise_starts
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
-from pipeline.workflow.compare_claims import claims_text
+from pipeline.workflow.compare_claims import format_claims
 
 WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
 
 
 def _compose_parameters(name: str, folder: Path) -> str:
     """Return the parameter file of a result file's profile and start."""
-    return with_start(profile_text(name.partition("@")[0], folder), start_of(name))
+    return with_start(compose_profile_text(name.partition("@")[0], folder), start_of(name))
 
 
 def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None:
@@ -44,12 +44,12 @@ def main(arguments: Sequence[str]) -> int:
         root, name = Path(), arguments[0]
         start, profile = start_of(name), START.sub(r"\1", name)
         is_last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
-        figures = figures_of(root, profile) if is_last else []
+        figures = list_figures(root, profile) if is_last else []
         _check_no_photos(figures, root / "params.yaml", profile)
-        print(write_record(root, name, figures, _compose_parameters, claims_text))
+        print(write_record(root, name, figures, _compose_parameters, format_claims))
         if start is not None:
-            write_atomically(path_of(root, profile), summarise_starts(read_starts(root, profile)).text())
-            print(path_of(root, profile))
+            write_atomically(locate_result_file(root, profile), summarise_starts(read_starts(root, profile)).text())
+            print(locate_result_file(root, profile))
 
     return run_command("record", work)
 

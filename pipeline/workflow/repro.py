@@ -21,8 +21,8 @@ from pathlib import Path
 
 from voluptuous import Invalid
 
-from pipeline.config.name_checks import read_checked_names, value_at
-from pipeline.config.overlays import profile_of
+from pipeline.config.name_checks import find_value, read_checked_names
+from pipeline.config.overlays import identify_profile
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
@@ -30,8 +30,8 @@ from pipeline.runtime import signals
 from pipeline.runtime.command import USER_ERROR, report_failure
 from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
-from pipeline.workflow.grid_cells import cells, cores, gpus
-from pipeline.workflow.progress import Progress, add_grid_cost, recorded_costs
+from pipeline.workflow.grid_cells import count_gpus, count_parallel_cells, list_cells
+from pipeline.workflow.progress import Progress, add_grid_cost, read_recorded_costs
 
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
@@ -57,7 +57,7 @@ def find_stale_stages() -> dict[str, set[str]] | None:
             paths = {os.path.relpath(file.fs_path) for file in files if file.protocol == "local"}
             state = None
             with suppress(OSError):  # a link to a folder among the inputs: there is no record, and DVC always decides
-                state = unchanged.state_of(paths)
+                state = unchanged.hash_state(paths)
             changed = set(repo.status()) & set(graph)
             if state and not changed and all(file.protocol == "local" for file in files):
                 unchanged.write_record(paths, state)
@@ -71,7 +71,7 @@ def has_checked_parameters() -> bool:
     """Return whether the stage validate has succeeded with this params.yaml, or does not exist."""
     if not VALIDATE_CODE.is_file():
         return True
-    inputs = (value_at(read_mapping(LOCK), f"stages.{VALIDATE}.deps") if LOCK.is_file() else None) or ()
+    inputs = (find_value(read_mapping(LOCK), f"stages.{VALIDATE}.deps") if LOCK.is_file() else None) or ()
     digests = {dependency["path"]: dependency.get("md5") for dependency in inputs}
     return PARAMS.is_file() and digests.get(str(PARAMS)) == hashlib.md5(PARAMS.read_bytes()).hexdigest()
 
@@ -94,11 +94,11 @@ def check_annotations(params: Path = PARAMS) -> None:
             )
 
 
-def profile_title(params: Path = PARAMS) -> str:
+def make_profile_title(params: Path = PARAMS) -> str:
     """Return the title of params.yaml: its profile, or its data set with ", changed", and the seed as its start."""
     settings = read_mapping(params)
     dataset = (settings.get("prepare") or {}).get("dataset", "data")
-    name = profile_of(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
+    name = identify_profile(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
     return f"{name}, start {settings.get('seed')}"
 
 
@@ -147,8 +147,8 @@ class DvcJobs:
         status is 0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a
         failure the running stages finish, and no other stage starts; the last line then names the failed stage.
         """
-        grid_size = len(cells(read_mapping(PARAMS))) if GRID in dependencies else 0
-        costs = add_grid_cost(recorded_costs(Path()), grid_size, max_parallel)
+        grid_size = len(list_cells(read_mapping(PARAMS))) if GRID in dependencies else 0
+        costs = add_grid_cost(read_recorded_costs(Path()), grid_size, max_parallel)
         progress = Progress(dependencies, costs, max_parallel)
         start_times: dict[str, float] = {}
         order = TopologicalSorter(dependencies)
@@ -190,7 +190,7 @@ class DvcJobs:
         """Wait until a process ends, and return the exit statuses by name. Raises StopRequest for a request to end."""
         while True:
             exits = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._get_request() or next(filter(None, map(signals.request_of, exits.values())), None)
+            request = self._get_request() or next(filter(None, map(signals.find_request, exits.values())), None)
             if request:
                 raise signals.StopRequest(request)
             if exits:
@@ -241,18 +241,20 @@ def run_stale(jobs: DvcJobs) -> int:
         check_annotations()
         stale = find_stale_stages()
     if stale and VALIDATE in stale:  # the digests of code that it writes decide which other stages are outdated
-        if status := jobs.run(cores(), "repro", "--single-item", VALIDATE):
+        if status := jobs.run(count_parallel_cells(), "repro", "--single-item", VALIDATE):
             return status
         with signals.raise_requests():
             stale = find_stale_stages()
     if stale is None:  # dvc repro reports the error itself
-        return jobs.run(cores(), "repro")
+        return jobs.run(count_parallel_cells(), "repro")
     if not stale:
         print(UP_TO_DATE)
         return 0
-    jobs.nest_runs(profile_title())
+    jobs.nest_runs(make_profile_title())
     jobs.share_meteor()
-    if status := jobs.run_stages(order_grid_last(stale), cores(), 1 if gpus() else cores()):
+    if status := jobs.run_stages(
+        order_grid_last(stale), count_parallel_cells(), 1 if count_gpus() else count_parallel_cells()
+    ):
         return status
     with signals.raise_requests():
         find_stale_stages()  # records that nothing is outdated, for the next time

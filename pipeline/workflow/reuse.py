@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
+from pipeline.runtime.files import atomic_path, compute_sha256, read_checked, write_checked
 from pipeline.runtime.locks import hold_lock
 from pipeline.runtime.untrusted import leads_outside
 from pipeline.tracking import recorder
@@ -42,7 +42,7 @@ def reuse_finished(
                     record.outputs([stage.out / name for name in names])
             else:
                 run(stage)
-            write_note(note, stage.out, {name: sha256(stage.out / name) for name in names})
+            write_note(note, stage.out, {name: compute_sha256(stage.out / name) for name in names})
 
     return run_or_copy
 
@@ -79,7 +79,7 @@ def _copy_finished(note: Path, out: Path, names: Sequence[str]) -> str | None:
         for name in names:
             copy = stack.enter_context(atomic_path(out / name))
             shutil.copyfile(Path(content["folder"], name), copy)
-            if sha256(copy) != content["files"][name]:
+            if compute_sha256(copy) != content["files"][name]:
                 raise ValueError(f"{content['folder']}/{name} has changed")
         return str(content["folder"])
     return None

@@ -35,7 +35,7 @@ class StageErrorFilter(logging.Filter):
             if isinstance(error, StageCmdFailedError) and (match := re.search(r"exited with (-?\d+)$", str(error))):
                 self.status = int(match[1])
             error = error.__cause__ or error.__context__
-        return self.status != USER_ERROR and signals.request_of(self.status) is None
+        return self.status != USER_ERROR and signals.find_request(self.status) is None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))
     thread.start()
     thread.join()
-    if request := signals.request_of(failure.status):
+    if request := signals.find_request(failure.status):
         return 128 + request
     return USER_ERROR if failure.status == USER_ERROR else statuses[-1]
 

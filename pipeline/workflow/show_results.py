@@ -8,27 +8,27 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipeline.errors import UserError
-from pipeline.report.recording import tables_in
+from pipeline.report.recording import iterate_tables
 from pipeline.report.starts import compare_with_recorded, read_starts
 from pipeline.report.table_captions import RESULTS
-from pipeline.report.tables import markdown_table
+from pipeline.report.tables import format_markdown_table
 from pipeline.runtime.command import run_command
-from pipeline.workflow.nearest_record import nearest_record
+from pipeline.workflow.nearest_record import find_nearest_record
 
 TABLE, REPORT = Path("data/report/table.md"), Path("data/report/report.html")
 PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 
 
-def comparison_text(root: Path) -> str:
+def format_comparison(root: Path) -> str:
     """Return this run's results beside the recorded mean and deviation over starts.
 
     Returns "" without two recorded starts, and where this run and the starts share no number. Tables that cannot be
     compared give a line, since the run itself is complete.
     """
     try:
-        record = nearest_record(root)
+        record = find_nearest_record(root)
         starts = read_starts(root, record.name) if record else {}
-        own_results = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
+        own_results = dict(iterate_tables((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
         if record is None or own_results is None or len(starts) < 2:
             return ""
         table, outliers = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
@@ -45,7 +45,7 @@ def comparison_text(root: Path) -> str:
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",
         "",
-        markdown_table(table.columns, table.rows, align_right, padded=True),
+        format_markdown_table(table.columns, table.rows, align_right, padded=True),
         "",
         *([f"- {line}." for line in outliers] or ["- Every compared number is where 95 % of starts are expected."]),
         f"- {record.describe()}",
@@ -60,7 +60,7 @@ def main() -> int:
         if not TABLE.is_file():
             raise UserError(f"{TABLE}: no such file; run make repro first")
         print((PHOTOS if PHOTOS.is_file() else TABLE).read_text(encoding="utf-8"))
-        if comparison := comparison_text(Path()):
+        if comparison := format_comparison(Path()):
             print(f"{comparison}\n")
         print(f"The report: {REPORT}; all tables: {REPORT.with_name('tables.md')}")
 

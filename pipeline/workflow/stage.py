@@ -25,9 +25,9 @@ from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.cores import count_cores
-from pipeline.runtime.files import clear_parts, digest
+from pipeline.runtime.files import clear_parts, compute_digest
 from pipeline.runtime.memory import keep_freed
-from pipeline.workflow.dependencies import code_digest
+from pipeline.workflow.dependencies import compute_code_digest
 
 if TYPE_CHECKING:
     import torch
@@ -120,7 +120,7 @@ class Stage:
         """Return the SHA-256 of each input file or folder, as of its first use. Raises UserError if one is missing."""
         for path in inputs:
             try:
-                self._digests[path] = self._digests.get(path) or digest(path)
+                self._digests[path] = self._digests.get(path) or compute_digest(path)
             except FileNotFoundError:
                 problem = f"{path}: no such input; run the stage that writes it first (dvc repro runs all)"
                 raise UserError(problem) from None
@@ -142,7 +142,7 @@ class Stage:
             "stage": title,
             "params": params,
             "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
-            "code": code_digest(self.name, methods),
+            "code": compute_code_digest(self.name, methods),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

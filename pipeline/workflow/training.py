@@ -14,7 +14,7 @@ from pipeline.data.image_features import load_data
 from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import galleries_by_key
+from pipeline.evaluation.hard_gallery import find_galleries_by_key
 from pipeline.evaluation.validation import build_validation
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import find_similar_distractors
@@ -55,7 +55,7 @@ def build_training(
     if matmul_precision.is_small(method.agents.values()):
         torch.set_num_threads(1)
     matmul_precision.choose_precision(method.agents.values(), device)
-    part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
+    part, pinned, rows = (ranks.rank(), ranks.count_ranks()), device.type == "cuda", prepared.rows("train")
     if owner := find_owner(TRAINING, method.agents.values()):
         for name, default in (("order", "random"), ("captions", "one")):
             if (value := getattr(settings, name)) != default:
@@ -70,7 +70,7 @@ def build_training(
         raise UserError(
             f"{prepared.folder}: these images have no neighbourhoods; set optimisation.order to random or look_alikes"
         )
-    gallery = None if neighbourhoods is None else galleries_by_key(neighbourhoods[prepared.rows("val")].tolist())
+    gallery = None if neighbourhoods is None else find_galleries_by_key(neighbourhoods[prepared.rows("val")].tolist())
     batches = Batches(
         prepared,
         store,

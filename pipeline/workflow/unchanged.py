@@ -21,7 +21,7 @@ RECORD = Path(".dvc/tmp/unchanged.json")
 WORKFLOW = ("dvc.yaml", "dvc.lock", "params.yaml", ".dvc/config", ".dvc/config.local", ".dvcignore")
 
 
-def state_of(paths: Iterable[str]) -> str:
+def hash_state(paths: Iterable[str]) -> str:
     """Return a SHA-256 of the states of `paths` and of all files below them.
 
     Raises OSError for a link to a folder below them, since such links may form a loop.
@@ -43,7 +43,7 @@ def is_recorded() -> bool:
     """Return whether nothing was outdated at the last check and no file has changed since."""
     try:
         record = json.loads(RECORD.read_text(encoding="utf-8"))
-        return bool(state_of(map(str, record["paths"])) == record["state"])
+        return bool(hash_state(map(str, record["paths"])) == record["state"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.workflow.reuse import read_note
 
 LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
@@ -74,7 +74,7 @@ def _find_problems() -> Iterator[str]:
     for note in notes.values():
         for name, expected in note["files"].items():
             path = Path(note["folder"], name)
-            if path.is_file() and sha256(path) == expected:
+            if path.is_file() and compute_sha256(path) == expected:
                 yield ""
             else:
                 yield f"{path}: missing or changed; remove the cell's folder, dvc repro makes it again"

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.features.object_detector import AnnotatedImage
 from pipeline.runtime.film_decoding import choose_frame_indices
 from pipeline.worlds.films.film_facts import FILM_FACTS, ActorView, FilmRecord, read_films
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing, atmosphere, read_facts
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing, name_atmosphere, read_facts
 
 THING_LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # labels of an object in a scene
 ACTOR_LABELS = (
@@ -22,7 +22,7 @@ ACTOR_LABELS = (
 THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the centre of an actor's box
 
 
-def annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
+def list_annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
     """Return the annotations of all images, in order. `frames` is the number of frames per film; None: scenes.
 
     Raises UserError for images that were not drawn, or without facts.
@@ -72,7 +72,7 @@ def _find_third(view: ActorView) -> str:
 
 
 def _list_scene_labels(scene: Scene) -> tuple[str, str]:
-    return f"setting {scene.setting}", f"air {atmosphere(scene)}"
+    return f"setting {scene.setting}", f"air {name_atmosphere(scene)}"
 
 
 def _annotate_scene(scene: Scene) -> AnnotatedImage:

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_key
+from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_key
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_drawn
 
 
-def galleries_by_facts(prepared: PreparedData) -> HardGallery:
+def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """Return the function that builds each image's hard gallery from the facts.
 
     A gallery holds the images of one neighbourhood; in data without neighbourhoods, of one setting, weather and light.
@@ -35,7 +35,7 @@ def galleries_by_facts(prepared: PreparedData) -> HardGallery:
         )
 
     def hard_gallery(rows: np.ndarray) -> Tensor:
-        return galleries_by_key(require_facts(prepared, groups, rows))
+        return find_galleries_by_key(require_facts(prepared, groups, rows))
 
     return hard_gallery
 

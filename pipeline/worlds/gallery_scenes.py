@@ -34,7 +34,7 @@ def has_simulated_captions(prepared: Path) -> bool:
     return any((prepared / name).exists() for name in (SCENE_FACTS, FILM_FACTS))
 
 
-def gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
+def find_gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
     """Return the scenes of a prepared data set by image id; empty for photos, which have no facts."""
     path = prepared / SCENE_FACTS
     return {id: GalleryScene(scene, id) for id, scene in read_facts(path).items()} if path.exists() else {}

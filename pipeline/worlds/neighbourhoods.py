@@ -9,7 +9,7 @@ from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
 
-def neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
+def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
     """Return the number of each image's neighbourhood, (M,) int64; None if any image has no neighbourhood."""
     films, facts = prepared.folder / FILM_FACTS, prepared.folder / SCENE_FACTS
     if films.exists():

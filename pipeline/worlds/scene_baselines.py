@@ -23,7 +23,7 @@ UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # conditi
 SENTENCES, ANNOTATOR = 20, 2**40  # sampled captions per image, and their seed, which no data set should have
 
 
-def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
+def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
     """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
     Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
@@ -35,8 +35,8 @@ def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCa
         train = prepared.rows("train")
         scenes = require_facts(prepared, facts, train)
         train_features, features = store.pooled(train), store.pooled(rows)
-        places = ridge_probe(train_features, [scene.setting for scene in scenes], features)
-        weather = ridge_probe(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
+        places = fit_ridge_probe(train_features, [scene.setting for scene in scenes], features)
+        weather = fit_ridge_probe(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
         return [_append_surroundings(*texts) for texts in zip(speaker_captions, places, weather, strict=True)]
 
     return captions
@@ -50,7 +50,7 @@ def _append_surroundings(caption: str, place: str, weather: str) -> str:
     return " ".join(filter(None, [caption, *place_words, *weather_words]))
 
 
-def ridge_probe(train_features: np.ndarray, labels: Sequence[str], features: np.ndarray) -> list[str]:
+def fit_ridge_probe(train_features: np.ndarray, labels: Sequence[str], features: np.ndarray) -> list[str]:
     """Predict a label for each row of `features` (M, P) by ridge regression on `train_features` (N, P) and `labels`.
 
     Features are standardised with the statistics of `train_features`.
@@ -66,22 +66,22 @@ def ridge_probe(train_features: np.ndarray, labels: Sequence[str], features: np.
     return classes[(make_inputs(features) @ weights).argmax(1)].tolist()
 
 
-def oracle_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
+def build_oracle_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Return a captioner that samples true sentences about an image and picks the one with the most claims."""
     facts = read_known_scenes(prepared)
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         scenes = require_facts(prepared, facts, rows)
-        return [oracle_caption(scene, row) for scene, row in zip(scenes, rows.tolist(), strict=True)]
+        return [sample_oracle_caption(scene, row) for scene, row in zip(scenes, rows.tolist(), strict=True)]
 
     return captions
 
 
-def oracle_caption(scene: Scene, row: int) -> str:
+def sample_oracle_caption(scene: Scene, row: int) -> str:
     """Sample true sentences about `scene`, image `row`, and return the one with the most claims."""
     captions = describe_scene(scene, ANNOTATOR, row, SENTENCES)
     return " ".join(max(captions, key=lambda caption: len(caption.claims)).tokens)
 
 
-TEMPLATE = BaselineKind("template", template_captions, needs_facts=True)
-ORACLE = BaselineKind("oracle", oracle_captions, needs_facts=True)
+TEMPLATE = BaselineKind("template", build_template_captioner, needs_facts=True)
+ORACLE = BaselineKind("oracle", build_oracle_captioner, needs_facts=True)

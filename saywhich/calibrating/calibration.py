@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from pipeline.analysis.bootstrap import RESAMPLES
 from pipeline.errors import UserError
-from saywhich.calibrating.choice_accuracy import ChoiceAccuracy, choice_accuracy
+from saywhich.calibrating.choice_accuracy import ChoiceAccuracy, compute_choice_accuracy
 from saywhich.calibrating.item_scores import CaptionItems, score_items
 from saywhich.calibrating.pascal_50s import ENDING, CaptionChoice, read_pascal_50s
 from saywhich.calibrating.rank_correlation import RankCorrelation, correlate
@@ -143,7 +143,7 @@ def _calibrate_choices(
     signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in choices])
     kinds = [choice.kind for _, choice in choices]
     accuracies = {
-        key: choice_accuracy(signs * -np.diff(each.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples)
+        key: compute_choice_accuracy(signs * -np.diff(each.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples)
         for key, each in score_items(items, judges, metrics, notes).items()
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))

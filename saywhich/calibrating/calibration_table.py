@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 from saywhich.calibrating.calibration import Calibration
 from saywhich.calibrating.choice_accuracy import MEAN
 from saywhich.calibrating.rank_correlation import Interval
@@ -43,7 +43,7 @@ def _format_accuracies(calibration: Calibration) -> Iterator[str]:
 
 
 def _format_label(key: ScoreKey) -> str:
-    label = one_line(f"{key.name}, {key.judge}" if key.judge else key.name)
+    label = escape_line(f"{key.name}, {key.judge}" if key.judge else key.name)
     return (label if len(label) < LABEL else f"{label[: LABEL - 2]}…").ljust(LABEL)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RESAMPLES, draw_in_blocks, interval
+from pipeline.analysis.bootstrap import RESAMPLES, compute_interval, draw_in_blocks
 
 MEAN = "mean"
 
@@ -23,7 +23,7 @@ class ChoiceAccuracy:
     intervals: Mapping[str, tuple[float, float]]
 
 
-def choice_accuracy(
+def compute_choice_accuracy(
     margins: np.ndarray, kinds: Sequence[str], owners: np.ndarray, images: int, resamples: int = RESAMPLES
 ) -> ChoiceAccuracy:
     """Return the accuracy of a score on N pairs of captions.
@@ -44,5 +44,5 @@ def choice_accuracy(
     np.divide(resampled_sums, resampled_counts, out=shares, where=resampled_counts > 0)
     resampled = [*shares.T, np.nanmean(shares, 1)]
     return ChoiceAccuracy(
-        values, {name: interval(each[~np.isnan(each)]) for name, each in zip(values, resampled, strict=True)}
+        values, {name: compute_interval(each[~np.isnan(each)]) for name, each in zip(values, resampled, strict=True)}
     )

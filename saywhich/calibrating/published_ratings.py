@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import FileRow, lines_of, read_annotation_text, show_json
+from pipeline.readers.annotation_file import FileRow, iterate_lines, read_annotation_text, show_json
 from saywhich.calibrating.rating_records import CaptionRating, RatingFile, parse_rating
 from saywhich.judging.caption_files import CaptionSet, ImageKey
 from saywhich.judging.notes import Notes
@@ -37,7 +37,7 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
     if captions is None or not captions.numbered:
         raise UserError(f"{path}: names captions by ids; give --references Flickr8k.token.txt, which has them")
     rating_file = RatingFile([])
-    for row, line in lines_of(path):
+    for row, line in iterate_lines(path):
         image, caption_id, numbers = _parse_flickr8k_line(row, line)
         caption = captions.numbered.get(caption_id)
         if caption is None:
@@ -79,7 +79,7 @@ def read_composite(path: Path, notes: Notes) -> RatingFile:
 
 def is_turk_table(path: Path) -> bool:
     """Return whether a table has the columns of Mechanical Turk's results."""
-    header = next((line for _, line in lines_of(path)), "")
+    header = next((line for _, line in iterate_lines(path)), "")
     return TURK in header.replace('"', "").split(_detect_separator(header))
 
 

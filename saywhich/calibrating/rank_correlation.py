@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RESAMPLES, draw_in_blocks, interval
+from pipeline.analysis.bootstrap import RESAMPLES, compute_interval, draw_in_blocks
 
 Interval = tuple[float, float]
 SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
@@ -30,7 +30,7 @@ class RankCorrelation:
     interval_c: Interval | None
 
 
-def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
     Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
@@ -93,8 +93,10 @@ def correlate(
     ratings, scores, owners = ratings[scored], scores[scored], owners[scored]
     if not len(ratings):
         return RankCorrelation(0, math.nan, math.nan, None, None)
-    draws = np.concatenate([kendall(ratings, scores, counts) for counts in _resample_counts(owners, images, resamples)])
-    tau_b, tau_c = kendall(ratings, scores).tolist()
+    draws = np.concatenate(
+        [compute_kendall(ratings, scores, counts) for counts in _resample_counts(owners, images, resamples)]
+    )
+    tau_b, tau_c = compute_kendall(ratings, scores).tolist()
     interval_b, interval_c = (_compute_interval(column) for column in draws.T)
     return RankCorrelation(len(ratings), tau_b, tau_c, interval_b, interval_c)
 
@@ -109,4 +111,4 @@ def _resample_counts(owners: np.ndarray, images: int, resamples: int) -> Iterato
 
 def _compute_interval(draws: np.ndarray) -> Interval | None:
     values = draws[~np.isnan(draws)]
-    return interval(values) if len(values) else None
+    return compute_interval(values) if len(values) else None

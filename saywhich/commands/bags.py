@@ -35,7 +35,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Form and print the bags, in descending order of their least cosine, and write the requested files."""
     import saywhich
-    from pipeline.errors import one_line
+    from pipeline.errors import escape_line
     from saywhich.judging.score_files import write_json
 
     check_outputs(options.json, options.galleries, options.html)
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
         most=options.most,
     )
     lines = (
-        "\t".join([f"{bag.cosines[-1]:.3f}", *(one_line(bags.name(photo)) for photo in bag.photos)])
+        "\t".join([f"{bag.cosines[-1]:.3f}", *(escape_line(bags.name(photo)) for photo in bag.photos)])
         for bag in bags.bags
     )
     print_lines([bags.summary, *lines])

@@ -11,7 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from saywhich.outputs import check_outputs, print_lines
 
 
@@ -56,8 +56,10 @@ def run(options: Namespace) -> int:
 
         seed = secrets.randbits(63) if options.secret is None else options.secret
         make_benchmark(folder, key, seed, options.images, options.difficulty)
-        print(one_line(f"{options.folder}: {options.images:,} pictures, for the captioner; images.parquet names them"))
-        print(one_line(f"{key}: the facts and the seed, for saywhich bench score; keep it from the captioner"))
+        print(
+            escape_line(f"{options.folder}: {options.images:,} pictures, for the captioner; images.parquet names them")
+        )
+        print(escape_line(f"{key}: the facts and the seed, for saywhich bench score; keep it from the captioner"))
         return 0
     from saywhich.drawn_benchmark.benchmark_folder import INDEX, read_benchmark
     from saywhich.drawn_benchmark.benchmark_scores import score_answers

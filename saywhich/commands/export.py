@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from pipeline.errors import one_line, reason
+from pipeline.errors import escape_line, summarise_error
 
 
 def add(parser: ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
     if options.push is not None:
         from saywhich.publishing import push_folder
 
-        print(one_line(push_folder(out, options.push)))
+        print(escape_line(push_folder(out, options.push)))
     return 0
 
 
@@ -52,14 +52,16 @@ def _export_trained(folder: Path, out: Path) -> None:
         from saywhich.mlflow_logging import log_to_mlflow
 
         try:
-            print(one_line(f"MLflow: {log_to_mlflow(out, str(model.files.description['name']))}"))
+            print(escape_line(f"MLflow: {log_to_mlflow(out, str(model.files.description['name']))}"))
         except Exception as error:  # any error of the server, the database or the transport
-            print(one_line(f"not logged to MLflow ({reason(error)}); the folder is complete"), file=sys.stderr)
+            print(
+                escape_line(f"not logged to MLflow ({summarise_error(error)}); the folder is complete"), file=sys.stderr
+            )
 
 
 def _print_size(out: Path, option: str) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    print(one_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
+    print(escape_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
 
 
 def _is_in_repository(model: Path) -> bool:

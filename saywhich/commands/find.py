@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from saywhich.commands import add_model_option, choose_model_folder
 from saywhich.outputs import check_outputs, print_lines
 from saywhich.pretrained.pretrained_options import add_listener, choose_listener
@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
     else:
         gallery, scores = _search_trained(choose_model_folder(options), options.text, files)
     hits = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
-    print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in hits)
+    print_lines(f"{score:.3f}\t{escape_line(str(file))}" for file, score in hits)
     if note := write_unlike_note(gallery.contents, gallery.files):
         print(note, file=sys.stderr)
     if options.html:
@@ -64,7 +64,7 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
 
     listener = open_listener(name)
     if listener.find_unknown([text]):
-        print(one_line(f"note: most words of this text are unknown to {listener.name}: {text}"), file=sys.stderr)
+        print(escape_line(f"note: most words of this text are unknown to {listener.name}: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
     return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy()
 
@@ -79,7 +79,7 @@ def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGa
     text_encoder = TextEncoder.from_files(model)
     if unknown := text_encoder.find_unknown(text):
         note = f"note: words that are not in the vocabulary of {model.folder}: {', '.join(unknown)}"
-        print(one_line(note), file=sys.stderr)
+        print(escape_line(note), file=sys.stderr)
 
     def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
         from saywhich.loading import load_model

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 import saywhich
-from pipeline.errors import UserError, one_line, reason
+from pipeline.errors import UserError, escape_line, summarise_error
 from saywhich.default_model import MODELS, rank_models
 from saywhich.model_files import OtherDataError
 from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrained, refuse_pretrained
@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
     app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
-    print(one_line(f"http://{host}:{server_socket.getsockname()[1]}: {', '.join(models)}"), flush=True)
+    print(escape_line(f"http://{host}:{server_socket.getsockname()[1]}: {', '.join(models)}"), flush=True)
     # h11 limits the size of a request's headers; httptools does not. backlog: connections accepted in one go
     config = uvicorn.Config(
         app, http=LimitedConnection, ws="none", log_level="warning", timeout_graceful_shutdown=5, backlog=64
@@ -104,7 +104,7 @@ def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:
         except OtherDataError as error:
             if strict:
                 raise
-            print(one_line(f"left out: {error}"), file=sys.stderr)
+            print(escape_line(f"left out: {error}"), file=sys.stderr)
     if not models:
         raise UserError(f"{MODELS}: no model of the present data; train one (make repro), or name one with --model")
     return models
@@ -120,7 +120,7 @@ def bind(host: str, port: int) -> socket.socket:
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server_socket.bind(address)
     except (OSError, OverflowError, UnicodeError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or reason(error)
+        why = (error.strerror if isinstance(error, OSError) else None) or summarise_error(error)
         raise UserError(
             f"--host {host} --port {port}: the system refuses to listen ({why}); give another one"
         ) from None

@@ -12,7 +12,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields
 from pathlib import Path
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, escape_line
 from pipeline.study.design import StudyDesign
 
 OUT = Path("data/study")
@@ -131,24 +131,24 @@ def _make_study(options: Namespace) -> None:
         f"Label Studio: {options.out / 'label_studio'}; Prolific: {options.out / 'prolific.csv'}",
         f"Raters must not get {options.out / 'key.json'}. Put the files that they save into {options.out / 'answers'}",
     ):
-        print(one_line(line))
+        print(escape_line(line))
 
 
 def _print_results(options: Namespace) -> None:
-    from pipeline.report.number_files import markdown
-    from pipeline.study.study_tables import study_tables
+    from pipeline.report.number_files import format_markdown
+    from pipeline.study.study_tables import build_study_tables
 
-    tables = study_tables(options.study, options.answers)
+    tables = build_study_tables(options.study, options.answers)
     if not tables:
         raise UserError(
             f"{', '.join(map(str, options.answers))}: no answers that count; give the files that raters saved"
         )
-    print("\n".join(map(one_line, markdown(tables).split("\n"))), end="")
+    print("\n".join(map(escape_line, format_markdown(tables).split("\n"))), end="")
 
 
 def _print_plans(options: Namespace) -> None:
-    from pipeline.report.tables import markdown_table
-    from pipeline.study.planning import LEVEL, POWER, plans, power
+    from pipeline.report.tables import format_markdown_table
+    from pipeline.study.planning import LEVEL, POWER, compute_power, make_plans
 
     first, second = options.accuracies
     if first == second:
@@ -156,11 +156,11 @@ def _print_plans(options: Namespace) -> None:
     head = ["raters a pair", "majority right, %", "the other method, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
-        for plan in plans(first, second, options.of, options.alike)
+        for plan in make_plans(first, second, options.of, options.alike)
     ]
-    print(markdown_table(head, rows, [True] * len(head)))
+    print(format_markdown_table(head, rows, [True] * len(head)))
     print(f"\nWith that number of pairs, McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies.")
-    share = f"{power(first, second, options.pairs):.0%}"
+    share = f"{compute_power(first, second, options.pairs):.0%}"
     print(f"With {options.pairs} pairs and {options.of} raters a pair, it finds the difference in {share}.")
 
 

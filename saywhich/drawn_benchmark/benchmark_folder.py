@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.readers.table_files import read_texts
-from pipeline.runtime.files import sha256, write_checked
+from pipeline.runtime.files import compute_sha256, write_checked
 from pipeline.runtime.records import parse_json, read_bytes
-from pipeline.runtime.untrusted import path_inside
-from pipeline.worlds.scene_baselines import oracle_caption
+from pipeline.runtime.untrusted import resolve_inside
+from pipeline.worlds.scene_baselines import sample_oracle_caption
 from pipeline.worlds.scenes.dataset_files import draw_all
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
-from pipeline.worlds.scenes.faithfulness import faithfulness
+from pipeline.worlds.scenes.faithfulness import judge_faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import Scene, make_generator
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
@@ -87,7 +87,7 @@ def make_benchmark(
             "format": FORMAT,
             "seed": seed,
             "difficulty": difficulty,
-            "index": sha256(temporary / INDEX),
+            "index": compute_sha256(temporary / INDEX),
             "scenes": [
                 {"file": files[row], "gallery": row // NEIGHBOURS, **scenes[row].record(), "neighbourhood": -1}
                 for row in order
@@ -116,16 +116,18 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
         raise UserError(f"{key}: is no key of this version's benchmarks; {REMEDY}")
     index = folder / INDEX
-    if not index.is_file() or sha256(index) != record.get("index"):
+    if not index.is_file() or compute_sha256(index) != record.get("index"):
         raise UserError(f"{index}: is not the index of the benchmark of {key}; give that benchmark's folder")
     for _, row in read_texts(index, ("file", "sha256"), ("file", "sha256")):
-        path = path_inside(folder, row["file"])
-        if not path.is_file() or sha256(path) != row["sha256"]:
+        path = resolve_inside(folder, row["file"])
+        if not path.is_file() or compute_sha256(path) != row["sha256"]:
             raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
     try:
         return _build_benchmark(record)
     except Exception as error:  # facts of another form can raise any exception
-        raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {REMEDY}") from None
+        raise UserError(
+            f"{key}: its facts are not those of drawn scenes ({summarise_error(error)}); {REMEDY}"
+        ) from None
 
 
 def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
@@ -136,7 +138,7 @@ def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
         raise TypeError("a file name is no text, or is repeated")
     if not all(isinstance(each, int) for each in (*galleries, record["difficulty"])):
         raise TypeError("a gallery or the difficulty is no whole number")
-    faithfulness([oracle_caption(scene, row) for row, scene in enumerate(scenes)], scenes)
+    judge_faithfulness([sample_oracle_caption(scene, row) for row, scene in enumerate(scenes)], scenes)
     return DrawnBenchmark(record["difficulty"], files, galleries, scenes)
 
 
@@ -155,6 +157,6 @@ def _write_index(folder: Path, files: Sequence[str], galleries: Sequence[int]) -
     columns: dict[str, Any] = {
         "file": files,
         "gallery": galleries,
-        "sha256": [sha256(folder / file) for file in files],
+        "sha256": [compute_sha256(folder / file) for file in files],
     }
     pq.write_table(pa.table(columns), folder / INDEX)

@@ -11,17 +11,24 @@ import numpy as np
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import galleries_by_key
+from pipeline.evaluation.hard_gallery import find_galleries_by_key
 from pipeline.evaluation.judges import JudgedCaptions, rank_embeddings
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.worlds.scene_baselines import oracle_caption
-from pipeline.worlds.scenes.faithfulness import KINDS, faithfulness
+from pipeline.worlds.scene_baselines import sample_oracle_caption
+from pipeline.worlds.scenes.faithfulness import KINDS, judge_faithfulness
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 from pipeline.worlds.scenes.scene_facts import Scene
 from pipeline.worlds.symbolic_judge import SymbolicJudge
 from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark
 from saywhich.judging.caption_files import Source, read_caption_set
-from saywhich.judging.caption_scores import ScoreKey, ScoreValues, mean_over, ratio, resample_scores, score_interval
+from saywhich.judging.caption_scores import (
+    ScoreKey,
+    ScoreValues,
+    average_over,
+    compute_ratio,
+    resample_scores,
+    score_interval,
+)
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.retrieval_scores import flatten
@@ -109,11 +116,11 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
         if not each:
             notes.add("images without a caption, which count as missed", file)
             each.append("")
-    exact = [[oracle_caption(scene, row)] for row, scene in enumerate(benchmark.scenes)]
+    exact = [[sample_oracle_caption(scene, row)] for row, scene in enumerate(benchmark.scenes)]
     half = len(captions) // 2
     rows = {answer_set.name: captions, EXACT: exact, OTHERS: [*captions[half:], *captions[:half]]}
     judge = SymbolicJudge(SceneClaims(benchmark.scenes), np.arange(len(captions)))
-    galleries = galleries_by_key(benchmark.galleries)
+    galleries = find_galleries_by_key(benchmark.galleries)
     scores = [_score_captions(judge, each, benchmark.scenes, galleries) for each in rows.values()]
     drawn = resample_scores(
         [{ScoreKey("", name): value for name, value in each.items()} for each in scores], len(captions)
@@ -133,14 +140,16 @@ def _score_captions(
     images = len(captions)
     claims, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))
     ranks = rank_embeddings(claims, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
-    truth = faithfulness(texts, [scenes[owner] for owner in owners])
+    truth = judge_faithfulness(texts, [scenes[owner] for owner in owners])
 
     def share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:
-        return ratio(factor * np.bincount(owners, part, images), np.bincount(owners, whole, images).astype(np.float64))
+        return compute_ratio(
+            factor * np.bincount(owners, part, images), np.bincount(owners, whole, images).astype(np.float64)
+        )
 
     ones = np.ones(len(texts))
     scores = {
-        RECALL: mean_over(owners, 100.0 * (ranks.among[HARD_GALLERY].numpy() == 1), images),
+        RECALL: average_over(owners, 100.0 * (ranks.among[HARD_GALLERY].numpy() == 1), images),
         TRUE_CAPTIONS: share((truth.claims.sum(1) == truth.true.sum(1)) & (truth.claims.sum(1) > 0), ones),
         CLAIMS: share(truth.claims.sum(1), ones, 1.0),
         UNKNOWN: share(truth.unknown, truth.words),

@@ -11,8 +11,8 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import interval
-from pipeline.analysis.comparison import holm_adjust, two_sided_p_value
+from pipeline.analysis.bootstrap import compute_interval
+from pipeline.analysis.comparison import adjust_p_values, compute_two_sided_p_value
 from pipeline.errors import UserError
 from saywhich.judging.caption_scores import HARD, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
@@ -21,7 +21,7 @@ from saywhich.judging.retrieval_scores import flatten
 LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
 MOST = 10**9  # images; a difference that needs more counts as none
-ROUNDING = 1e-9  # a smaller difference is none, as in `two_sided_p_value`
+ROUNDING = 1e-9  # a smaller difference is none, as in `compute_two_sided_p_value`
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,9 @@ def _compare_pair(
     keys = [key for key in judgement.keys if key in first.scores and key in second.scores]
     drawn = {key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn}
     values = {key: second.scores[key].value - first.scores[key].value for key in keys}
-    adjusted = dict(zip(drawn, holm_adjust([two_sided_p_value(values[key], drawn[key]) for key in drawn]), strict=True))
+    adjusted = dict(
+        zip(drawn, adjust_p_values([compute_two_sided_p_value(values[key], drawn[key]) for key in drawn]), strict=True)
+    )
     differences = []
     for key in keys:
         first_value, second_value = first.scores[key].value, second.scores[key].value
@@ -163,7 +165,9 @@ def _compare_pair(
             deviation = float(drawn[key].std(ddof=1))
             needed = count_decisive_images(len(judgement.files), values[key], deviation, len(drawn))
         differences.append(
-            ScoreDifference(key, first_value, second_value, interval(drawn[key]), adjusted[key], verdict, needed)
+            ScoreDifference(
+                key, first_value, second_value, compute_interval(drawn[key]), adjusted[key], verdict, needed
+            )
         )
     agreements = [_measure_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
     gap = _measure_reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None
@@ -210,4 +214,4 @@ def _measure_reward_gap(
         return None
     gains = [fmean(values[key] for key in group) for group in groups]
     resampled_gains = [np.mean([drawn[key] for key in group], axis=0) for group in groups]
-    return RewardGap(score, gains[0], gains[1], interval(resampled_gains[0] - resampled_gains[1]))
+    return RewardGap(score, gains[0], gains[1], compute_interval(resampled_gains[0] - resampled_gains[1]))

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.config.reading import show_value
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import lines_of, show_json
+from pipeline.readers.annotation_file import iterate_lines, show_json
 from pipeline.readers.table_files import READERS, SPREADSHEETS, read_texts
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
@@ -145,7 +145,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _read_token_lines(path: Path, caption_set: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
     """Yield image and caption of a token file, whose lines are an image's name, # and a number, a tab, the caption."""
-    for row, line in lines_of(path):
+    for row, line in iterate_lines(path):
         if (match := TOKEN_LINE.fullmatch(line)) is None:
             row.fail(f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; a table ends in .csv")
         caption_set.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())

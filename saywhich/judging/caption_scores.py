@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RESAMPLES, bleu_from_counts, draw_in_blocks, interval, resample_means
+from pipeline.analysis.bootstrap import (
+    RESAMPLES,
+    compute_bleu_from_counts,
+    compute_interval,
+    draw_in_blocks,
+    resample_means,
+)
 from pipeline.metrics.registry import METRICS
 from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 
@@ -86,15 +92,15 @@ class ScoreValues:
 Scores = Mapping[ScoreKey, ScoreValues]
 
 
-def mean_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
+def average_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
     """Return the mean of `values` (N,) of captions of the images `owners` (N,), over the `counted` ones."""
     weights = np.ones(len(values)) if counted is None else counted.astype(np.float64)
     sums = np.bincount(owners, values * weights, images)
     counts = np.bincount(owners, weights, images)
-    return ratio(sums, counts)
+    return compute_ratio(sums, counts)
 
 
-def ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
+def compute_ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
     """Return the score Σ sums / Σ counts over images; 0 if Σ counts is 0."""
     value = resample_means(sums[:, None], counts[:, None], np.empty((0, len(sums))))[1]
     return ScoreValues(float(value[0]), sums, counts)
@@ -123,14 +129,14 @@ def resample_scores(
         bleu_by_row: dict[int, np.ndarray] = {}  # BLEU-1 … 4 of one row share their counts
         for row, key, values in bleus:
             if row not in bleu_by_row:
-                bleu_by_row[row] = bleu_from_counts(drawn @ values.bleu)
+                bleu_by_row[row] = compute_bleu_from_counts(drawn @ values.bleu)
             resampled_scores[row].setdefault(key, []).append(bleu_by_row[row][:, values.order - 1])
     return [{key: np.concatenate(parts) for key, parts in each.items()} for each in resampled_scores]
 
 
 def score_interval(drawn: np.ndarray | None) -> tuple[float, float] | None:
     """Return the central 95 % interval of a score's resamples, or None without them."""
-    return None if drawn is None else interval(drawn)
+    return None if drawn is None else compute_interval(drawn)
 
 
 def _stack_columns(columns: Sequence[np.ndarray], images: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.escaping import csv_cell
+from pipeline.runtime.escaping import escape_csv_cell
 from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, RewardGap, ScoreDifference
 from saywhich.judging.caption_scores import HARD, KINDS
 from saywhich.judging.score_files import make_judgement_record
@@ -70,7 +70,12 @@ def write_differences(path: Path, comparison: CaptionComparison) -> None:
         for pair in comparison.pairs:
             for each in pair.differences:
                 low, high = each.interval or ("", "")
-                names = (csv_cell(pair.first.name), csv_cell(pair.second.name), csv_cell(each.key.judge), each.key.name)
+                names = (
+                    escape_csv_cell(pair.first.name),
+                    escape_csv_cell(pair.second.name),
+                    escape_csv_cell(each.key.judge),
+                    each.key.name,
+                )
                 p = "" if each.p is None else each.p
                 table.writerow((*names, each.first, each.second, each.value, low, high, p, each.verdict))
 

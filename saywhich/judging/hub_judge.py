@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.hub_tower import PREFIX, compute_weights_digest
 from pipeline.models.hub_captioner import serialise_config
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.hub_loading import explain_load_errors, load_dual_encoder, load_pretrained
 from pipeline.runtime.memory import explain_memory_error
 from saywhich.judging.clip_metrics import CLIP_SCORE
@@ -48,7 +48,7 @@ class HubJudge:
             offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
             raise UserError(f"--judge {name}: {str(error).removeprefix(f'{source}: ')}{offline}") from None
         except ImportError as error:  # its tokenizer needs a package
-            raise UserError(f"--judge {name}: {reason(error)}; pip install 'saywhich[judge]'") from None
+            raise UserError(f"--judge {name}: {summarise_error(error)}; pip install 'saywhich[judge]'") from None
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model.to(self._device)
         kind = self._model.config.model_type
@@ -110,7 +110,7 @@ def _processor_digest(processor: Any) -> str:
     with TemporaryDirectory() as folder:
         processor.save_pretrained(folder)
         files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        return " ".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
+        return " ".join(f"{path.relative_to(folder)} {compute_sha256(path)}" for path in files)
 
 
 def _get_embeddings(output: Any) -> Tensor:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import data_uri
-from pipeline.report.gallery import changed_words, open_thumbnail
+from pipeline.errors import escape_line
+from pipeline.features.animated_thumbnail import encode_data_uri
+from pipeline.report.gallery import find_changed_words, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.comparison_tables import format_gap_lines, show_difference, show_verdict, state_verdict
@@ -76,13 +76,13 @@ def write_judged_page(path: Path, judgement: Judgement, comparison: CaptionCompa
         "judged.html",
         styles=[REPORT, PAGES / "judged.css"],
         judgement=judgement,
-        names=[one_line(row.name) for row in judgement.rows],
+        names=[escape_line(row.name) for row in judgement.rows],
         headline=[*_write_headlines(judgement, comparison, score)],
         charts=[(judge, _make_bars(judgement, ScoreKey(judge, score))) for judge in judgement.judges],
         score=score,
         unit=UNIT,
         groups=[*_format_scores(judgement)],
-        rows=[one_line(row.name) for row in (*judgement.rows, *judgement.baselines)],
+        rows=[escape_line(row.name) for row in (*judgement.rows, *judgement.baselines)],
         pairs=[(pair, [*_group_differences(judgement, pair)]) for pair in (comparison.pairs if comparison else ())],
         examples=_make_example_sections(judgement, comparison),
         gap=format_gap_lines,
@@ -104,7 +104,7 @@ def _write_headlines(judgement: Judgement, comparison: CaptionComparison | None,
     gallery = "among look-alikes" if score == HARD else f"among {len(judgement.files):,}"
     for pair in comparison.pairs if comparison else ():
         difference = pair.difference(judge, score)
-        yield one_line(
+        yield escape_line(
             f"{pair.second.name} against {pair.first.name}: {show_difference(difference)} points of {score} "
             f"{show_interval(difference.interval, score, signed=True)} by {judge}; {state_verdict(difference)}."
         )
@@ -112,9 +112,10 @@ def _write_headlines(judgement: Judgement, comparison: CaptionComparison | None,
         (row,) = judgement.rows
         key = ScoreKey(judge, score)
         baselines = "; ".join(
-            f"{one_line(other.name)} {show_number(other.scores[key].value, score)} %" for other in judgement.baselines
+            f"{escape_line(other.name)} {show_number(other.scores[key].value, score)} %"
+            for other in judgement.baselines
         )
-        yield one_line(
+        yield escape_line(
             f"By the captions of {row.name}, {judge} ranks {show_number(row.scores[key].value, score)} % "
             f"{show_interval(row.interval(key), score)} of the images first {gallery} ({baselines})."
         )
@@ -124,7 +125,7 @@ def _make_bars(judgement: Judgement, key: ScoreKey) -> list[RecallBar]:
     bars = []
     for row in (*judgement.rows, *judgement.baselines):
         if (interval := row.interval(key)) is not None:
-            bars.append(RecallBar(one_line(row.name), row.scores[key].value, *interval))
+            bars.append(RecallBar(escape_line(row.name), row.scores[key].value, *interval))
     return bars
 
 
@@ -156,7 +157,7 @@ def _make_example_sections(
         change = np.log(pair.second.best_ranks(judge)) - np.log(pair.first.best_ranks(judge))
         gained = [image for image in np.argsort(change, kind="stable")[:EXAMPLES] if change[image] < 0]
         lost = [image for image in np.argsort(-change, kind="stable")[:EXAMPLES] if change[image] > 0]
-        names = f"{one_line(pair.second.name)} against {one_line(pair.first.name)}"
+        names = f"{escape_line(pair.second.name)} against {escape_line(pair.first.name)}"
         for title, images in ((f"Gained most: {names}", gained), (f"Lost most: {names}", lost)):
             text = f"By {judge}'s ranks among all images; marked words differ from the first caption of the other file."
             sections.append((title, text, [_make_pair_example(judgement, pair, image) for image in images]))
@@ -189,7 +190,7 @@ def _make_example(judgement: Judgement, row: JudgedRow, image: int) -> CaptionEx
     retrieved = row.ranks[judge].retrieved[numbered[0][0]].tolist()
     return CaptionExample(
         _encode_photo(judgement.files[image], LARGE),
-        one_line(judgement.files[image].name),
+        escape_line(judgement.files[image].name),
         captions,
         list(row.references[image]),
         [_make_gallery_photo(judgement, other, image) for other in sorted([image, *others])],
@@ -203,10 +204,12 @@ def _make_pair_example(judgement: Judgement, pair: PairComparison, image: int) -
     texts = [_number_captions(row, image) for row in rows]
     for row, numbered, other in zip(rows, texts, reversed(texts), strict=True):
         for index, text in numbered:
-            words = changed_words(text, other[0][1])
-            captions.append(PageCaption(one_line(row.name), words, _format_ranks(row, index)))
+            words = find_changed_words(text, other[0][1])
+            captions.append(PageCaption(escape_line(row.name), words, _format_ranks(row, index)))
     path = judgement.files[image]
-    return CaptionExample(_encode_photo(path, LARGE), one_line(path.name), captions, list(pair.first.references[image]))
+    return CaptionExample(
+        _encode_photo(path, LARGE), escape_line(path.name), captions, list(pair.first.references[image])
+    )
 
 
 def _number_captions(row: JudgedRow, image: int) -> list[tuple[int, str]]:
@@ -220,14 +223,14 @@ def _format_ranks(row: JudgedRow, index: int) -> str:
     for judge, ranks in row.ranks.items():
         hard = int(ranks.among_hard[index])
         parts.append(f"{judge}: rank {int(ranks.among_all[index]):,}" + (f", {hard} among look-alikes" if hard else ""))
-    return one_line("; ".join(parts))
+    return escape_line("; ".join(parts))
 
 
 def _make_gallery_photo(judgement: Judgement, image: int, right: int) -> GalleryPhoto:
     path = judgement.files[image]
-    return GalleryPhoto(_encode_photo(path, SMALL), one_line(path.name), image == right)
+    return GalleryPhoto(_encode_photo(path, SMALL), escape_line(path.name), image == right)
 
 
 @lru_cache(1024)
 def _encode_photo(path: Path, longest: int) -> str:
-    return data_uri(open_thumbnail(path, longest), QUALITY)
+    return encode_data_uri(open_thumbnail(path, longest), QUALITY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 
 SHOWN = 3  # examples of a problem
 LONGEST = 40  # characters of one example
@@ -31,4 +31,4 @@ class Notes:
         for problem, examples in self.found.items():
             texts = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:SHOWN]]
             ending = ", …" if len(examples) > SHOWN else ""
-            yield one_line(f"{problem}: {len(examples):,} ({', '.join(texts)}{ending})")
+            yield escape_line(f"{problem}: {len(examples):,} ({', '.join(texts)}{ending})")

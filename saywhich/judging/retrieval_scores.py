@@ -19,7 +19,7 @@ from saywhich.judging.caption_scores import (
     RECALLS,
     ScoreKey,
     ScoreValues,
-    mean_over,
+    average_over,
 )
 from saywhich.judging.clip_metrics import PROMPT, ClipMetric, average_with_reference
 from saywhich.judging.photo_vectors import CaptionJudge, encode_captions
@@ -78,7 +78,7 @@ def judge_row(
 
 
 def _average_hits(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
-    return mean_over(owners, 100.0 * hits, images, counted)
+    return average_over(owners, 100.0 * hits, images, counted)
 
 
 def _compute_clip_scores(
@@ -92,13 +92,13 @@ def _compute_clip_scores(
 ) -> dict[ScoreKey, ScoreValues]:
     vectors = encode_captions(judge, [PROMPT + text for text in texts])
     clip = metric.score(vectors, images[torch.from_numpy(owners)])
-    scores = {ScoreKey(name, metric.name): mean_over(owners, clip.numpy(), len(images))}
+    scores = {ScoreKey(name, metric.name): average_over(owners, clip.numpy(), len(images))}
     reference_texts, reference_owners = flatten(references)
     if reference_texts:
         human = encode_captions(judge, [PROMPT + text for text in reference_texts])
         nearest, has_reference = _find_nearest_reference(vectors, owners, human, reference_owners)
         values = average_with_reference(clip, nearest).numpy()
-        scores[ScoreKey(name, metric.with_references)] = mean_over(owners, values, len(images), has_reference)
+        scores[ScoreKey(name, metric.with_references)] = average_over(owners, values, len(images), has_reference)
     return scores
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.runtime.escaping import csv_cell
+from pipeline.runtime.escaping import escape_csv_cell
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.outputs import open_output
 
@@ -41,7 +41,9 @@ def write_csv(path: Path, judgement: Judgement) -> None:
         for row in (*judgement.rows, *judgement.baselines):
             for key, values in row.scores.items():
                 low, high = row.interval(key) or ("", "")
-                table.writerow((csv_cell(row.name), csv_cell(key.judge), key.name, values.value, low, high))
+                table.writerow(
+                    (escape_csv_cell(row.name), escape_csv_cell(key.judge), key.name, values.value, low, high)
+                )
 
 
 def _row_record(row: JudgedRow) -> dict[str, Any]:

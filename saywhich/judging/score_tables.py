@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 from saywhich.judging.caption_scores import BY_REFERENCES, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 
@@ -52,7 +52,7 @@ def format_heading_lines(judgement: Judgement) -> Iterator[str]:
             f"R@1 (hard): among {judgement.gallery_rule}",
             "recalls in %, from text to image by default",
         )
-        line = one_line(f"{hard}; {recalls}")
+        line = escape_line(f"{hard}; {recalls}")
         yield from [line] if len(line) <= WIDTH else [shorten(hard, WIDTH), recalls]
 
 
@@ -77,5 +77,5 @@ def _format_cell(row: JudgedRow, key: ScoreKey) -> str:
 
 def shorten(text: str, width: int) -> str:
     """Return a text in one line of at most `width` characters."""
-    text = one_line(text)
+    text = escape_line(text)
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.data.corpus import tokenise
 from pipeline.metrics.chair import count_objects
-from pipeline.metrics.diversity import has_bad_ending, has_repetition, self_bleu
+from pipeline.metrics.diversity import compute_self_bleu, has_bad_ending, has_repetition
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import COMPUTED, COUNTED
 from saywhich.judging.caption_scores import (
@@ -24,8 +24,8 @@ from saywhich.judging.caption_scores import (
     WORDS,
     ScoreKey,
     ScoreValues,
-    mean_over,
-    ratio,
+    average_over,
+    compute_ratio,
 )
 from saywhich.judging.notes import Notes
 from saywhich.judging.retrieval_scores import flatten
@@ -51,18 +51,18 @@ def score_text_quality(captions: Captions, references: Captions, annotated: Capt
             shared[list(sharing_images)] = 100.0
 
     def average_flags(flags: Sequence[bool]) -> ScoreValues:
-        return mean_over(owners, 100.0 * np.array(flags, dtype=np.float64), images)
+        return average_over(owners, 100.0 * np.array(flags, dtype=np.float64), images)
 
     scores = {
-        WORDS: mean_over(owners, np.array([float(len(caption)) for caption in words]), images),
+        WORDS: average_over(owners, np.array([float(len(caption)) for caption in words]), images),
         BAD_END: average_flags([has_bad_ending(caption) for caption in words]),
         REPETITION: average_flags([has_repetition(caption) for caption in words]),
-        SHARED: ratio(shared, np.ones(images)),
+        SHARED: compute_ratio(shared, np.ones(images)),
         DISTINCT: ScoreValues(100.0 * len(images_by_caption) / len(words)),
         VOCABULARY: ScoreValues(float(len({word for caption in words for word in caption}))),
     }
     if len(words) > 1:
-        scores[SELF_BLEU] = ScoreValues(self_bleu([" ".join(caption) for caption in words]))
+        scores[SELF_BLEU] = ScoreValues(compute_self_bleu([" ".join(caption) for caption in words]))
     with_objects = [image for image in range(images) if references[image] or annotated[image]]
     rows = [row for row, image in enumerate(owners.tolist()) if image in set(with_objects)]
     if rows:
@@ -73,8 +73,8 @@ def score_text_quality(captions: Captions, references: Captions, annotated: Capt
         counts = np.array(count_objects([words[row] for row in rows], row_references, row_annotated), dtype=np.float64)
         hallucinated, mentions = (np.bincount(row_owners, counts[:, column], images) for column in (0, 1))
         if mentions.any():
-            scores[CHAIR_I] = ratio(100.0 * hallucinated, mentions)
-        scores[CHAIR_S] = mean_over(row_owners, 100.0 * (counts[:, 0] > 0), images)
+            scores[CHAIR_I] = compute_ratio(100.0 * hallucinated, mentions)
+        scores[CHAIR_S] = average_over(row_owners, 100.0 * (counts[:, 0] > 0), images)
     return {ScoreKey("", name): values for name, values in scores.items()}
 
 
@@ -98,7 +98,7 @@ def score_by_references(
             )
             scores[key] = ScoreValues(value, bleu=counts, order=COUNTED.index(name) + 1)
         else:
-            mean = mean_over(owners, result.per_caption[name], len(captions))
+            mean = average_over(owners, result.per_caption[name], len(captions))
             scores[key] = ScoreValues(value, mean.sums, mean.counts)
     return scores
 

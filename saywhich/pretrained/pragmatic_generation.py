@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pipeline.models.pragmatic_decoder import pragmatic_logits
+from pipeline.models.pragmatic_decoder import compute_pragmatic_logits
 from saywhich.pragmatic_decoding import PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import (
     DecodedPhoto,
@@ -65,7 +65,9 @@ class PragmaticProcessor:
         tokens = input_ids.unflatten(0, (groups, images, -1))[:, 0]
         self._prior = self._posterior(tokens)
         self._tokens, self._log_probs = tokens, log_probs
-        log_s1 = pragmatic_logits(log_probs.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
+        log_s1 = compute_pragmatic_logits(log_probs.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(
+            1
+        )
         return log_s1.unflatten(0, (groups, 1, -1)).expand(-1, images, -1, -1).flatten(0, 2)
 
     def _posterior(self, tokens: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from pipeline.errors import UserError, one_line, reason
+from pipeline.errors import UserError, escape_line, summarise_error
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
@@ -60,7 +60,7 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     dtype = stated if stated in DTYPES else DTYPES[0]
     speaker = PretrainedSpeaker(name, dtype=dtype, device="cpu")
     display_name = Path(source).resolve().name if Path(source).is_dir() else source
-    base = "" if Path(source).is_dir() else f"\nbase_model: {one_line(source)}"
+    base = "" if Path(source).is_dir() else f"\nbase_model: {escape_line(source)}"
     with atomic_folder(out) as new:
         try:
             speaker.model.save_pretrained(new)
@@ -68,9 +68,9 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
         except Exception as error:  # safetensors and transformers raise errors of many types
             if is_full(error):
                 raise
-            problem = f"transformers cannot save it ({reason(error)})"
+            problem = f"transformers cannot save it ({summarise_error(error)})"
             raise UserError(f"{name}: {problem}; fix this and export again") from None
-        fields = {"name": one_line(out.resolve().name), "source": one_line(display_name), "base": base}
+        fields = {"name": escape_line(out.resolve().name), "source": escape_line(display_name), "base": base}
         card = CARD.format(**fields, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
         write_atomically(new / "README.md", card)
         write_checksums(new)

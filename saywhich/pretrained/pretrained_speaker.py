@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.hub_loading import explain_load_errors, import_transformers, load_pretrained, load_weights
@@ -94,7 +94,8 @@ class PretrainedSpeaker:
             raise UserError(f"--speaker {name}: {str(error).removeprefix(f'{self.source}: ')}") from None
         except ImportError as error:  # its processor needs a package
             raise UserError(
-                f"--speaker {name}: needs a package that is not installed ({reason(error)}); install it with pip"
+                f"--speaker {name}: needs a package that is not installed ({summarise_error(error)}); install it "
+                "with pip"
             ) from None
 
     def _load(self, prompt: str | None, language: str | None, dtype: str) -> None:
@@ -193,8 +194,9 @@ class PretrainedSpeaker:
                 if is_full(error):
                     raise
                 raise UserError(
-                    f"--speaker {self.name}: it cannot generate ({reason(error)}); its processor's files may not be "
-                    f"those of its model, or --max-tokens {settings.max_tokens} may be more than it has positions for"
+                    f"--speaker {self.name}: it cannot generate ({summarise_error(error)}); its processor's files may "
+                    f"not be those of its model, or --max-tokens {settings.max_tokens} may be more than "
+                    "it has positions for"
                 ) from None
         decoded = self.tokenizer.batch_decode(self._remove_prompt(tokens, inputs), skip_special_tokens=True)
         texts = [" ".join(text.split()) for text in decoded]
@@ -239,7 +241,7 @@ def _open_device(device: torch.device | str | None) -> torch.device:
         found = torch.device(name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
-        raise UserError(f"the device {name} cannot be used ({reason(error)}); give cpu or cuda") from None
+        raise UserError(f"the device {name} cannot be used ({summarise_error(error)}); give cpu or cuda") from None
     return found
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.evaluation.pragmatic_captions import stack_distractors
-from pipeline.models.retrieval_pragmatics import CANDIDATES, retrieval_logits, retrieval_posterior
+from pipeline.models.retrieval_pragmatics import CANDIDATES, compute_retrieval_logits, compute_retrieval_posterior
 from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.pragmatic_decoding import SPEAKER, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import generate_pragmatic_candidates
@@ -103,5 +103,5 @@ class RetrievalProcessor:
         prefix = input_ids[:, self._begin :].unsqueeze(1).expand(-1, best.shape[1], -1)
         texts = self._encode(torch.cat([prefix, best.unsqueeze(2)], 2).flatten(0, 1)).unflatten(0, best.shape)
         images = self._images.repeat_interleave(len(best) // len(self._images), 0)
-        posterior = retrieval_posterior(texts, images.to(texts.device), self._temperature).to(log_probs.device)
-        return retrieval_logits(log_probs, best, posterior, self._alpha).log_softmax(1)
+        posterior = compute_retrieval_posterior(texts, images.to(texts.device), self._temperature).to(log_probs.device)
+        return compute_retrieval_logits(log_probs, best, posterior, self._alpha).log_softmax(1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import interval
+from pipeline.analysis.bootstrap import compute_interval
 from pipeline.errors import UserError
 from saywhich.judging.caption_files import Source
 from saywhich.judging.caption_scores import HARD, ScoreKey
@@ -142,16 +142,16 @@ def _compute_gains(
         return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
 
     rewarded, drawn = difference(reward)
-    reward_interval = interval(drawn)
+    reward_interval = compute_interval(drawn)
     gains = [JudgeGain(reward, score, rewarded, reward_interval)]
     for judge in others:
         gain, judge_drawn = difference(judge)
         if reward_interval[0] <= 0:
-            gains.append(JudgeGain(judge, score, gain, interval(judge_drawn)))
+            gains.append(JudgeGain(judge, score, gain, compute_interval(judge_drawn)))
             continue
         positive = drawn > 0  # few resamples have no gain
-        shares = interval(100.0 * judge_drawn[positive] / drawn[positive])
-        gains.append(JudgeGain(judge, score, gain, interval(judge_drawn), 100.0 * gain / rewarded, shares))
+        shares = compute_interval(100.0 * judge_drawn[positive] / drawn[positive])
+        gains.append(JudgeGain(judge, score, gain, compute_interval(judge_drawn), 100.0 * gain / rewarded, shares))
     return gains
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.errors import one_line
+from pipeline.errors import escape_line
 from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.reward_hacking.gain_shares import SHOWN, JudgeGain, RewardHacking
 from saywhich.search_page import encode_thumbnail_url
@@ -16,15 +16,15 @@ def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
     yield f"{hacking.images:,} images; gains in points, 95 % intervals over images, in brackets"
     for each in hacking.gains:
         role = "reward" if each.judge == hacking.reward else "judge"
-        yield one_line(f"{each.score} by the {role} {each.judge}: {format_gain(each)}")
+        yield escape_line(f"{each.score} by the {role} {each.judge}: {format_gain(each)}")
     yield "captions with an n-gram, in %, before and after:"
     for grown in hacking.grown:
-        yield f"  {grown.before:5.1f} {grown.after:5.1f}  {one_line(' '.join(grown.words))}"
-    rule = f"improved by the reward and worsened by {one_line(hacking.judges[0])}"
+        yield f"  {grown.before:5.1f} {grown.after:5.1f}  {escape_line(' '.join(grown.words))}"
+    rule = f"improved by the reward and worsened by {escape_line(hacking.judges[0])}"
     yield f"images whose rank {rule}, at most {SHOWN}: {len(hacking.disagreements)}"
     for part in hacking.disagreements:
         ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
-        yield one_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")
+        yield escape_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")
 
 
 def format_gain(gain: JudgeGain) -> str:

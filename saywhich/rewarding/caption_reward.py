@@ -20,7 +20,7 @@ from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, CaptionJudge
 from saywhich.photos import Photo, open_photo
 from saywhich.rewarding.look_alikes import LookAlikes
-from saywhich.rewarding.reward_scores import contrastive_reward, hard_gallery_reward
+from saywhich.rewarding.reward_scores import compute_contrastive_reward, compute_hard_gallery_reward
 
 CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE = "contrastive", "hard", "clip_score"
 SCORES = (CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE)
@@ -85,9 +85,9 @@ class CaptionReward:
         if self.score == CLIP_SCORE and self.metric:
             rewards = self.metric.score(captions, images[owners])
         elif self.score == HARD_CONTRASTIVE:
-            rewards = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
+            rewards = compute_hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
         else:
-            rewards = contrastive_reward(captions, images, owners, look_alikes, self.temperature)
+            rewards = compute_contrastive_reward(captions, images, owners, look_alikes, self.temperature)
         return [float(reward) for reward in rewards.tolist()]
 
     def _encode_texts(self, texts: Sequence[str]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def contrastive_reward(
+def compute_contrastive_reward(
     captions: Tensor, images: Tensor, owners: Tensor, look_alikes: Tensor, temperature: float
 ) -> Tensor:
     """Return the contrastive score (N,) in both directions: the sum of two log-ratios times `temperature` τ.
@@ -28,7 +28,7 @@ def contrastive_reward(
     return _log_ratio(pair, against_images, temperature) + _log_ratio(pair, against_captions, temperature)
 
 
-def hard_gallery_reward(
+def compute_hard_gallery_reward(
     captions: Tensor, images: Tensor, owners: Tensor, look_alikes: Tensor, temperature: float
 ) -> Tensor:
     """Return τ times the log-ratio (N,) of a caption's photo to the photo's look-alikes (B, K, H) alone."""

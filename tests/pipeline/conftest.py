@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.checksums import serialise_with_checksum
 
 SIGNATURE = "gallery test 40|decode beam 2|EOS in reward yes|df train"
 
@@ -108,7 +108,7 @@ class World:
         for entry in evaluations:
             folder = self.root / "evaluation" / entry["method"]
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "metrics.json").write_text(checksummed_json(_drop_captions(entry)))
+            (folder / "metrics.json").write_text(serialise_with_checksum(_drop_captions(entry)))
             _write_parquet(folder / "captions.parquet", list_captions(entry))
 
 

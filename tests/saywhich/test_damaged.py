@@ -9,8 +9,8 @@ from hostile_exports import make_model_kind
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import checksummed_json
-from pipeline.runtime.files import sha256
+from pipeline.runtime.checksums import serialise_with_checksum
+from pipeline.runtime.files import compute_sha256
 
 DAMAGES = 24
 
@@ -37,7 +37,7 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
     changed = json.loads(whole)
     changed["preprocessing"]["input_size"] = [3, 16, 16]
     del changed["sha256"]
-    features.write_text(checksummed_json(changed))
+    features.write_text(serialise_with_checksum(changed))
     with pytest.raises(UserError, match=r"manifest\.json: its network gives 1 regions .* have 4"):
         saywhich.load(model)
     features.write_text(whole)
@@ -54,6 +54,6 @@ def test_a_model_that_an_earlier_version_exported_is_read(exported_model, tmp_pa
     for content in (record, manifest):
         del content["sha256"]
     (tmp_path / "out/features/manifest.json").write_text(json.dumps(manifest))
-    record["files"]["features/manifest.json"] = sha256(tmp_path / "out/features/manifest.json")
+    record["files"]["features/manifest.json"] = compute_sha256(tmp_path / "out/features/manifest.json")
     (tmp_path / "out/saywhich.json").write_text(json.dumps(record))
     saywhich.load(tmp_path / "out")

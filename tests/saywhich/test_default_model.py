@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from saywhich_world import make_model
 
-from pipeline.runtime.checksums import checksummed_json, write_checksums
+from pipeline.runtime.checksums import serialise_with_checksum, write_checksums
 from saywhich.cli import main
 from saywhich.default_model import rank_models
 
@@ -21,7 +21,7 @@ def write_evaluation(data: Path, name: str, val: tuple[float, float], test: floa
     folder = data / "evaluation" / name
     folder.mkdir(parents=True)
     (folder / "metrics.json").write_text(
-        checksummed_json({"val": make_metrics(*val), "test": make_metrics(test, test)})
+        serialise_with_checksum({"val": make_metrics(*val), "test": make_metrics(test, test)})
     )
 
 

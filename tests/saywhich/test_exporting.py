@@ -24,8 +24,8 @@ from saywhich_world import make_model, make_repository
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import checksummed_json
-from pipeline.runtime.files import sha256
+from pipeline.runtime.checksums import serialise_with_checksum
+from pipeline.runtime.files import compute_sha256
 from saywhich.cli import main
 from saywhich.evaluation_summary import read_evaluation
 from saywhich.exporting import describe_model, export_model
@@ -60,7 +60,7 @@ def write_evaluation(folder: Path, images: int = 40) -> None:
         "settings": {"lambda": 0.01, "seed": 1},
         "signature": "data=toy|decode=beam:2",
     }
-    (folder / "metrics.json").write_text(checksummed_json({**identity, "val": {}, "test": numbers}))
+    (folder / "metrics.json").write_text(serialise_with_checksum({**identity, "val": {}, "test": numbers}))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def change_evaluation(folder: Path, change: Callable[[dict[str, Any]], object], 
     content = json.loads((folder / "metrics.json").read_text())
     change(content)
     content.pop("sha256")
-    (folder / "metrics.json").write_text(checksummed_json(content))
+    (folder / "metrics.json").write_text(serialise_with_checksum(content))
     table = pq.read_table(folder / "captions.parquet")
     pq.write_table(table.drop_columns([missing_column] if missing_column else []), folder / "captions.parquet")
 
@@ -275,10 +275,10 @@ def wait_for_address(server, log, seconds=600):
 def change_manifest(folder: Path, **manifest: object) -> None:
     """Change values of an exported folder's manifest of features, and write all digests anew."""
     path, index = folder / "features/manifest.json", folder / "saywhich.json"
-    path.write_text(checksummed_json(json.loads(path.read_text()) | manifest))
+    path.write_text(serialise_with_checksum(json.loads(path.read_text()) | manifest))
     content = json.loads(index.read_text())
-    content["files"]["features/manifest.json"] = sha256(path)
-    index.write_text(checksummed_json(content))
+    content["files"]["features/manifest.json"] = compute_sha256(path)
+    index.write_text(serialise_with_checksum(content))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.checksums import serialise_with_checksum
 
 DRAWS = 6
 
@@ -57,7 +57,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     for name in parents:
         inner = inner[name]
     inner[key] = value
-    path.write_text(checksummed_json(manifest))
+    path.write_text(serialise_with_checksum(manifest))
     refresh_digests(folder, path)
     assert load_failing(folder).startswith(f"{path}: {entry}")
 
@@ -102,7 +102,7 @@ def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
     manifest["weights" if name == "network" else name]["sha256"] = json.loads((folder / "saywhich.json").read_text())[
         "files"
     ][f"features/{name}.safetensors"]
-    manifest_path.write_text(checksummed_json(manifest))
+    manifest_path.write_text(serialise_with_checksum(manifest))
     refresh_digests(folder, manifest_path)
     assert f"{path}: {first} contains NaN or a value that is infinite" in load_failing(folder)
 
@@ -111,8 +111,8 @@ def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
     index = folder / "saywhich.json"
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")
-    index.write_text(checksummed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
+    index.write_text(serialise_with_checksum(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
     assert "leads outside" in load_failing(folder)
     unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
-    index.write_text(checksummed_json(whole | {"files": unlisted}))
+    index.write_text(serialise_with_checksum(whole | {"files": unlisted}))
     assert load_failing(folder).startswith(f"{index}: has no digest of vocabulary.json")

@@ -16,7 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import make_judge, select_judged_captions
 from pipeline.models.agent_files import load_agent
-from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.checksums import serialise_with_checksum
 
 FILMS = {"pca_dim": 5, "vector": "times", "frames": 3}
 FEATURE_OPTIONS = [
@@ -232,7 +232,7 @@ def test_a_params_yaml_of_another_form_names_no_weights(tmp_path, features):
 
 def test_a_model_on_imported_features_is_refused(tmp_path):
     data = make_repository(tmp_path)
-    (data / "features/main/manifest.json").write_text(checksummed_json({"imported": "x", "shape": {"P": 3}}))
+    (data / "features/main/manifest.json").write_text(serialise_with_checksum({"imported": "x", "shape": {"P": 3}}))
     with pytest.raises(UserError, match="these features were imported"):
         saywhich.load(data / "models/psst_multinomial")
 

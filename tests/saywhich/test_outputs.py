@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from saywhich_world import paint
 
 import saywhich
-from pipeline.errors import one_line
-from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
+from pipeline.errors import escape_line
+from pipeline.runtime.escaping import escape_csv_cell, escape_markdown_text, format_markdown_code
 from pipeline.runtime.records import parse_json
 from saywhich import caption_outputs
 from saywhich.captioning_model import Caption
@@ -244,9 +244,9 @@ def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
     entries = [make_sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
     write_sheet(tmp_path / "said.html", entries)
     reader, pairs = read_sheet(tmp_path / "said.html")
-    assert [caption for _, caption in pairs] == [one_line(text) for text in MARKUP]
+    assert [caption for _, caption in pairs] == [escape_line(text) for text in MARKUP]
     assert [text.strip("\n") for text in reader.texts["li"] if text.strip()] == [
-        one_line(f"{text}!") for text in MARKUP
+        escape_line(f"{text}!") for text in MARKUP
     ]
 
 
@@ -258,16 +258,16 @@ def test_untrusted_captions_are_text_in_tables_and_on_terminals(capsys):
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
     assert all(row["caption"].startswith("'") for row in rows[:-1])
     assert (rows[-1]["caption"], rows[-1]["margin"]) == ("a = b", "-0.2500")
-    assert all(csv_cell(f"{hidden}=1") == f"'{hidden}=1" for hidden in ("\0", "\ufeff", "\u200b", "\u200d \xad"))
+    assert all(escape_csv_cell(f"{hidden}=1") == f"'{hidden}=1" for hidden in ("\0", "\ufeff", "\u200b", "\u200d \xad"))
     caption_outputs._print_caption(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
     assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
 
 
 def test_harmless_text_is_unchanged():
     for text in ("ein Hund, grün", "犬", "👩‍🚒 und می‌خواهم", "a b", ""):
-        assert one_line(text) == text
-        assert csv_cell(text) == text
-    assert csv_cell(-0.5) == -0.5
+        assert escape_line(text) == text
+        assert escape_csv_cell(text) == text
+    assert escape_csv_cell(-0.5) == -0.5
 
 
 def make_description(text):
@@ -307,7 +307,7 @@ def parse_structure(text):
 @pytest.mark.parametrize("text", MARKUP)
 def test_a_model_card_shows_untrusted_texts_literally(text):
     _, front, body = make_model_card(make_description(text)).split("---\n", 2)
-    plain = one_line(text)
+    plain = escape_line(text)
     card, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
     assert sorted(card) == sorted(yaml.safe_load(make_model_card(make_description("x")).split("---\n")[1]))
     assert (card["license"], card["license_name"], card["datasets"]) == ("other", plain, [plain])
@@ -320,6 +320,6 @@ def test_markdown_renders_untrusted_texts_literally(text):
     html = (
         MarkdownIt("commonmark")
         .enable("table")
-        .render(f"x {markdown_text(text)}\n\n- {markdown_text(text)}\n\n{markdown_code(text)}")
+        .render(f"x {escape_markdown_text(text)}\n\n- {escape_markdown_text(text)}\n\n{format_markdown_code(text)}")
     )
     assert html.count("<") == len(["p>", "/p>", "ul>", "li>", "/li>", "/ul>", "p>", "code>", "/code>", "/p>"])

@@ -10,11 +10,11 @@ import torch
 
 from pipeline.channels.hard import BanToken, Beam
 from pipeline.errors import UserError
-from pipeline.evaluation.pragmatic_captions import nearest_among
+from pipeline.evaluation.pragmatic_captions import find_nearest_among
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
 from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 from saywhich.cli import main
 from saywhich.model import make_batch
 
@@ -25,8 +25,8 @@ def test_copies_of_an_image_are_no_distractors_of_it():
     vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     gallery = torch.tensor([[0.9, 0.1], [1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
     same = torch.tensor([[False, True, False, False], [True, True, True, False]])
-    assert nearest_among(vectors, gallery, same, 2).tolist() == [[0, 3], [3, -1]]
-    assert nearest_among(vectors, gallery[:0], same[:, :0], 2).tolist() == [[-1, -1], [-1, -1]]
+    assert find_nearest_among(vectors, gallery, same, 2).tolist() == [[0, 3], [3, -1]]
+    assert find_nearest_among(vectors, gallery[:0], same[:, :0], 2).tolist() == [[-1, -1], [-1, -1]]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def generate_by_listener(model, features, photo, distractor):
     def encode(tokens):
         return (
             model.listener.eval()
-            .encode_text(Message(tokens, caption_mask(tokens), torch.arange(len(tokens)), 1))
+            .encode_text(Message(tokens, make_caption_mask(tokens), torch.arange(len(tokens)), 1))
             .detach()
         )
 

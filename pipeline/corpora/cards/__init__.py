@@ -92,15 +92,15 @@ class DataCard(CardEntry):
     broken: tuple[BrokenSource, ...] = Field(default=(), strict=False)
 
 
-def card_names() -> list[str]:
+def list_card_names() -> list[str]:
     """Return the names of the corpora that have a card."""
     return sorted(path.stem for path in CARDS.glob("*.toml"))
 
 
 def load_card(name: str) -> DataCard:
     """Return the card of the corpus `name`. Raises UserError where there is none."""
-    if name not in card_names():
-        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(card_names())}")
+    if name not in list_card_names():
+        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(list_card_names())}")
     return read_card(CARDS / f"{name}.toml")
 
 

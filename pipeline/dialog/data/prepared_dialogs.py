@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.prepared import column_array, pad_lists, read_columns
+from pipeline.data.prepared import pad_lists, read_columns, view_column
 from pipeline.dialog.data.dialog_corpus import Dialogs
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
@@ -91,19 +91,19 @@ class PreparedDialogs:
             answers = read_columns(folder / ANSWERS, ["tokens"])["tokens"].combine_chunks()
         except FileNotFoundError:
             raise UserError(f"{path}: the data have no dialogs; set prepare.format: visdial and prepare them") from None
-        shape = (int(column_array(rounds["image"])[-1]) + 1, -1)
+        shape = (int(view_column(rounds["image"])[-1]) + 1, -1)
         options = rounds["options"].chunk(0)
         options_shape = (*shape, options.type.list_size)
         lists = {name: pad_lists(rounds[name].chunk(0)) for name in ("caption", "question")}
         relevance = (
-            column_array(rounds["relevance"].chunk(0).values).reshape(options_shape) if "relevance" in names else None
+            view_column(rounds["relevance"].chunk(0).values).reshape(options_shape) if "relevance" in names else None
         )
         return cls(
             folder,
             captions=lists["caption"].reshape(*shape, lists["caption"].shape[1])[:, 0],
             questions=lists["question"].reshape(*shape, lists["question"].shape[1]),
-            options=column_array(options.values).reshape(options_shape),
-            truth=column_array(rounds["truth"]).reshape(shape),
+            options=view_column(options.values).reshape(options_shape),
+            truth=view_column(rounds["truth"]).reshape(shape),
             answers=np.pad(pad_lists(answers), ((0, 0), (0, 1))),
             relevance=relevance,
         )

@@ -18,19 +18,19 @@ from pipeline.dialog.drawn.dialog_words import (
     NUMBERS,
     PATTERN_NOUNS,
     SIZE_ANSWERS,
-    be,
-    depth,
-    garment,
+    choose_noun,
+    choose_pose_verb,
+    choose_pronoun,
+    conjugate_be,
+    form_plural,
     is_worn,
-    noun,
-    plural,
-    pose_verb,
-    pronoun,
-    side,
+    name_depth,
+    name_garment,
+    name_side,
     with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, pick, relation_holds
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere, pick, relation_holds
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 WeightedTexts = list[tuple[str, float]]
@@ -94,11 +94,11 @@ def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion,
         return _apply_style(pick(rng, GUESSES[question.kind]), style)
     if question.kind in GUESSES or rng.random() < style.hedges:
         return pick(rng, HEDGES)
-    options = list_wordings(true_answers(scene, question, style.digits, style.grey), style)
+    options = list_wordings(list_true_answers(scene, question, style.digits, style.grey), style)
     return pick(rng, [text for text, _ in options], [weight for _, weight in options])
 
 
-def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
+def rate_answers(scene: Scene, question: SceneQuestion) -> dict[str, float]:
     """Return the relevance of each relevant answer: 1 for true answers; texts that are not listed have 0.
 
     For questions that the image does not answer, hedges have relevance 1, and guesses have GUESS_RELEVANCE. For other
@@ -109,7 +109,7 @@ def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
         return guesses | dict.fromkeys(HEDGES, 1.0)
     relevances = dict.fromkeys(HEDGES, HEDGE_RELEVANCE)
     for digits, grey in product((False, True), repeat=2):
-        answers = true_answers(scene, question, digits, grey)
+        answers = list_true_answers(scene, question, digits, grey)
         for style in WORDINGS:
             relevances |= {text: 1.0 for text, _ in list_wordings(answers, style)}
     return relevances
@@ -134,13 +134,13 @@ WORDINGS = tuple(
 )
 
 
-def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, grey: bool = False) -> TrueAnswers:
+def list_true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, grey: bool = False) -> TrueAnswers:
     """Return the true answers. Raises ValueError for an unknown kind of question, or one that no scene answers."""
     kind, asked = question.kind, question.asked
     if question.thing >= 0:
         return _answer_about_thing(scene, scene.things[question.thing], kind, asked, digits, grey)
     if kind == "exist":
-        return _answer_existence([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
+        return _answer_existence([t for t in scene.things if t.category == asked], form_plural(asked), digits, grey)
     if kind == "exist_kind":
         return _answer_existence(select_kind(scene, asked), asked, digits, grey)
     if kind == "else":
@@ -151,11 +151,11 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
         verb = "is" if number == 1 else "are"
         return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {verb} {n}", f"i can see {n}"))
     if kind == "weather":
-        short, whole, *longer = ATMOSPHERES[atmosphere(scene)]
+        short, whole, *longer = ATMOSPHERES[name_atmosphere(scene)]
         return TrueAnswers(short, tuple(longer), (whole,))
     if kind == "is_weather":
-        whole = ATMOSPHERES[atmosphere(scene)][1]
-        if atmosphere(scene) == asked:
+        whole = ATMOSPHERES[name_atmosphere(scene)][1]
+        if name_atmosphere(scene) == asked:
             return TrueAnswers("yes", ("it is", "it looks like it"), (whole, "it looks like it"))
         return TrueAnswers("no", ("it isn't", whole), (whole, "it doesn't look like it"))
     if kind == "light":
@@ -183,10 +183,10 @@ def select_kind(scene: Scene, name: str) -> list[Thing]:
 
 
 def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
-    it, is_, colour = pronoun(thing), be(thing), _spell_colour(thing, grey)
+    it, is_, colour = choose_pronoun(thing), conjugate_be(thing), _spell_colour(thing, grey)
     if kind in ("colour", "is_colour"):
         verb = f"{is_} wearing" if is_worn(thing) else is_
-        whole = (f"{it} {verb} {colour}", f"the {noun(thing)} {verb} {colour}")
+        whole = (f"{it} {verb} {colour}", f"the {choose_noun(thing)} {verb} {colour}")
         if kind == "colour":
             marks = {"plain": (), "striped": (f"{colour} with stripes",), "spotted": (f"{colour} with spots",)}
             return TrueAnswers(colour, (f"looks {colour}", f"{colour} i think", *marks[thing.pattern]), whole)
@@ -197,7 +197,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         n = NUMBERS[not digits][thing.count]
         return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {is_} {n}", f"i can see {n}"))
     if kind in ("pose", "is_pose"):
-        verb = pose_verb(thing.category, thing.pose)
+        verb = choose_pose_verb(thing.category, thing.pose)
         if kind == "pose":
             return TrueAnswers(
                 verb, (f"just {verb}", f"{verb} i think"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}")
@@ -224,13 +224,13 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
             thing.facing, (f"to the {thing.facing}", f"looking {thing.facing}"), (f"{it} {is_} facing {thing.facing}",)
         )
     if kind == "side":
-        third, plane = side(thing), depth(thing)
+        third, plane = name_side(thing), name_depth(thing)
         position = "in the middle" if third == "middle" else f"on the {third}"
         phrase = f"{position} {DEPTHS[plane]}"
         phrases = (phrase, f"{third} {DEPTHS[plane]}")
         return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {phrase}", f"{phrase} of the picture"))
     if kind == "look":
-        verb = pose_verb(thing.category, thing.pose)
+        verb = choose_pose_verb(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
         first = verb if moves else SIZE_ANSWERS[thing.size][0]
         short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"
@@ -241,7 +241,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         return _name_one(others, NOTHING, digits, grey)
     if kind == "which":
         plain, coloured = _make_noun_phrase(thing, digits, grey, False), _make_noun_phrase(thing, digits, grey, True)
-        return TrueAnswers(noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
+        return TrueAnswers(choose_noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
     raise ValueError(kind)
 
 
@@ -258,16 +258,16 @@ def _answer_existence(things: list[Thing], name: str, digits: bool, grey: bool) 
     if not things:
         return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
     names = [_make_noun_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
-    verbs = [be(thing) for thing in things for _ in range(2)]
+    verbs = [conjugate_be(thing) for thing in things for _ in range(2)]
     whole = [f"there {verb} {text}" for verb, text in zip(verbs, names, strict=True)]
     return TrueAnswers("yes", tuple(names), (*whole, *(f"i see {text}" for text in names)))
 
 
 def _make_noun_phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
     """Return a noun phrase for the first mention of a thing, such as a dog or 2 red cars."""
-    name = noun(thing)
+    name = choose_noun(thing)
     if coloured and is_worn(thing):
-        worn = f"{_spell_colour(thing, grey)} {garment(thing)}"
+        worn = f"{_spell_colour(thing, grey)} {name_garment(thing)}"
         name = f"{name} in {with_article(worn) if thing.count == 1 else worn}"
     elif coloured:
         name = f"{_spell_colour(thing, grey)} {name}"

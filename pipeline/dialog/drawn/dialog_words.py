@@ -8,7 +8,7 @@ question, {a_asked} that value with its article, and {marks} a pattern's noun. {
 from __future__ import annotations
 
 from pipeline.worlds.scenes import scene_words as w
-from pipeline.worlds.scenes.scene_captions import article, verbs_of
+from pipeline.worlds.scenes.scene_captions import choose_article, list_verbs
 from pipeline.worlds.scenes.scene_facts import Thing
 
 PEOPLE, MOVING = ("person", "child"), ("person", "child", "animal", "vehicle")
@@ -112,38 +112,38 @@ _PRONOUNS = {"man": ("he", "him", "his"), "boy": ("he", "him", "his")}
 _PRONOUNS |= {"woman": ("she", "her", "her"), "girl": ("she", "her", "her")}
 
 
-def pronoun(thing: Thing, case: int = 0) -> str:
+def choose_pronoun(thing: Thing, case: int = 0) -> str:
     """Return the pronoun of a thing; `case` 0: subject, 1: object, 2: possessive."""
     if thing.count > 1:
         return ("they", "them", "their")[case]
     return _PRONOUNS.get(thing.category, ("it", "it", "its"))[case]
 
 
-def be(thing: Thing) -> str:
+def conjugate_be(thing: Thing) -> str:
     """Return the form of "to be" that agrees with the number of a thing."""
     return "are" if thing.count > 1 else "is"
 
 
-def noun(thing: Thing, other: bool = False) -> str:
+def choose_noun(thing: Thing, other: bool = False) -> str:
     """Return the noun of a thing, plural if it is a group; with `other`, its last true synonym, if it has any."""
     words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
     word = words[-1] if other else words[0]
     return word.plural if thing.count > 1 else word.singular
 
 
-def plural(category: str) -> str:
+def form_plural(category: str) -> str:
     """Return the plural noun of a category."""
     return w.NOUNS[category][0].plural
 
 
 def with_article(words: str) -> str:
     """Put the indefinite article before `words`."""
-    return f"{article(words)} {words}"
+    return f"{choose_article(words)} {words}"
 
 
-def pose_verb(category: str, pose: str) -> str:
+def choose_pose_verb(category: str, pose: str) -> str:
     """Return the plainest verb of a category's pose, for example running."""
-    return verbs_of(category, pose)[0]
+    return list_verbs(category, pose)[0]
 
 
 def is_worn(thing: Thing) -> bool:
@@ -151,19 +151,19 @@ def is_worn(thing: Thing) -> bool:
     return thing.category in w.GARMENTS
 
 
-def garment(thing: Thing) -> str:
+def name_garment(thing: Thing) -> str:
     """Return the garment of a person, in the plural for more persons. Raises KeyError for a thing without clothes."""
     word = w.GARMENTS[thing.category][0]
     return word if thing.count == 1 else w.GARMENT_PLURALS[word]
 
 
-def side(thing: Thing) -> str:
+def name_side(thing: Thing) -> str:
     """Return left, middle or right by the centre of the thing's box; the middle is 0.38 to 0.62 of the width."""
     x = (thing.box[0] + thing.box[2]) / 2
     return SIDES[(x >= 0.38) + (x > 0.62)]
 
 
-def depth(thing: Thing) -> str:
+def name_depth(thing: Thing) -> str:
     """Return top for a thing in the air, front for a box that reaches below 0.78 of the height, else back."""
     if thing.place == "air":
         return "top"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer, select_kind, true_answers
+from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer, list_true_answers, select_kind
 from pipeline.dialog.drawn.dialog_words import (
     ATMOSPHERES,
     KIND_TEXTS,
@@ -21,18 +21,18 @@ from pipeline.dialog.drawn.dialog_words import (
     SCENERY,
     THING_QUESTIONS,
     UNANSWERABLE,
-    be,
-    garment,
+    choose_noun,
+    choose_pose_verb,
+    choose_pronoun,
+    conjugate_be,
+    form_plural,
     is_worn,
-    noun,
-    plural,
-    pose_verb,
-    pronoun,
+    name_garment,
     with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import SceneCaption
-from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, make_generator, pick
+from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, make_generator, name_atmosphere, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
@@ -125,7 +125,7 @@ class DialogState:
         """
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
-        answer = true_answers(self.scene, question).short
+        answer = list_true_answers(self.scene, question).short
         skipped = {"no": SKIP_NO, "none": SKIP_NO, NUMBERS[1][1]: SKIP_NO, "nothing": SKIP_NOTHING}
         return answer in skipped and self.rng.random() < skipped[answer]
 
@@ -136,7 +136,7 @@ class DialogState:
             self.focus = question.thing
             self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.thing))
             self.stated |= {("colour", question.thing)} if question.kind == "look" else set()
-        named = [i for i, thing in enumerate(things) if i not in self.known and noun(thing) in words]
+        named = [i for i, thing in enumerate(things) if i not in self.known and choose_noun(thing) in words]
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
             named = [i for i, thing in enumerate(things) if thing.category == question.asked]
         for i in named:
@@ -175,7 +175,7 @@ class DialogState:
         if not others or not self._applies(others[0], last.kind):
             return None
         texts = OTHER_TEXTS if len(self.known) == 2 and self.rng.random() < 0.4 else REPEAT_TEXTS
-        text = pick(self.rng, texts).format(noun=noun(self.scene.things[others[0]], self.rng.random() < 0.15))
+        text = pick(self.rng, texts).format(noun=choose_noun(self.scene.things[others[0]], self.rng.random() < 0.15))
         return SceneQuestion(last.kind, text, others[0], refers="ellipsis")
 
     def _applies(self, i: int, kind: str) -> bool:
@@ -214,24 +214,24 @@ class DialogState:
             texts = THING_QUESTIONS.get(f"{kind}:worn", texts)
         if kind == "count" and by_pronoun:
             texts = THING_QUESTIONS["count:group"]
-        asked_text = pose_verb(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
+        asked_text = choose_pose_verb(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
         values = {"asked": asked_text, "marks": PATTERN_NOUNS.get(asked, "")}
         text = pick(rng, texts).format(**self._list_word_forms(i, by_pronoun), **values)
         return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")
 
     def _list_word_forms(self, i: int, by_pronoun: bool) -> Mapping[str, str]:
         thing = self.scene.things[i]
-        name = f"the {noun(thing, self.rng.random() < 0.12)}"
+        name = f"the {choose_noun(thing, self.rng.random() < 0.12)}"
         cases = {"s": name, "o": name, "p": f"{name}'" if thing.count > 1 else f"{name}'s"}
         if by_pronoun:
-            cases = dict(zip("sop", map(pronoun, (thing,) * 3, range(3)), strict=True))
-        worn = {"garment": garment(thing)} if is_worn(thing) else {}
+            cases = dict(zip("sop", map(choose_pronoun, (thing,) * 3, range(3)), strict=True))
+        worn = {"garment": name_garment(thing)} if is_worn(thing) else {}
         return {
             **cases,
             **worn,
-            "be": be(thing),
+            "be": conjugate_be(thing),
             "do": "do" if thing.count > 1 else "does",
-            "plural": plural(thing.category),
+            "plural": form_plural(thing.category),
         }
 
     def _ask_about_scene(self, kind: str) -> SceneQuestion | None:
@@ -252,14 +252,14 @@ class DialogState:
         elif kind == "else":
             unmentioned = tuple(unknown)
         elif kind == "is_weather":
-            asked = atmosphere(scene) if rng.random() < 0.5 else pick(rng, tuple(ATMOSPHERES))
+            asked = name_atmosphere(scene) if rng.random() < 0.5 else pick(rng, tuple(ATMOSPHERES))
             wording = ATMOSPHERES[asked][0] if asked != "sunset" else "sunset"
         elif kind == "is_setting":
             asked = w.SCENES[scene.setting if rng.random() < 0.5 else pick(rng, tuple(SETTINGS))][0]
         elif kind == "scenery":
             asked = pick(rng, tuple(SCENERY))
             wording = SCENERY[asked]
-        plural_noun = plural(asked) if kind == "exist" else ""
+        plural_noun = form_plural(asked) if kind == "exist" else ""
         a_asked = with_article(asked) if kind == "exist" else ""
         text = pick(rng, SCENE_QUESTIONS[kind]).format(asked=wording or asked, a_asked=a_asked, plural=plural_noun)
         return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.dialog.data.dialog_corpus import DistinctTexts
-from pipeline.dialog.drawn.answerer import relevance
+from pipeline.dialog.drawn.answerer import rate_answers
 from pipeline.dialog.drawn.candidate_answers import POOL_DIALOGS, CandidatePool
 from pipeline.dialog.drawn.questioner import DialogRound, generate_dialog
 from pipeline.dialog.drawn.rival_answers import RivalAnswers
@@ -47,7 +47,7 @@ def write_scene_dialogs(
             caption, rounds = _generate_image_dialog(seed, i, scene, captions)
             rng, entries = make_generator(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
-                relevances = relevance(scene, question)
+                relevances = rate_answers(scene, question)
                 true_answers = [text for text, value in relevances.items() if value == 1.0]
                 rival_answers = rivals.draw(rng, scene, question, relevances)
                 options, truth = pool.candidates(question.text, answer, rng, rival_answers, true_answers)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.dialog.data.dialog_questions import get_questions
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ranking_summary
+from pipeline.dialog.evaluation.candidate_ranking import compute_candidate_ranks, summarise_ranking
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.models.decoder import Decoder
 from pipeline.models.unroll import teacher_force
@@ -19,7 +19,7 @@ CANDIDATES_AT_ONCE = 4096  # candidates per forward pass
 
 
 @torch.no_grad()
-def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
+def compute_candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
     rounds = get_questions(batch)
     speaker.eval()
@@ -38,7 +38,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
+def compute_discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     """Return the discriminator's score (N, O) of every candidate, without dropout."""
     rounds = get_questions(batch)
     discriminator.eval()
@@ -69,9 +69,9 @@ class RankingValidation:
         ranks = []
         for batch in (batch.to(self.device) for batch in self.batches()):
             if self.speaker is not None:
-                scores = candidate_likelihoods(self.speaker, batch)
+                scores = compute_candidate_likelihoods(self.speaker, batch)
             else:
                 assert isinstance(self.listener, Discriminator)
-                scores = discriminator_scores(self.listener, batch)
-            ranks.append(candidate_ranks(scores, get_questions(batch).truth))
-        return ranking_summary(torch.cat(ranks))
+                scores = compute_discriminator_scores(self.listener, batch)
+            ranks.append(compute_candidate_ranks(scores, get_questions(batch).truth))
+        return summarise_ranking(torch.cat(ranks))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-def candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
+def compute_candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
     """Return ranks (N,) int64, 1 is best, of the candidates `truth` (N,) by `scores` (N, O).
 
     A candidate `truth` with the score NaN ranks last. Another candidate with the score NaN ranks before `truth`.
@@ -19,7 +19,7 @@ def candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
     return torch.where(truth_scores.isnan().squeeze(1), scores.shape[1], (~(scores < truth_scores)).sum(1))
 
 
-def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
+def compute_ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     """Return NDCG (N,) of `scores` (N, O) by `relevance` (N, O); NaN if nothing is relevant or relevance is unknown.
 
     NDCG is Σ relevance / log₂(rank + 1) over the first K ranks, divided by the same sum for the ideal order. K is
@@ -44,7 +44,7 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     return torch.where(known & (ideal > 0), gain / ideal, torch.nan)
 
 
-def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
+def correlate_with_truth(scores: Tensor, relevance: Tensor) -> Tensor:
     """Return Pearson's correlation (N,) of `scores` (N, O) with truth, which is 1 for relevance 1 and else 0.
 
     NaN where relevance is unknown, where a score is not finite, or where all candidates have the same score or the same
@@ -58,7 +58,7 @@ def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
     return torch.where(known & differ & correlation.isfinite(), correlation, torch.nan)
 
 
-def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
+def summarise_ranking(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
     """Return MRR, R@1, R@5 and R@10 in %, and mean rank of `ranks` (N,), and the mean NDCG of `gains` (N,) if known."""
     metrics = {"MRR": float((1 / ranks.double()).mean())}
     metrics |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}

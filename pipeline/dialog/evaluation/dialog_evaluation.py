@@ -18,16 +18,21 @@ from pipeline.dialog.composition.answer_preference import is_human
 from pipeline.dialog.data.dialog_batches import iterate_rounds
 from pipeline.dialog.data.dialog_questions import get_questions
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
-from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary, truth_correlation
-from pipeline.dialog.evaluation.priors import prior_scores
+from pipeline.dialog.evaluation.answer_ranking import compute_candidate_likelihoods, compute_discriminator_scores
+from pipeline.dialog.evaluation.candidate_ranking import (
+    compute_candidate_ranks,
+    compute_ndcg,
+    correlate_with_truth,
+    summarise_ranking,
+)
+from pipeline.dialog.evaluation.priors import compute_prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.discriminator import Discriminator
 from pipeline.dialog.settings import MRR
 from pipeline.evaluation.generate import generate_captions
-from pipeline.metrics.diversity import caption_diversity
+from pipeline.metrics.diversity import measure_caption_diversity
 from pipeline.models.decoder import Decoder
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 if TYPE_CHECKING:
     from pipeline.evaluation.signature import RewardProtocol
@@ -76,27 +81,27 @@ class DialogEvaluation:
         train = self.prepared.rows("train")
         for name, ranker in self.rankers.items():
             if isinstance(ranker, str):
-                scores[f"rank_{name}"] = torch.from_numpy(prior_scores(ranker, dialogs, train, rows))
+                scores[f"rank_{name}"] = torch.from_numpy(compute_prior_scores(ranker, dialogs, train, rows))
         truth = torch.from_numpy(dialogs.truth[rows].astype(np.int64)).flatten()
         relevance = None if dialogs.relevance is None else torch.from_numpy(dialogs.relevance[rows]).flatten(0, 1)
         columns: dict[str, list[Any]] = {}
 
         def measure_ranking(name: str) -> dict[str, Any]:
-            ranks = candidate_ranks(scores[name], truth)
-            gains = None if relevance is None else ndcg(scores[name], relevance)
+            ranks = compute_candidate_ranks(scores[name], truth)
+            gains = None if relevance is None else compute_ndcg(scores[name], relevance)
             columns[name] = ranks.tolist()
             if name == "rank" and gains is not None:
                 columns["ndcg"] = gains.tolist()
-            correlations = torch.tensor([]) if relevance is None else truth_correlation(scores[name], relevance)
+            correlations = torch.tensor([]) if relevance is None else correlate_with_truth(scores[name], relevance)
             finite = correlations[~correlations.isnan()]
             return {
-                "ranking": ranking_summary(ranks, gains),
+                "ranking": summarise_ranking(ranks, gains),
                 **({"truth_correlation": float(finite.mean())} if len(finite) else {}),
                 **self._compute_group_mrr(dialogs, rows, ranks),
             }
 
         results: dict[str, Any] = {"images": len(rows), **measure_ranking("rank")}
-        results["ranking_per_word"] = ranking_summary(candidate_ranks(scores["words"], truth))
+        results["ranking_per_word"] = summarise_ranking(compute_candidate_ranks(scores["words"], truth))
         results["judges"] = {
             name: measure_ranking(f"rank_{name}") | _human_preference(scores[f"gain_{name}"]) for name in self.judges
         }
@@ -110,7 +115,7 @@ class DialogEvaluation:
         texts = {source: self._decode(tokens) for source, tokens in (("answer", answers.numpy()), ("human", human))}
         answer_relevance = dialogs.answer_relevance()
         for source, tokens, name in (("answer", answers.numpy(), "answers"), ("human", human, "human_answers")):
-            results[name] = caption_diversity(texts[source], tokens.tolist(), unk)
+            results[name] = measure_caption_diversity(texts[source], tokens.tolist(), unk)
             if answer_relevance is not None:
                 indices = (rows[:, None] * dialogs.rounds + np.arange(dialogs.rounds)).ravel()
                 mappings = [answer_relevance[i] for i in indices]
@@ -175,15 +180,15 @@ class DialogEvaluation:
         A judge's gain is its score of the human answer minus its score of the generated answer (`answers`). It is NaN
         where both answers are equal.
         """
-        rounds, likelihoods = get_questions(batch), candidate_likelihoods(speaker, batch)
+        rounds, likelihoods = get_questions(batch), compute_candidate_likelihoods(speaker, batch)
         yield "rank", likelihoods
-        yield "words", likelihoods / caption_mask(rounds.answers).sum(1)[rounds.options]
+        yield "words", likelihoods / make_caption_mask(rounds.answers).sum(1)[rounds.options]
         if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
             yield from zip(("history", "regions"), shares, strict=True)
-        message = Message(answers, caption_mask(answers), torch.arange(len(answers), device=self.device), 1)
+        message = Message(answers, make_caption_mask(answers), torch.arange(len(answers), device=self.device), 1)
         same = is_human(message, batch)
         for name, judge in discriminators.items():
-            yield f"rank_{name}", discriminator_scores(judge, batch)
+            yield f"rank_{name}", compute_discriminator_scores(judge, batch)
             if name in self.judges:
                 gain = (
                     judge.encode_question(batch) * (judge.encode_answers(batch.captions) - judge.encode_text(message))

@@ -10,7 +10,7 @@ from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.settings import CHANCE, PRIOR
 
 
-def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def compute_prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
 
     CHANCE gives random numbers. PRIOR gives the count of an answer in the dialogs about the images `train`.

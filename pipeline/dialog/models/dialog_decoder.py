@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
 from pipeline.types import Batch
 
@@ -17,7 +17,7 @@ class DialogDecoder(WrappedDecoder[object]):
     """Decoder `inner` on the output of `encoder` in place of regions; both share word embeddings."""
 
     def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
-        arguments = constructor_arguments(locals())
+        arguments = collect_constructor_arguments(locals())
         super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, arguments)
         self.encoder, self.inner = encoder, inner
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.dialog.data.dialog_questions import DialogQuestions, get_questions
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import RolloutDropout
-from pipeline.models.recurrent import Lstm, text_states
+from pipeline.models.recurrent import Lstm, compute_text_states
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
@@ -40,7 +40,7 @@ class DialogEncoder(nn.Module, ABC):
         fusion layer's output before its tanh, which otherwise saturates in generators. The papers have neither.
         """
         super().__init__()
-        self.arguments = constructor_arguments(locals())
+        self.arguments = collect_constructor_arguments(locals())
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
         self.question = Lstm(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)
@@ -52,7 +52,7 @@ class DialogEncoder(nn.Module, ABC):
         """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
         rounds = get_questions(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
-        h, c = last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
+        h, c = compute_last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
         parts = self.fuse(batch, rounds, h, word, drop)
         encoding = torch.tanh(self.norm(self.fusion(drop(torch.cat([h, *parts], -1)))))
         return torch.stack([encoding, h, c], 1)
@@ -109,7 +109,7 @@ class Hciae(DialogEncoder):
             return None
         rounds = get_questions(batch)
         no_dropout = RolloutDropout(0.0, BatchRandom(batch, None))
-        question, _ = last_lstm_states(self.question, word(rounds.questions), rounds.questions)
+        question, _ = compute_last_lstm_states(self.question, word(rounds.questions), rounds.questions)
         history, items = self.attend_history(rounds, question, word, no_dropout)
         _, regions = self.attend_image(batch, rounds, torch.cat([question, history], -1))
         return items, regions
@@ -120,7 +120,7 @@ class Hciae(DialogEncoder):
         """Return the attended history (N, H) for questions (N, H), and weights of items (N, R), 0 for later items."""
         dialogs, num_rounds, _ = rounds.history.shape
         tokens = rounds.history.flatten(0, 1)
-        items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, num_rounds, -1)
+        items = compute_last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, num_rounds, -1)
         round_index = torch.arange(num_rounds, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
         if self.ago is not None:
@@ -159,9 +159,9 @@ class LateFusion(DialogEncoder):
             order = (tokens == 0).to(torch.uint8).sort(dim=1, stable=True).indices  # words first
             tokens = tokens.gather(1, order)
             tokens = tokens[:, : max(1, int((tokens > 0).sum(1).max()))]
-            history = last_lstm_states(self.text, drop(word(tokens)), tokens)[0]
+            history = compute_last_lstm_states(self.text, drop(word(tokens)), tokens)[0]
         if self.image:
-            image = mean_regions(*self.project_regions(batch, rounds)).repeat_interleave(rounds.history.shape[1], 0)
+            image = average_regions(*self.project_regions(batch, rounds)).repeat_interleave(rounds.history.shape[1], 0)
         return [history, image]
 
 
@@ -179,10 +179,10 @@ class Hierarchical(DialogEncoder):
         dialogs, num_rounds, _ = rounds.history.shape
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.image:
-            image = mean_regions(*self.project_regions(batch, rounds)).repeat_interleave(num_rounds, 0)
+            image = average_regions(*self.project_regions(batch, rounds)).repeat_interleave(num_rounds, 0)
         if self.history:
             tokens = rounds.history.flatten(0, 1)
-            items = last_lstm_states(self.item, drop(word(tokens)), tokens)[0]
+            items = compute_last_lstm_states(self.item, drop(word(tokens)), tokens)[0]
             history, _ = self.dialog(torch.cat([question, image, items], -1).view(dialogs, num_rounds, -1))
             history = history.flatten(0, 1)
         return [history, image]
@@ -192,16 +192,16 @@ DISTANCES = 16  # distances in rounds that have an embedding: 0 … 15; greater 
 ENCODERS: dict[str, type[DialogEncoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
 
 
-def mean_regions(regions: Tensor, mask: Tensor) -> Tensor:
+def average_regions(regions: Tensor, mask: Tensor) -> Tensor:
     """Compute the mean (D, H) of regions (D, K, H) over those in `mask` (D, K)."""
     weights = mask.unsqueeze(-1).to(regions.dtype)
     return (regions * weights).sum(1) / weights.sum(1)
 
 
-def last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def compute_last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return hidden and cell states (n, H) after the last word of `tokens` (n, T), embedded as `embedded` (n, T, E).
 
     Words precede EOS and padding (0). A text without words has the states after its first token.
     """
-    encoded = text_states(lstm, embedded, (tokens > 0).sum(1).clamp(min=1))
+    encoded = compute_text_states(lstm, embedded, (tokens > 0).sum(1).clamp(min=1))
     return encoded.states[encoded.last], encoded.cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.lstm import LstmDecoder, LstmState
 from pipeline.types import Batch
@@ -20,7 +20,7 @@ class DialogLstm(LstmDecoder):
         self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
     ) -> None:
         """Build the layers; `region_size` is H, the size of the encoding and of the decoder's states."""
-        arguments = constructor_arguments(locals())
+        arguments = collect_constructor_arguments(locals())
         super().__init__(vocabulary, (region_size, words), words, region_size, max_words, dropout, arguments)
 
     def encode_image(self, batch: Batch) -> Tensor:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
-from pipeline.models.constructor_arguments import constructor_arguments
+from pipeline.models.constructor_arguments import collect_constructor_arguments
 from pipeline.models.kernels.shared_weight import SharedWeight
-from pipeline.models.recurrent import Lstm, text_states
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.models.recurrent import Lstm, compute_text_states
+from pipeline.types import Batch, Message, make_caption_mask
 
 
 class Discriminator(nn.Module):
@@ -30,7 +30,7 @@ class Discriminator(nn.Module):
         encode_eos: bool = False,
     ) -> None:
         super().__init__()
-        self.arguments = constructor_arguments(locals())
+        self.arguments = collect_constructor_arguments(locals())
         words, hidden = encoder.question.input_size, encoder.hidden
         self.encoder, self.vocabulary, self.encode_eos = encoder, vocabulary, encode_eos
         self.word = nn.Embedding(vocabulary + 2, words)
@@ -49,7 +49,7 @@ class Discriminator(nn.Module):
     def encode_answers(self, answers: Tensor) -> Tensor:
         """Encode answers (U, T) of tokens, (U, H)."""
         rows = torch.arange(len(answers), device=answers.device)
-        return self.encode_text(Message(answers, caption_mask(answers), rows, samples=1))
+        return self.encode_text(Message(answers, make_caption_mask(answers), rows, samples=1))
 
     def encode_text(self, message: Message) -> Tensor:
         """Encode the answers of a message, (N, H)."""
@@ -60,7 +60,7 @@ class Discriminator(nn.Module):
         words = self.drop(words.view(*tokens.shape, -1))
         mask = message.mask if self.encode_eos else message.mask & (tokens > 0)
         lengths = mask.sum(1)
-        encoded = text_states(self.lstm, words, lengths.clamp(min=1))
+        encoded = compute_text_states(self.lstm, words, lengths.clamp(min=1))
         encodings = encoded.states[encoded.last]
         if self.inner is not None and self.weight is not None:
             scores = self.weight(self.drop(torch.tanh(self.inner(encoded.states)))).squeeze(-1)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from pipeline.dialog.readers.visdial_image_ids import image_ids
-from pipeline.errors import UserError, reason
+from pipeline.dialog.readers.visdial_image_ids import read_image_ids
+from pipeline.errors import UserError, summarise_error
 from pipeline.features.imported import Digests, FeatureFormat, ImportedRow
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 
 
@@ -22,11 +22,13 @@ def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
         names = json.loads(require_plain_file(params).read_text(encoding="utf-8"))
         store = h5py.File(require_plain_file(file), "r")
     except (OSError, ValueError) as error:
-        raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
+        raise UserError(
+            f"{file}, {params}: the features of VisDial cannot be read ({summarise_error(error)})"
+        ) from None
     with store:
         rows_by_image: dict[str, tuple[str, int]] = {}
         for split in [key.removeprefix("images_") for key in store if key.startswith("images_")]:
-            images = image_ids(names, split, params)
+            images = read_image_ids(names, split, params)
             rows = len(read_dataset(store, f"images_{split}"))
             if len(images) != rows:
                 raise UserError(f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images")
@@ -36,7 +38,7 @@ def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
                 raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
             name, image_row = rows_by_image[id_]
             yield ImportedRow(row, str(file), read_dataset(store, name)[image_row])
-    digests |= {str(path): sha256(path) for path in files}
+    digests |= {str(path): compute_sha256(path) for path in files}
 
 
 VISDIAL_FEATURES = FeatureFormat(

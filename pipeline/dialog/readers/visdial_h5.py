@@ -12,8 +12,8 @@ import numpy as np
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.dialog.data.dialog_corpus import Dialogs, Words
 from pipeline.dialog.readers.visdial import HELD_OUT, ExpectedDialog
-from pipeline.dialog.readers.visdial_image_ids import image_ids
-from pipeline.errors import UserError, reason
+from pipeline.dialog.readers.visdial_image_ids import read_image_ids
+from pipeline.errors import UserError, summarise_error
 from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
@@ -52,13 +52,13 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     try:
         with h5py.File(require_plain_file(data), "r") as file:
             splits = {
-                name: _read_split(file, name, image_ids(content, name, params), len(vocabulary), data)
+                name: _read_split(file, name, read_image_ids(content, name, params), len(vocabulary), data)
                 for name in _list_splits(file)
             }
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing") from None
     except (OSError, KeyError) as error:
-        raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({reason(error)})") from None
+        raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({summarise_error(error)})") from None
     if not splits:
         raise UserError(f"{data}: holds none of {', '.join(f'ques_{name}' for name in SPLIT_OF)}")
     spellings = np.array(["", *vocabulary.words], object)

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.errors import UserError
 
 
-def image_ids(params: Any, split: str, file: Path) -> list[str]:
+def read_image_ids(params: Any, split: str, file: Path) -> list[str]:
     """Return the ids of a split's images from the content `params` of `file`: numbers, or last numbers of names.
 
     Raises UserError where the split has no list, or an image has no number.

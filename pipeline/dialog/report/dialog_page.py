@@ -16,15 +16,15 @@ from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_best
 from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
-from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
+from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, build_dialog_tables
 from pipeline.errors import UserError
-from pipeline.features.animated_thumbnail import data_uri
+from pipeline.features.animated_thumbnail import encode_data_uri
 from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
 from pipeline.report.html_templates import open_templates
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.number_files import as_csv, markdown
+from pipeline.report.number_files import as_csv, format_markdown
 from pipeline.runtime.files import write_atomically
-from pipeline.runtime.untrusted import path_inside
+from pipeline.runtime.untrusted import resolve_inside
 
 TEMPLATE = Path(__file__).parent / "template"
 PAGE_TEMPLATE = Path(report.__file__).parent / "template"  # macros and style of the core's page
@@ -88,7 +88,7 @@ def write_dialog_report(
     Raises UserError where no method has a selected setting.
     """
     choices = choose_best(results, MRR)
-    tables = dialog_tables(results, choices, settings.control)
+    tables = build_dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
     if not points:
         raise UserError(
@@ -105,8 +105,8 @@ def write_dialog_report(
         titles=TITLES,
     )
     files = {
-        "table.md": markdown([table for table in tables if table.name in TERMINAL_TABLES], RULE),
-        "tables.md": markdown(tables, RULE),
+        "table.md": format_markdown([table for table in tables if table.name in TERMINAL_TABLES], RULE),
+        "tables.md": format_markdown(tables, RULE),
         "curve.csv": _format_curve(results),
         "report.html": page,
     }
@@ -189,8 +189,8 @@ def _build_dialog(
         )
     picture, shape = None, ""
     if root and row["file"]:
-        thumbnail = open_thumbnail(path_inside(root, row["file"]), LONGEST_SIDE)
-        picture, shape = data_uri(thumbnail, 85), f"{thumbnail.width} / {thumbnail.height}"
+        thumbnail = open_thumbnail(resolve_inside(root, row["file"]), LONGEST_SIDE)
+        picture, shape = encode_data_uri(thumbnail, 85), f"{thumbnail.width} / {thumbnail.height}"
     return ExampleDialog(row["id"], picture, shape, row["caption"], rounds)
 
 

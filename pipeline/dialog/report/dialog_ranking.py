@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import draw_resamples, interval
+from pipeline.analysis.bootstrap import compute_interval, draw_resamples
 from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import Point, Results, Run
@@ -131,7 +131,9 @@ def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray]
     return transform(values[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
-def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]) -> MrrDifference | None:
+def compute_mrr_difference(
+    minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]
+) -> MrrDifference | None:
     """Return the mean of `minuend` − `other`, each with one array (D,) over dialogs per seed.
 
     A single seed is paired with every seed of the other ranker. Returns None if any seed lacks its values, so that no
@@ -147,7 +149,7 @@ def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndar
         return None
     gain = np.mean(first, 0) - np.mean(second, 0)
     resamples = draw_resamples(len(gain))
-    low, high = interval(resamples @ gain / len(gain))
+    low, high = compute_interval(resamples @ gain / len(gain))
     by_seed = tuple(float((a - b).mean()) for a, b in zip(first, second, strict=True))
     return MrrDifference(float(gain.mean()), low, high, by_seed)
 
@@ -156,4 +158,4 @@ def get_known_difference(rankers: Mapping[str, Ranker], name: str, other: str) -
     """Return the MRR of ranker `name` minus the MRR of ranker `other`; None if one of them is unknown."""
     if not {name, other} <= rankers.keys():
         return None
-    return mrr_difference(rankers[name].reciprocals(), rankers[other].reciprocals())
+    return compute_mrr_difference(rankers[name].reciprocals(), rankers[other].reciprocals())

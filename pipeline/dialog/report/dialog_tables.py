@@ -11,19 +11,19 @@ from pipeline.dialog.report.dialog_ranking import (
     Ranker,
     collect_discriminators,
     collect_generators,
+    compute_mrr_difference,
     get_adversary_name,
     get_known_difference,
-    mrr_difference,
 )
 from pipeline.report.tables import (
     Table,
     TableColumn,
-    chosen_rows,
     fill_table,
     format_number,
-    metric_column,
-    setting_column,
-    typographic_sign,
+    format_sign,
+    make_chosen_rows,
+    make_metric_column,
+    make_setting_column,
 )
 
 RANKING = (("MRR", 4), ("R@1", 1), ("R@5", 1), ("R@10", 1), ("mean_rank", 2), ("NDCG", 3))
@@ -80,7 +80,7 @@ CLAIMS = (  # the claim, the method expected to be better, the other
 )
 
 
-def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
+def build_dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
     """Return the tables of generators, discriminators, claims, question kinds and answers.
 
     Tables without rows, or with the column of names alone, are left out.
@@ -100,10 +100,10 @@ def _build_generator_table(
     results: Results, choices: Sequence[Choice], rankers: Mapping[str, Ranker], control: str
 ) -> Table:
     settings = list(dict.fromkeys(key for point in results.points for key in point.settings))
-    columns = [setting_column(name, "Chosen") for name in settings]
+    columns = [make_setting_column(name, "Chosen") for name in settings]
     columns += [_build_seed_column(), *_build_ranking_columns("Candidates by likelihood")]
     optional_columns = [
-        metric_column(_format_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
+        make_metric_column(_format_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
         for name, digits in RANKING
         if name in ("MRR", "R@1", "mean_rank")
     ]
@@ -119,7 +119,7 @@ def _build_generator_table(
     position = len(columns) - len(REPORTED["g_mle"])
     columns[position:position] = optional_columns
     caption = f"Generators: rank of the human answer among the candidates, {_format_count(results)} test dialogs"
-    return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
+    return fill_table("generators", caption, make_chosen_rows(choices), columns, [NOTE])
 
 
 def _build_discriminator_table(rankers: Mapping[str, Ranker]) -> Table:
@@ -139,42 +139,44 @@ def _build_seed_column() -> TableColumn:
 
 def _build_ranking_columns(group: str) -> list[TableColumn]:
     """Return columns of the metrics, and columns of the reported numbers for the metrics in the paper."""
-    columns = [metric_column(_format_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
+    columns = [make_metric_column(_format_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
     return columns + [
         _build_reported_column(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])
     ]
 
 
 def _build_truth_correlation_column(quantity: str) -> TableColumn:
-    return metric_column("truth", ("truth_correlation",), 3, f"Correlation of {quantity} with")
+    return make_metric_column("truth", ("truth_correlation",), 3, f"Correlation of {quantity} with")
 
 
 def _build_answer_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker], control: str) -> Table:
     def format_gain(point: Point) -> str:
         if not {point.method, control} <= rankers.keys():
             return MISSING
-        return _format_difference(mrr_difference(rankers[point.method].true_shares(), rankers[control].true_shares()))
+        return _format_difference(
+            compute_mrr_difference(rankers[point.method].true_shares(), rankers[control].true_shares())
+        )
 
     columns = [
-        metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
+        make_metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
         TableColumn("true", f"less {control}", format_gain),
-        metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
-        metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
-        metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
-        metric_column("true", ("human_answers", "true"), 3, "Human answers"),
-        metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
-        metric_column("words", ("human_answers", "words_per_caption"), 2, "Human answers"),
-        metric_column("distinct", ("human_answers", "distinct_captions"), 3, "Human answers"),
-        metric_column("accuracy, %", ("judges", "adapted", "human_preferred"), 1, "Retrained discriminator"),
+        make_metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
+        make_metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
+        make_metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
+        make_metric_column("true", ("human_answers", "true"), 3, "Human answers"),
+        make_metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
+        make_metric_column("words", ("human_answers", "words_per_caption"), 2, "Human answers"),
+        make_metric_column("distinct", ("human_answers", "distinct_captions"), 3, "Human answers"),
+        make_metric_column("accuracy, %", ("judges", "adapted", "human_preferred"), 1, "Retrained discriminator"),
     ]
-    return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
+    return fill_table("answers", "Truth, relevance and diversity of answers", make_chosen_rows(choices), columns)
 
 
 def _build_kind_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]) -> Table:
-    rows = [*chosen_rows(choices), *_build_ranker_rows(rankers)]
+    rows = [*make_chosen_rows(choices), *_build_ranker_rows(rankers)]
     numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
     groups = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
-    columns = [metric_column(key, (grouping, key), 3, KINDS[grouping], spread=False) for grouping, key in groups]
+    columns = [make_metric_column(key, (grouping, key), 3, KINDS[grouping], spread=False) for grouping, key in groups]
     caption = "MRR by type of reference and of question"
     return fill_table("kinds", caption, rows, columns, head="Model")
 
@@ -184,7 +186,7 @@ def _build_claim_table(rankers: Mapping[str, Ranker]) -> Table:
     for claim, better, other in CLAIMS:
         difference = get_known_difference(rankers, better, other)
         if difference is not None:
-            seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in difference.by_seed)
+            seeds = ", ".join(format_sign(f"{value:+.4f}") for value in difference.by_seed)
             rows.append([claim, _format_difference(difference), seeds, difference.verdict])
     columns = [
         TableColumn("Claim", text=True),
@@ -212,8 +214,8 @@ def _format_difference(difference: MrrDifference | None) -> str:
     if difference is None:
         return MISSING
     return (
-        typographic_sign(f"{difference.value:+.4f}")
-        + f" [{typographic_sign(f'{difference.low:+.4f}')}, {typographic_sign(f'{difference.high:+.4f}')}]"
+        format_sign(f"{difference.value:+.4f}")
+        + f" [{format_sign(f'{difference.low:+.4f}')}, {format_sign(f'{difference.high:+.4f}')}]"
     )
 
 

@@ -10,8 +10,8 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_results_json
-from pipeline.errors import UserError, reason
-from pipeline.report.method_names import estimator_colour
+from pipeline.errors import UserError, summarise_error
+from pipeline.report.method_names import choose_estimator_colour
 from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
@@ -79,11 +79,11 @@ def read_gradients(path: Path) -> GradientResults:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{path}: expected the results of `python -m stages.gradients`, found another content "
-            f"({type(error).__name__}: {reason(error)}); run that command again"
+            f"({type(error).__name__}: {summarise_error(error)}); run that command again"
         ) from None
 
 
-def gradients_csv(results: GradientResults) -> str:
+def format_gradients_csv(results: GradientResults) -> str:
     """Return the CSV with a line per estimator, number of samples, score and world, and unrounded numbers."""
     rows = [
         row | {"estimator": row["name"], "world": n, **world}
@@ -93,7 +93,7 @@ def gradients_csv(results: GradientResults) -> str:
     return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
 
 
-def gradients_tables(results: GradientResults) -> list[Table]:
+def build_gradients_tables(results: GradientResults) -> list[Table]:
     """Return the accuracy of every estimator and, where ρ was varied, a comparison with PSST's claim."""
     return [_accuracy_table(results), *([_claim_table(results)] if results.rows["rho"].notna().any() else [])]
 
@@ -156,13 +156,13 @@ def _claim_table(results: GradientResults) -> Table:
     return Table("claim", "Effect of ρ on bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
 
 
-def plane_panels(results: GradientResults) -> list[PlotPanel]:
+def build_plane_panels(results: GradientResults) -> list[PlotPanel]:
     """Return panels of noise against bias, for the smallest and the largest number of samples.
 
     Both axes begin at 0, where there is no error. At bias 1 the mean is as wrong as a gradient of 0.
     """
     x_label, y_label = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
-    styles, panels = estimator_styles(results.rows["name"]), []
+    styles, panels = choose_estimator_styles(results.rows["name"]), []
     for samples in (results.samples[0], results.samples[-1]):
         points: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
         for row in results.select_rows(samples):
@@ -177,12 +177,12 @@ def plane_panels(results: GradientResults) -> list[PlotPanel]:
     return panels
 
 
-def claim_panels(results: GradientResults) -> list[PlotPanel]:
+def build_claim_panels(results: GradientResults) -> list[PlotPanel]:
     """Return bias and variance against ρ, relative to ρ = 0, with the claim that both fall as 1 − ρ."""
     by_rho = results.order_by_rho()
     claimed = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(results.rows["rho"].dropna().unique())]
     claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(claimed)), []
-    styles = estimator_styles(results.rows["name"])
+    styles = choose_estimator_styles(results.rows["name"])
     x_label, y_label, words = (
         "ρ: share passed as distributions →",
         "← less than at ρ = 0",
@@ -200,6 +200,6 @@ def claim_panels(results: GradientResults) -> list[PlotPanel]:
     return panels
 
 
-def estimator_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+def choose_estimator_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """Return each estimator's style, with the colour that its method has in all figures."""
-    return assign_styles({name: estimator_colour(name) for name in names})
+    return assign_styles({name: choose_estimator_colour(name) for name in names})

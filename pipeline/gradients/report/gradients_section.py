@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.gradients.report.gradient_tables import claim_panels, gradients_tables, plane_panels, read_gradients
+from pipeline.gradients.report.gradient_tables import (
+    build_claim_panels,
+    build_gradients_tables,
+    build_plane_panels,
+    read_gradients,
+)
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
 
@@ -14,8 +19,8 @@ def build_gradients_section(content: ReportContent) -> SectionContent:
     if (path := content.input("gradients")) is None:
         return SectionContent()
     results = read_gradients(path)
-    panels = {"plane": plane_panels(results), "claim": claim_panels(results)}
-    return SectionContent(gradients_tables(results), panels, sources=[path])
+    panels = {"plane": build_plane_panels(results), "claim": build_claim_panels(results)}
+    return SectionContent(build_gradients_tables(results), panels, sources=[path])
 
 
 GRADIENTS = ReportSection(

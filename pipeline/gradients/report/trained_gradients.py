@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, estimator_styles
+from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, choose_estimator_styles
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 CLEAR = 2.0  # standard errors
 
 
-def trained_table(results: Mapping[str, Any]) -> Table:
+def build_trained_table(results: Mapping[str, Any]) -> Table:
     """Return a table with a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
         *(TableColumn(sign, show=partial(_show_setting, key)) for key, sign in SYMBOLS.items()),
@@ -37,12 +37,12 @@ def trained_table(results: Mapping[str, Any]) -> Table:
     return fill_table("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
 
 
-def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
+def build_trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
     """Return panels of noise against bias, and of the mean's length against its cosine with the reference gradient.
 
     An estimator without error has bias 0, noise 0, cosine 1 and length 1. The axes are logarithmic beyond 1.
     """
-    styles = estimator_styles(row["name"] for row in results["rows"])
+    styles = choose_estimator_styles(row["name"] for row in results["rows"])
 
     def build_panel(name: str, title: str, x_label: str, y_label: str, x: str, y: str, power: float = 1.0) -> PlotPanel:
         series = []

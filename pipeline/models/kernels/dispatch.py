@@ -10,7 +10,7 @@ from pipeline.random import BatchRandom
 from pipeline.runtime import devices
 
 
-def fast_form(decoder: Decoder) -> StepwiseDecoder:
+def accelerate_decoder(decoder: Decoder) -> StepwiseDecoder:
     """Return the fast form of `decoder`, or `decoder` itself."""
     if not has_fast_form(decoder):
         return decoder
@@ -24,7 +24,7 @@ def has_fast_form(decoder: Decoder) -> TypeGuard[Att2in]:
     return type(decoder) is Att2in and devices.is_synchronous(decoder.logit.weight.device)
 
 
-def fast_random(batch_random: BatchRandom) -> BatchRandom:
+def accelerate_random(batch_random: BatchRandom) -> BatchRandom:
     """Return the fast form of the unused stream `batch_random`, or `batch_random` itself if it has none.
 
     The fast form starts from the generator's seed. A stream on a GPU or without a generator has no fast form.

@@ -14,7 +14,7 @@ from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.models.kernels.recurrence import Step, StepKernels, StepWeights
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.kernels.tape import Tape, connect
-from pipeline.types import Batch, caption_mask
+from pipeline.types import Batch, make_caption_mask
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FastAtt2in:
         """Run teacher forcing like `plain`, without computation after a caption's EOS."""
         tokens, plain = batch.captions, self.plain
         columns = tokens.shape[1]
-        order, batch_sizes = _order_by_length(caption_mask(tokens))
+        order, batch_sizes = _order_by_length(make_caption_mask(tokens))
         positions = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
         weights = select_weights(plain, drop(encoded))
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[positions])

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from pipeline.models.kernels.packing import pack_texts
 
 
-def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
+def compute_last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """Compute the states (N, H) of `gru` after the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
 
     The result equals that of `gru`, but ended captions cost nothing. The gradient of the recurrent weight is one

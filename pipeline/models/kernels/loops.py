@@ -17,7 +17,7 @@ BOUND = 43  # bound of attention's keys and queries: exp(2 · 43) is below the l
 
 
 @compile_loop
-def exponentials(x, values):
+def compute_exponentials(x, values):
     """Write exp(2x) of `x` (A,), clipped to ±BOUND, to `values`."""
     bound = x.dtype.type(BOUND)
     for a in range(len(x)):
@@ -29,14 +29,14 @@ def exponentials(x, values):
 def attention_forward(rows, keys, regions, mask, weight, query, images, alpha, attended):
     """Compute additive attention of `query` (n, A) to `regions` (B, R, H): weights `alpha` (n, R), `attended` (n, H).
 
-    `keys` (B, R, A) are `exponentials`: tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)), and a softmax ignores the
-    constant Σ weight.
+    `keys` (B, R, A) are from `compute_exponentials`: tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)), and a softmax
+    ignores the constant Σ weight.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
     exp_query = np.empty(query.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
         image = images[n]
-        exponentials(query[n], exp_query)
+        compute_exponentials(query[n], exp_query)
         max_score = weight.dtype.type(-np.inf)
         for r in range(keys.shape[1]):
             weighted_sum = zero
@@ -62,15 +62,15 @@ def attention_forward(rows, keys, regions, mask, weight, query, images, alpha, a
 def attention_backward(rows, keys, regions, weight, query, images, alpha, d, grad_query, grad_keys, grad_weight):
     """Compute gradients of attention from `d` (n, H), the gradient of the attended regions.
 
-    `keys` are `exponentials`, but `grad_keys` (B, R, A) is the gradient of the keys themselves, without the factor
-    `weight`. Gradients are added to `grad_keys` and `grad_weight` (A,), and written to `grad_query` (n, A). The
-    gradients of a caption's scores sum to 0, so the constant of tanh has no part in `grad_weight`.
+    `keys` are from `compute_exponentials`, but `grad_keys` (B, R, A) is the gradient of the keys themselves, without
+    the factor `weight`. Gradients are added to `grad_keys` and `grad_weight` (A,), and written to `grad_query` (n, A).
+    The gradients of a caption's scores sum to 0, so the constant of tanh has no part in `grad_weight`.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
     scores, exp_query = np.empty(keys.shape[1], query.dtype), np.empty(query.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
         image = images[n]
-        exponentials(query[n], exp_query)
+        compute_exponentials(query[n], exp_query)
         mean = zero
         for r in range(keys.shape[1]):
             grad_alpha = zero

@@ -76,7 +76,7 @@ class StepKernels:
         self.mask = mask.numpy()
         keys, self.regions, self.attention = (x.contiguous().numpy() for x in self.weights[:3])
         self.keys = np.empty_like(keys)
-        loops.exponentials(keys.ravel(), self.keys.ravel())
+        loops.compute_exponentials(keys.ravel(), self.keys.ravel())
 
     @cached_property
     def transposed(self) -> TransposedWeights:

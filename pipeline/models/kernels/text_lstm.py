@@ -23,7 +23,7 @@ class TextStates(NamedTuple):
     cells: Tensor  # (N, H): each text's last cell
 
 
-def text_lstm(
+def compute_text_lstm(
     lstm: nn.LSTM, words: Tensor, lengths: Tensor, initial: tuple[Tensor, Tensor] | None = None
 ) -> TextStates:
     """Compute the states of `lstm` for the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pipeline.report.gallery import example_along, example_line
-from pipeline.report.pictures import along_png
+from pipeline.report.gallery import choose_example_along, choose_example_line
+from pipeline.report.pictures import draw_along_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 
 
 def build_along(content: ReportContent) -> SectionContent:
     """Build the section: the image with the most distinct captions along λ, and a figure of these captions."""
-    example = example_along(content.pictures, example_line(content.results, content.choices))
-    picture = along_png(*example, content.results.first) if example else None
+    example = choose_example_along(content.pictures, choose_example_line(content.results, content.choices))
+    picture = draw_along_png(*example, content.results.first) if example else None
     return SectionContent(files={"along.png": picture}, values={"along": example}, shown=example is not None)
 
 

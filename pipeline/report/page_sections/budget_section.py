@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.report.budget_tables import budget_csv, budget_table, budgets, learning_panels
-from pipeline.report.drawing import panels_png
+from pipeline.report.budget_tables import average_budgets, build_budget_table, build_learning_panels, format_budget_csv
+from pipeline.report.drawing import draw_panels_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.training_histories import format_training_csv
@@ -14,15 +14,15 @@ def build_budget(content: ReportContent) -> SectionContent:
 
     training.csv has the budgets, validation metrics and rewards; `dvc plots` draws the metrics against steps.
     """
-    by_method, histories = budgets(content.choices, content.trainings), content.histories
-    table, panels = budget_table(by_method), learning_panels(content.results, histories)
+    by_method, histories = average_budgets(content.choices, content.trainings), content.histories
+    table, panels = build_budget_table(by_method), build_learning_panels(content.results, histories)
     return SectionContent(
         [table] if table else [],
         {"learning": panels},
         {
-            "budget.csv": budget_csv(by_method) if table else None,
+            "budget.csv": format_budget_csv(by_method) if table else None,
             "training.csv": format_training_csv(histories) if histories else None,
-            "learning.png": panels_png(panels) if panels else None,
+            "learning.png": draw_panels_png(panels) if panels else None,
         },
     )
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipeline.report.caption_tables import caption_tables
+from pipeline.report.caption_tables import build_caption_tables
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
 
 
 def build_captions(content: ReportContent) -> SectionContent:
     """Return the tables of measured properties of captions."""
-    return SectionContent(caption_tables(content.results, content.choices))
+    return SectionContent(build_caption_tables(content.results, content.choices))
 
 
 CAPTIONS = ReportSection(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from pipeline.report.drawing import panels_png
-from pipeline.report.figures import curve_panels
-from pipeline.report.number_files import curve_csv
+from pipeline.report.drawing import draw_panels_png
+from pipeline.report.figures import build_curve_panels
+from pipeline.report.number_files import format_curve_csv
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
-from pipeline.report.result_tables import runs_table
+from pipeline.report.result_tables import build_runs_table
 
 
 def build_curves(content: ReportContent) -> SectionContent:
     """Return a figure per metric, and a warning if the runs have different protocols."""
-    panels = {name: curve_panels(content.results, content.choices, name) for name in content.metrics}
+    panels = {name: build_curve_panels(content.results, content.choices, name) for name in content.metrics}
     return SectionContent(
         panels=panels,
-        files={"curve.csv": curve_csv(content.results), "curve.png": panels_png(panels[content.settings.metric])},
-        values={"warning": runs_table(content.results, content.choices).warning},
+        files={
+            "curve.csv": format_curve_csv(content.results),
+            "curve.png": draw_panels_png(panels[content.settings.metric]),
+        },
+        values={"warning": build_runs_table(content.results, content.choices).warning},
     )
 
 

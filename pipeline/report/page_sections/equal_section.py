@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.report.comparison_tables import equal_tables
-from pipeline.report.number_files import comparison_csv
+from pipeline.report.comparison_tables import build_equal_tables
+from pipeline.report.number_files import format_comparison_csv
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
-from pipeline.report.tables import notes_once
+from pipeline.report.tables import drop_repeated_notes
 
 EXPLANATION = """\
 Values are interpolated on each method's curve between measured settings, and never extrapolated. A curve that ends \
@@ -15,8 +15,11 @@ before the value has a dash; a curve that begins beyond the value has a lower bo
 
 def build_equal(content: ReportContent) -> SectionContent:
     """Return the tables at all fixed values of CIDEr and of recall."""
-    tables, files = equal_tables(content.comparison), {"comparison.csv": comparison_csv(content.comparison)}
-    return SectionContent(tables, files=files, page_tables=notes_once(tables))
+    tables, files = (
+        build_equal_tables(content.comparison),
+        {"comparison.csv": format_comparison_csv(content.comparison)},
+    )
+    return SectionContent(tables, files=files, page_tables=drop_repeated_notes(tables))
 
 
 EQUAL = ReportSection(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
-from pipeline.report.result_tables import galleries_table
+from pipeline.report.result_tables import build_galleries_table
 
 
 def build_galleries(content: ReportContent) -> SectionContent:
     """Return the table of recall in every measured gallery; no table where only the whole split was measured."""
-    table = galleries_table(content.results, content.choices)
+    table = build_galleries_table(content.results, content.choices)
     return SectionContent([table] if table else [], shown=True)
 
 

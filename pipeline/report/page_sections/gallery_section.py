@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.report.pictures import gallery_png
+from pipeline.report.pictures import draw_gallery_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 
@@ -11,7 +11,7 @@ def build_gallery(content: ReportContent) -> SectionContent:
     """Return the gallery as a PNG file, and the control's caption of each image by the image's row in the data set."""
     pictures = content.pictures
     return SectionContent(
-        files={"gallery.png": gallery_png(pictures, content.results.first)},
+        files={"gallery.png": draw_gallery_png(pictures, content.results.first)},
         values={"control_captions": {picture.row: content.control_caption(picture) for picture in pictures}},
         shown=True,
     )

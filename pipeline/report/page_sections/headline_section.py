@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.report.drawing import LARGE, SMALL, labelled_svg
-from pipeline.report.figures import curve_panels
-from pipeline.report.headline import headline_table
-from pipeline.report.pictures import pairs_png
+from pipeline.report.drawing import LARGE, SMALL, draw_labelled_svg
+from pipeline.report.figures import build_curve_panels
+from pipeline.report.headline import build_headline_table
+from pipeline.report.pictures import draw_pairs_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 
@@ -17,14 +17,14 @@ SIZES = {"wide": LARGE, "narrow": SMALL}  # sizes of the chart, by its CSS class
 def build_headline(content: ReportContent) -> SectionContent:
     """Return the pairs of images that share a caption of the control, and the chart of the last judge."""
     results = content.results
-    panels = curve_panels(results, content.choices, content.settings.metric)
+    panels = build_curve_panels(results, content.choices, content.settings.metric)
     last = next((panel for panel in panels if panel.name == results.ends[-1]), panels[0])
     chart = replace(last, title=f"By the {last.title.lower()}")
     return SectionContent(
-        files={"pairs.png": pairs_png(content.shared) if content.shared else None},
+        files={"pairs.png": draw_pairs_png(content.shared) if content.shared else None},
         values={
-            "large": [(chart, labelled_svg(chart, name, size), size, name) for name, size in SIZES.items()],
-            "summary": headline_table(results, content.choices),
+            "large": [(chart, draw_labelled_svg(chart, name, size), size, name) for name, size in SIZES.items()],
+            "summary": build_headline_table(results, content.choices),
         },
         shown=True,
     )

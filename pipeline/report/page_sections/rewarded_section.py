@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from pipeline.report.drawing import panels_png
-from pipeline.report.hacked import hacked_captions, hacked_pictures
-from pipeline.report.pictures import gallery_png
+from pipeline.report.drawing import draw_panels_png
+from pipeline.report.hacked import build_hacked_pictures, select_hacked_captions
+from pipeline.report.pictures import draw_gallery_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 from pipeline.report.reward_tables import (
-    discriminator_panels,
-    rewarded_histories,
-    rewarded_table,
-    training_panels,
+    build_discriminator_panels,
+    build_rewarded_table,
+    build_training_panels,
+    select_rewarded_histories,
 )
 
 
 def build_rewarded(content: ReportContent) -> SectionContent:
     """Return the table of rewarded captions, training curves, and examples of reward hacking."""
     results, choices, retriever = content.results, content.choices, content.retriever
-    control, histories = content.settings.control, rewarded_histories(content.histories) if retriever else {}
-    table = rewarded_table(results, choices, retriever, control) if retriever else None
-    training, discriminator = training_panels(results, histories), discriminator_panels(results, histories)
+    control, histories = content.settings.control, select_rewarded_histories(content.histories) if retriever else {}
+    table = build_rewarded_table(results, choices, retriever, control) if retriever else None
+    training, discriminator = build_training_panels(results, histories), build_discriminator_panels(results, histories)
     judges = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
     pictures = []
     if retriever and content.images_root:
-        captions = hacked_captions(results, choices, histories, retriever, control)
-        pictures = hacked_pictures(captions, control, content.pictures_of)
+        captions = select_hacked_captions(results, choices, histories, retriever, control)
+        pictures = build_hacked_pictures(captions, control, content.pictures_of)
     return SectionContent(
         [table] if table else [],
         {"training": training, "discriminator": discriminator},
         {
-            "training.png": panels_png(training) if training else None,
-            "hacked.png": gallery_png(pictures, *judges) if pictures else None,
+            "training.png": draw_panels_png(training) if training else None,
+            "hacked.png": draw_gallery_png(pictures, *judges) if pictures else None,
         },
         {"hacked": pictures, "judges": [judge.name for judge in judges]},
         shown=table is not None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pipeline.report.comparison_tables import equal_tables, rho_tables
-from pipeline.report.drawing import panels_png
-from pipeline.report.figures import rho_panels
-from pipeline.report.number_files import rho_csv
+from pipeline.report.comparison_tables import build_equal_tables, build_rho_tables
+from pipeline.report.drawing import draw_panels_png
+from pipeline.report.figures import build_rho_panels
+from pipeline.report.number_files import format_rho_csv
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
-from pipeline.report.tables import notes_once
+from pipeline.report.tables import drop_repeated_notes
 
 EXPLANATION = """\
 ρ is the share of captions that the listener receives as full distributions; it receives the other captions as \
@@ -18,13 +18,13 @@ sampled words. Bars: 95 % intervals over the test images."""
 def build_rho(content: ReportContent) -> SectionContent:
     """Return the figure of recall against ρ, and a table for each method that was measured at more than one ρ."""
     comparison = content.comparison
-    panels, tables = rho_panels(content.results, comparison), rho_tables(comparison)
-    earlier_notes = [note for table in equal_tables(comparison) for note in table.notes]
+    panels, tables = build_rho_panels(content.results, comparison), build_rho_tables(comparison)
+    earlier_notes = [note for table in build_equal_tables(comparison) for note in table.notes]
     return SectionContent(
         tables,
         {"rho": panels},
-        {"rho.csv": rho_csv(comparison), "rho.png": panels_png(panels) if panels else None},
-        page_tables=notes_once(tables, earlier_notes),
+        {"rho.csv": format_rho_csv(comparison), "rho.png": draw_panels_png(panels) if panels else None},
+        page_tables=drop_repeated_notes(tables, earlier_notes),
         shown=bool(panels),
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
-from pipeline.report.result_tables import runs_table
+from pipeline.report.result_tables import build_runs_table
 
 
 def build_runs(content: ReportContent) -> SectionContent:
     """Return the table of all runs."""
-    return SectionContent([runs_table(content.results, content.choices)])
+    return SectionContent([build_runs_table(content.results, content.choices)])
 
 
 RUNS = ReportSection("runs", "Every run", build_runs, template=TEMPLATE / "runs.html")

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from pipeline.worlds.films.film_facts import Film
-from pipeline.worlds.films.motion import actor_state, box_of, times
+from pipeline.worlds.films.motion import compute_actor_state, compute_box, compute_frame_times
 from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, draw_rain, paste_object
-from pipeline.worlds.scenes.scene_facts import atmosphere, make_generator
+from pipeline.worlds.scenes.scene_facts import make_generator, name_atmosphere
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 SHADOW_HEIGHT = 0.02  # largest height above the ground at which an actor has a shadow, as a fraction of the image
@@ -26,17 +26,17 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
     Details that no fact fixes (clouds, faces) depend on the seed and the neighbourhood, whose films share them.
     """
     scene, side = film.scene, size * SUPERSAMPLING
-    number, air = scene.neighbourhood, atmosphere(scene)
+    number, air = scene.neighbourhood, name_atmosphere(scene)
     backdrop = draw_backdrop(replace(scene, things=()), side, make_generator(seed, number, 11))
     layer = lru_cache(partial(_draw_layer, film, seed, side))
     pictures = []
-    for frame, time in enumerate(times(frames)):
+    for frame, time in enumerate(compute_frame_times(frames)):
         picture = backdrop.copy()
         actors = zip(scene.things, film.tracks, film.events, strict=True)
-        states = [(i, actor_state(*actor, time)) for i, actor in enumerate(actors)]
+        states = [(i, compute_actor_state(*actor, time)) for i, actor in enumerate(actors)]
         visible = [(i, state) for i, state in states if state is not None]
         for i, state in sorted(visible, key=lambda item: film.tracks[item[0]].base):
-            box = box_of(scene.things[i], film.tracks[i], state)
+            box = compute_box(scene.things[i], film.tracks[i], state)
             if box[0] < 1 and box[2] > 0 and box[3] > 0:
                 in_the_air = state.base < film.tracks[i].base - SHADOW_HEIGHT
                 thing = replace(scene.things[i], place="air") if in_the_air else scene.things[i]
@@ -53,7 +53,7 @@ def _draw_layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str
     actor = replace(thing, pose=pose, facing=facing)
     height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
     rng = make_generator(seed, film.scene.neighbourhood * 10 + i, 12)
-    return draw_object(actor, height, atmosphere(film.scene), rng)
+    return draw_object(actor, height, name_atmosphere(film.scene), rng)
 
 
 def save_gif(path: Path, frames: list[Image.Image]) -> None:

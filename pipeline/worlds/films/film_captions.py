@@ -19,10 +19,10 @@ from pipeline.worlds.scenes.scene_captions import (
     Phrase,
     SceneCaption,
     SceneClaim,
-    noun_phrase,
-    place_phrase,
-    sentence,
-    sky_phrase,
+    compose_noun_phrase,
+    compose_place_phrase,
+    compose_sentence,
+    compose_sky_phrase,
 )
 from pipeline.worlds.scenes.scene_facts import make_generator, pick
 from pipeline.worlds.scenes.scene_words import IT_IS, WEATHER
@@ -44,7 +44,7 @@ class FilmAnnotator(NamedTuple):
 
     def noun(self, i: int) -> Phrase:
         """Return actor `i` as a noun with an article."""
-        return noun_phrase(self.film.scene, self.details, i, self.rng)
+        return compose_noun_phrase(self.film.scene, self.details, i, self.rng)
 
     def pair(self, a: int, b: int) -> tuple[Phrase, Phrase]:
         """Return the nouns of two actors; the second begins with "another" if both are the same."""
@@ -70,7 +70,7 @@ class FilmAnnotator(NamedTuple):
             conjunctions.append(" before ")
         last = pick(self.rng, conjunctions)
         if last == " before ":
-            parts[-1] = w.participle(_fill_gaps(texts[-1], events[numbers[-1]], thing.category, self.rng))
+            parts[-1] = w.form_participle(_fill_gaps(texts[-1], events[numbers[-1]], thing.category, self.rng))
         claims += [SceneClaim("then", f"{events[a].what} {events[b].what}", i) for a, b in pairwise(numbers)]
         return Phrase(", ".join(parts[:-1]) + last + parts[-1], tuple(claims))
 
@@ -121,16 +121,18 @@ def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
     if form in ("finite", "fronted", "weather"):
         verb = annotator.verb(i, numbers, w.conjugate)
         if form == "fronted":
-            return sentence(place, subject, verb, weather)
+            return compose_sentence(place, subject, verb, weather)
         if form == "weather":
-            return sentence(sky_phrase(IT_IS, annotator.film.scene, rng), Phrase("and"), subject, verb, place)
-        return sentence(subject, verb, place, weather)
-    verb = annotator.verb(i, numbers, w.participle)
+            return compose_sentence(
+                compose_sky_phrase(IT_IS, annotator.film.scene, rng), Phrase("and"), subject, verb, place
+            )
+        return compose_sentence(subject, verb, place, weather)
+    verb = annotator.verb(i, numbers, w.form_participle)
     if form == "progressive":
-        return sentence(subject, Phrase("is"), verb, place, weather)
+        return compose_sentence(subject, Phrase("is"), verb, place, weather)
     if form == "film":
-        return sentence(Phrase(pick(rng, w.FILMS)), subject, verb, place, weather)
-    return sentence(subject, verb, place, weather)
+        return compose_sentence(Phrase(pick(rng, w.FILMS)), subject, verb, place, weather)
+    return compose_sentence(subject, verb, place, weather)
 
 
 def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
@@ -156,11 +158,11 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
     verbs = [annotator.verb(i, numbers, w.conjugate) for i, numbers in zip((a, b), chosen, strict=True)]
     if order.text == "first":
         second_conjunction = replace(order, text="and then")
-        return sentence(Phrase("first"), first, verbs[0], second_conjunction, second, verbs[1], place, weather)
+        return compose_sentence(Phrase("first"), first, verbs[0], second_conjunction, second, verbs[1], place, weather)
     if order.text == "after":
         first_verb = replace(verbs[0], text=f"{verbs[0].text},")
-        return sentence(order, first, first_verb, second, verbs[1], place, weather)
-    return sentence(first, verbs[0], order, second, verbs[1], place, weather)
+        return compose_sentence(order, first, first_verb, second, verbs[1], place, weather)
+    return compose_sentence(first, verbs[0], order, second, verbs[1], place, weather)
 
 
 def _choose_events(annotator: FilmAnnotator, i: int) -> Sequence[int]:
@@ -179,18 +181,18 @@ def _describe_meeting(annotator: FilmAnnotator) -> SceneCaption:
     form = pick(rng, ("meet", "meets", "in", "sides"))
     side = annotator.film.events[a][0].side
     if form == "meet":
-        return sentence(first, Phrase("and"), second, Phrase(pick(rng, w.MEET), meet), place, weather)
+        return compose_sentence(first, Phrase("and"), second, Phrase(pick(rng, w.MEET), meet), place, weather)
     if form == "meets":
-        way = annotator.verb(a, [0], w.participle) if rng.random() < 0.6 else Phrase()
-        return sentence(first, way, Phrase(w.MEETS, meet), second, place, weather)
+        way = annotator.verb(a, [0], w.form_participle) if rng.random() < 0.6 else Phrase()
+        return compose_sentence(first, way, Phrase(w.MEETS, meet), second, place, weather)
     if form == "in":
-        return sentence(
+        return compose_sentence(
             first, annotator.verb(a, [0], w.conjugate), Phrase(f"and {w.MEETS}", meet), second, place, weather
         )
     sides = (SceneClaim("side", side, a), SceneClaim("side", OPPOSITE[side], b))
     verb = pick(rng, w.GAIT_VERBS[annotator.film.events[a][0].gait])
     come = Phrase(f"{w.conjugate(verb)} in from the {side}", (*meet, *sides[:1]))
-    return sentence(
+    return compose_sentence(
         first, come, Phrase("and"), second, Phrase(f"comes from the {OPPOSITE[side]}", sides[1:]), place, weather
     )
 
@@ -202,16 +204,16 @@ def _describe_passing(annotator: FilmAnnotator) -> SceneCaption:
     passing = (SceneClaim("story", "pass", a, b),)
     form = pick(rng, ("pass", "passes", "while", "way"))
     if form == "pass":
-        return sentence(first, Phrase("and"), second, Phrase(pick(rng, w.PASS), passing), place, weather)
+        return compose_sentence(first, Phrase("and"), second, Phrase(pick(rng, w.PASS), passing), place, weather)
     if form == "passes":
-        return sentence(
+        return compose_sentence(
             first, annotator.verb(a, [0], w.conjugate), Phrase(f"and {w.PASSES}", passing), second, place, weather
         )
     if form == "while":
         verbs = [annotator.verb(i, [0], w.conjugate) for i in (a, b)]
-        return sentence(first, verbs[0], Phrase("while", passing), second, verbs[1], weather)
+        return compose_sentence(first, verbs[0], Phrase("while", passing), second, verbs[1], weather)
     way = Phrase("and", passing), second, Phrase("comes the other way")
-    return sentence(first, annotator.verb(a, [0], w.conjugate), *way, place, weather)
+    return compose_sentence(first, annotator.verb(a, [0], w.conjugate), *way, place, weather)
 
 
 def _describe_following(annotator: FilmAnnotator) -> SceneCaption:
@@ -226,13 +228,13 @@ def _describe_following(annotator: FilmAnnotator) -> SceneCaption:
         from_to = Phrase(f"from {side} to {OPPOSITE[side]}", (SceneClaim("side", side, 0), SceneClaim("side", side, 1)))
     form = pick(rng, ("follows", "follows", "followed", "and", "behind"))
     if form == "follows":
-        return sentence(second, Phrase(pick(rng, w.FOLLOW), follow), first, from_to, place, weather)
+        return compose_sentence(second, Phrase(pick(rng, w.FOLLOW), follow), first, from_to, place, weather)
     if form == "followed":
-        return sentence(first, Phrase(w.FOLLOWED, follow), second, from_to, place, weather)
+        return compose_sentence(first, Phrase(w.FOLLOWED, follow), second, from_to, place, weather)
     verb = annotator.verb(a, [0], w.conjugate)
     if form == "and":
-        return sentence(first, verb, Phrase("and", follow), second, Phrase("follows"), place, weather)
-    return sentence(first, verb, Phrase("with", follow), second, Phrase("behind"), place, weather)
+        return compose_sentence(first, verb, Phrase("and", follow), second, Phrase("follows"), place, weather)
+    return compose_sentence(first, verb, Phrase("with", follow), second, Phrase("behind"), place, weather)
 
 
 STORY_WRITERS = {
@@ -252,8 +254,10 @@ def _pick_surroundings(annotator: FilmAnnotator, actors: Sequence[int], share: f
     """Return a phrase for the place of `actors` and a phrase for the weather; both are often empty."""
     rng, style, scene = annotator.rng, annotator.style, annotator.film.scene
     factor = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
-    place = place_phrase(scene, actors, rng) if rng.random() < PLACE_FACTOR * share * style.place else Phrase()
-    weather = sky_phrase(WEATHER, scene, rng) if rng.random() < 0.4 * share * style.weather * factor else Phrase()
+    place = compose_place_phrase(scene, actors, rng) if rng.random() < PLACE_FACTOR * share * style.place else Phrase()
+    weather = (
+        compose_sky_phrase(WEATHER, scene, rng) if rng.random() < 0.4 * share * style.weather * factor else Phrase()
+    )
     return place, weather
 
 

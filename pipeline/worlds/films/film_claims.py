@@ -19,7 +19,7 @@ from pipeline.worlds.films import film_words as w
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.film_world import GAITS, OPPOSITE, SIDES
 from pipeline.worlds.scenes.faithfulness import Fact
-from pipeline.worlds.scenes.parser import find_longest_phrases, split_words, words_of_claims
+from pipeline.worlds.scenes.parser import find_longest_phrases, find_words_of_claims, split_words
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
 SCENE_ONLY = ("action", "relation")  # kinds of claims that are left out
@@ -104,7 +104,7 @@ def parse_film_caption(text: str) -> ParsedFilmCaption:
     words = split_words(text)
     nouns = sorted(
         (index, fact[-1])
-        for fact, indices in words_of_claims(text).items()
+        for fact, indices in find_words_of_claims(text).items()
         if fact[0] == "category"
         for index in indices
     )
@@ -149,11 +149,11 @@ def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
                 claimed_side = side if filled_text != text else ""
                 for gait, verbs in gaits:
                     for verb in verbs:
-                        for form in (w.conjugate, w.participle):
+                        for form in (w.conjugate, w.form_participle):
                             yield form(filled_text.replace("{v}", verb)), EventMeaning(what, claimed_side, gait)
     for key, texts in w.ACT_WORDS.items():
         for text in texts:
-            for form in (w.conjugate, w.participle):
+            for form in (w.conjugate, w.form_participle):
                 yield form(text), EventMeaning(key.split(":")[-1])
     for side in SIDES:
         yield f"from {side} to {OPPOSITE[side]}", EventMeaning("cross", side)

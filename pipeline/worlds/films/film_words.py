@@ -67,7 +67,7 @@ def conjugate(text: str) -> str:
     return text.replace("[", "").replace("]", "")
 
 
-def participle(text: str) -> str:
+def form_participle(text: str) -> str:
     """Return the phrase with the participle of its verb: run[s] in → running in."""
     start, rest = text.split("[", 1)
     return IRREGULAR.get(start, start + "ing") + rest.split("]", 1)[1]

@@ -56,14 +56,14 @@ Plan = tuple[str, ...]
 """Events of one actor, in order; their sides are a separate fact."""
 
 
-def acts(category: str, setting: str) -> tuple[str, ...]:
+def list_acts(category: str, setting: str) -> tuple[str, ...]:
     """Return the acts of the category in this setting."""
     return tuple(act for act in ACTS[category] if act != "graze" or setting in GRASSY)
 
 
 def list_outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is outside the image when the film begins."""
-    possible = acts(category, setting)
+    possible = list_acts(category, setting)
     last = [act for act in possible if act != "stop"]  # after "enter" an actor stands still anyway
     before_exit = [act for act in possible if act not in ("turn", "sleep")]
     plans = [("enter",), ("cross",), ("enter", "return"), *(("enter", act) for act in last)]
@@ -74,7 +74,7 @@ def list_outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
 
 def list_inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is inside the image from the beginning."""
-    possible = [act for act in acts(category, setting) if act != "stop"]
+    possible = [act for act in list_acts(category, setting) if act != "stop"]
     first = [act for act in possible if act != "sleep"]
     plans: list[Plan] = [("leave",), *((act,) for act in possible)]
     plans += [(a, b) for a in first for b in possible if a != b]
@@ -82,12 +82,12 @@ def list_inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def rest_pose(category: str) -> str:
+def choose_rest_pose(category: str) -> str:
     """Return the pose of an actor that does nothing."""
     return REST_POSES.get(category, "standing")
 
 
-def poses(category: str, gait: str) -> tuple[str, ...]:
+def list_poses(category: str, gait: str) -> tuple[str, ...]:
     """Return the poses that alternate while the actor moves."""
     moving_poses = tuple(pose for pose in GAIT_POSES[gait] if pose in CATEGORIES[category].poses)
-    return moving_poses or (rest_pose(category),)
+    return moving_poses or (choose_rest_pose(category),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.worlds.films.film_facts import ActorView, Event, Film, Track
-from pipeline.worlds.films.film_world import FINAL_POSES, OPPOSITE, poses, rest_pose
-from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, area
+from pipeline.worlds.films.film_world import FINAL_POSES, OPPOSITE, choose_rest_pose, list_poses
+from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, compute_area
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 STEPS = 7  # changes of pose on a path as long as the image is wide
@@ -25,7 +25,7 @@ class ActorState(NamedTuple):
     facing: str
 
 
-def actor_state(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -> ActorState | None:
+def compute_actor_state(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -> ActorState | None:
     """Return the actor's state at `time`, a fraction of the film's length.
 
     The state is None before the actor enters the image and after it has left.
@@ -42,24 +42,24 @@ def actor_state(thing: Thing, track: Track, events: tuple[Event, ...], time: flo
             x = start + (end - start) * progress
             facing = "right" if end > start else "left"
             inside = moving or event.what == "enter"
-            gait_poses, step = poses(thing.category, event.gait), int(progress * abs(end - start) * STEPS)
-            pose = gait_poses[step % len(gait_poses)] if moving else rest_pose(thing.category)
+            gait_poses, step = list_poses(thing.category, event.gait), int(progress * abs(end - start) * STEPS)
+            pose = gait_poses[step % len(gait_poses)] if moving else choose_rest_pose(thing.category)
             if event.gait == "fly":
                 height_share = {"enter": 1 - progress, "leave": progress, "return": progress}.get(event.what, 1.0)
                 base = track.base - FLIGHT_HEIGHT * height_share
             elif event.gait in ("walk", "run"):
                 base = track.base - (STEP_HEIGHT if moving and step % 2 else 0.0)
         elif event.what in FINAL_POSES:
-            pose = FINAL_POSES[event.what] if progress > 0.3 else rest_pose(thing.category)
+            pose = FINAL_POSES[event.what] if progress > 0.3 else choose_rest_pose(thing.category)
         elif event.what == "turn":
-            pose = rest_pose(thing.category)
+            pose = choose_rest_pose(thing.category)
             facing = OPPOSITE[facing] if progress > 0.4 else facing
         elif event.what == "jump":
             jumps = moving and thing.category in ("man", "woman", "boy", "girl")
-            pose = "jumping" if jumps else rest_pose(thing.category)
+            pose = "jumping" if jumps else choose_rest_pose(thing.category)
             base = track.base - JUMP_HEIGHT * 4 * progress * (1 - progress)
         elif event.what == "wave":
-            pose = "waving" if moving else rest_pose(thing.category)
+            pose = "waving" if moving else choose_rest_pose(thing.category)
         elif event.what in ("rise", "sink"):
             base += (-CLIMB_HEIGHT if event.what == "rise" else CLIMB_HEIGHT) * progress
     return ActorState(x, base, pose, facing) if inside else None
@@ -76,7 +76,7 @@ def _find_path(event: Event, x: float, track: Track, thing: Thing) -> tuple[floa
     return x, outside_x[event.side]
 
 
-def box_of(thing: Thing, track: Track, state: ActorState) -> Box:
+def compute_box(thing: Thing, track: Track, state: ActorState) -> Box:
     """Return the box of the actor's drawing; parts of it may be outside the image."""
     left, right, top = (track.unit * reach for reach in CATEGORIES[thing.category].poses[state.pose])
     if state.facing == "left":
@@ -85,7 +85,7 @@ def box_of(thing: Thing, track: Track, state: ActorState) -> Box:
     return tuple(round(float(v), DIGITS) for v in corners)  # type: ignore[return-value]
 
 
-def times(frames: int) -> list[float]:
+def compute_frame_times(frames: int) -> list[float]:
     """Return the times of the frames, in fractions of the film's length."""
     return [frame / (frames - 1) for frame in range(frames)]
 
@@ -93,13 +93,13 @@ def times(frames: int) -> list[float]:
 def list_visible_actors(film: Film, frames: int) -> list[ActorView]:
     """Return a view of each actor in each frame where at least MIN_VISIBLE of its box is inside the image."""
     views = []
-    for frame, time in enumerate(times(frames)):
+    for frame, time in enumerate(compute_frame_times(frames)):
         for i, (thing, track, events) in enumerate(zip(film.scene.things, film.tracks, film.events, strict=True)):
-            state = actor_state(thing, track, events, time)
+            state = compute_actor_state(thing, track, events, time)
             if state is None:
                 continue
-            box = box_of(thing, track, state)
+            box = compute_box(thing, track, state)
             visible_box = (max(0.0, box[0]), max(0.0, box[1]), min(1.0, box[2]), min(1.0, box[3]))
-            if area(visible_box) >= MIN_VISIBLE * area(box):
+            if compute_area(visible_box) >= MIN_VISIBLE * compute_area(box):
                 views.append(ActorView(frame, i, state.pose, state.facing, visible_box))
     return views

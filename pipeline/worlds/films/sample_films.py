@@ -23,11 +23,11 @@ from pipeline.worlds.films.film_world import (
     SIDES,
     SOLO_CATEGORIES,
     Plan,
+    choose_rest_pose,
     list_inside_plans,
     list_outside_plans,
-    rest_pose,
 )
-from pipeline.worlds.scenes.sample_scenes import VariedFact, combinations, horizon_and_shore, scenery
+from pipeline.worlds.scenes.sample_scenes import VariedFact, choose_scenery, list_combinations, sample_horizon_and_shore
 from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, make_generator, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
@@ -81,15 +81,15 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
     kind = pick(rng, tuple(STORIES), tuple(STORIES.values()))
     for _ in range(1000):  # resample if the films cannot differ enough
         names = _draw_categories(rng, setting, 1 if kind == "solo" else 2, joint=kind == "joint")
-        horizon, shore = horizon_and_shore(rng, setting, "boat" in names)
+        horizon, shore = sample_horizon_and_shore(rng, setting, "boat" in names)
         members = _sample_members(rng, names, setting, horizon, shore, joint=kind == "joint")
         story = pick(rng, JOINT) if kind == "joint" else kind
         untimed_film = UntimedFilm(members, story, pick(rng, ORDERS) if story == "both" else "")
         varied_facts = _draw_varied_facts(rng, untimed_film, setting)
         if not varied_facts:
             continue
-        films = [_apply_values(untimed_film, varied_facts, values) for values in combinations(rng, varied_facts)]
-        landmarks = scenery(rng, setting, [])
+        films = [_apply_values(untimed_film, varied_facts, values) for values in list_combinations(rng, varied_facts)]
+        landmarks = choose_scenery(rng, setting, [])
         scene = Scene(setting, weather, light, horizon, shore, landmarks, (), number)
         return tuple(_build_film(rng, scene, film) for film in films)
     raise RuntimeError(f"seed {seed}, neighbourhood {number}: no eight different films in 1000 draws; change the seed")
@@ -121,7 +121,7 @@ def _sample_members(
             pattern=pick(rng, PATTERNS[1:]) if rng.random() < 0.6 * category.patterned else "plain",
             size=size,
             count=1,
-            pose=rest_pose(name),
+            pose=choose_rest_pose(name),
             place=place,
             facing=pick(rng, SIDES),
         )

@@ -13,10 +13,10 @@ from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
+    assign_splits,
     check_sizes,
     draw_all,
     replace_folder,
-    splits_of,
     write_annotations,
 )
 from pipeline.worlds.scenes.scene_captions import SceneCaption
@@ -39,7 +39,7 @@ def draw_films(
     with replace_folder(Path(root), FILMS) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, frames, seed), images, workers)
         facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in drawn)
-        captions, splits = [sentences for _, sentences in drawn], splits_of(images, val, test)
+        captions, splits = [sentences for _, sentences in drawn], assign_splits(images, val, test)
         return write_annotations(part, FILMS, captions, facts, splits, size)
 
 

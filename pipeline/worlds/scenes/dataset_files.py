@@ -129,9 +129,9 @@ def write_annotations(
     Returns counts: images, train, val, test, captions, words.
     """
     files = [dataset.image_file(i) for i in range(len(captions))]
-    karpathy = karpathy_form(dataset.name, files, captions, splits)
+    karpathy = format_karpathy(dataset.name, files, captions, splits)
     write_atomically(part / dataset.karpathy, json.dumps(karpathy) + "\n")
-    write_atomically(part / dataset.coco, json.dumps(coco_form(dataset.name, files, captions, size)) + "\n")
+    write_atomically(part / dataset.coco, json.dumps(format_coco(dataset.name, files, captions, size)) + "\n")
     rows = ({"imgid": i, "filename": file, **fact} for i, (file, fact) in enumerate(zip(files, facts, strict=True)))
     write_atomically(part / dataset.facts, "".join(json.dumps(row) + "\n" for row in rows))
     flat = [caption for image_captions in captions for caption in image_captions]
@@ -140,12 +140,12 @@ def write_annotations(
     return {"images": len(files), **counts, "captions": len(flat), "words": len(words)}
 
 
-def splits_of(images: int, val: int, test: int) -> list[str]:
+def assign_splits(images: int, val: int, test: int) -> list[str]:
     """Return the split of each image: first the test split, then the validation split, then the training split."""
     return ["test"] * test + ["val"] * val + ["train"] * (images - test - val)
 
 
-def karpathy_form(
+def format_karpathy(
     dataset: str, files: Sequence[str], captions: Sequence[Sequence[SceneCaption]], splits: list[str]
 ) -> dict[str, Any]:
     """Return the split file in the format of Karpathy and Fei-Fei (2015), which most captioning code reads."""
@@ -160,7 +160,7 @@ def karpathy_form(
     return {"dataset": dataset, "images": images}
 
 
-def coco_form(
+def format_coco(
     dataset: str, files: Sequence[str], captions: Sequence[Sequence[SceneCaption]], size: int
 ) -> dict[str, Any]:
     """Return all captions in the format of COCO's annotation files."""

@@ -14,10 +14,10 @@ import numpy as np
 
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.data.prepared import PreparedData
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 from pipeline.worlds.scenes.known_scenes import read_known_scenes, require_facts
 from pipeline.worlds.scenes.sample_scenes import THINGS
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, atmosphere
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, name_atmosphere
 from pipeline.worlds.scenes.scene_words import LANDMARKS
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE, PATTERNS, SETTINGS, SIZES
 
@@ -51,21 +51,23 @@ def write_fact_features(prepared: PreparedData, out: Path) -> None:
         )
     scenes = require_facts(prepared, facts, np.arange(len(prepared)))
     try:
-        regions = np.stack([fact_vectors(scene) for scene in scenes])
+        regions = np.stack([compute_fact_vectors(scene) for scene in scenes])
     except (KeyError, TypeError, ValueError) as error:  # an unknown value, or more things than regions
-        raise UserError(f"{path}: its facts are not those of drawn scenes ({reason(error)}); draw them again") from None
+        raise UserError(
+            f"{path}: its facts are not those of drawn scenes ({summarise_error(error)}); draw them again"
+        ) from None
     with FeatureWriter(out, len(scenes), SIZE, (REGIONS, SIZE)) as store:
         store.write(np.arange(len(scenes)), regions.sum(1), regions, np.array([1 + len(s.things) for s in scenes]))
         store.manifest.update(network="facts")
 
 
-def fact_vectors(scene: Scene) -> np.ndarray:
+def compute_fact_vectors(scene: Scene) -> np.ndarray:
     """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's facts, with its box.
 
     Raises KeyError for an unknown value, and ValueError for more than REGIONS − 1 things.
     """
     vectors = np.zeros((REGIONS, SIZE), np.float32)
-    facts = [("setting", scene.setting), ("atmosphere", atmosphere(scene))]
+    facts = [("setting", scene.setting), ("atmosphere", name_atmosphere(scene))]
     facts += [("scenery", name) for name in scene.scenery]
     vectors[0, [COLUMNS[fact] for fact in facts]] = 1
     for vector, thing in zip(vectors[1 : 1 + len(scene.things)], scene.things, strict=True):

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError
-from pipeline.worlds.scenes.parser import Mention, ParsedClaim, parse_scene_caption, split_words, words_of_claims
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, relation_holds
+from pipeline.worlds.scenes.parser import Mention, ParsedClaim, find_words_of_claims, parse_scene_caption, split_words
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere, relation_holds
 from pipeline.worlds.scenes.scene_words import RELATIONS
 
 KINDS = ("category", "count", "colour", "pattern", "size", "action", "relation", "setting", "scenery", "weather")
@@ -72,7 +72,7 @@ class Faithfulness:
         return {name: array.sum(1).tolist() for name, array in counts.items()}
 
 
-def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
+def judge_faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
     """Judge N captions, each by its scene.
 
     Raises UserError if there are none or if captions and scenes differ in number.
@@ -119,7 +119,7 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
         if pairs:
             stated_facts.add(("relation", *sorted(pairs[0])))
     for claim in parsed.scene:
-        true_values = claim.values & scene_values(scene, claim.kind)
+        true_values = claim.values & list_scene_values(scene, claim.kind)
         claims[claim] = bool(true_values)
         if true_values == claim.values and len(true_values) == 1:
             stated_facts.add((claim.kind, *true_values))
@@ -134,7 +134,7 @@ def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
     """Return the caption's words, split at spaces, with their truth: whether all claims hold; None: no claim."""
     claims, _ = check_claims(caption, scene)
     truth_by_word: dict[int, bool] = {}
-    for claim, numbers in words_of_claims(caption).items():
+    for claim, numbers in find_words_of_claims(caption).items():
         for n in numbers if claim in claims else ():
             truth_by_word[n] = truth_by_word.get(n, True) and claims[claim]
     words, first = [], 0
@@ -158,7 +158,7 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
         if any(relation_holds(relation, a, b) for relation in relations):
             yield "relation", i, j
     for kind in ("setting", "scenery", "weather"):
-        yield from ((kind, value) for value in scene_values(scene, kind))
+        yield from ((kind, value) for value in list_scene_values(scene, kind))
 
 
 def _find_best_matches(mention: Mention, scene: Scene) -> list[int]:
@@ -182,9 +182,9 @@ def _get_value(thing: Thing, kind: str) -> str:
     return str(getattr(thing, "pose" if kind == "action" else kind))
 
 
-def scene_values(scene: Scene, kind: str) -> frozenset[str]:
+def list_scene_values(scene: Scene, kind: str) -> frozenset[str]:
     """Return the true values of a claim about the scene; `kind` is setting, scenery or weather."""
-    values = {"setting": [scene.setting], "scenery": scene.scenery, "weather": [atmosphere(scene)]}
+    values = {"setting": [scene.setting], "scenery": scene.scenery, "weather": [name_atmosphere(scene)]}
     return frozenset(values[kind])
 
 

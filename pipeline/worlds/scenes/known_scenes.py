@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_truth import TruthChecker
-from pipeline.worlds.scenes.faithfulness import Faithfulness, faithfulness
+from pipeline.worlds.scenes.faithfulness import Faithfulness, judge_faithfulness
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 
 T = TypeVar("T")
@@ -31,11 +31,11 @@ def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarr
     return [facts[name] for name in names]
 
 
-def scene_truth(prepared: PreparedData) -> TruthChecker | None:
+def build_scene_truth(prepared: PreparedData) -> TruthChecker | None:
     """Return the checker of captions against the facts of their scenes; None without drawn scenes."""
     scenes = read_known_scenes(prepared)
 
     def check(captions: Sequence[str], rows: np.ndarray) -> Faithfulness:
-        return faithfulness(captions, require_facts(prepared, scenes, rows))
+        return judge_faithfulness(captions, require_facts(prepared, scenes, rows))
 
     return check if scenes else None

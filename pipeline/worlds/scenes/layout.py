@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, bounding_box, overlap, relation_holds, uniform
+from pipeline.worlds.scenes.scene_facts import (
+    DIGITS,
+    Box,
+    Thing,
+    compute_bounding_box,
+    compute_overlap,
+    relation_holds,
+    sample_uniform,
+)
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SCALE_BY_COUNT, SCALE_BY_THINGS, SIZES
 
 TRIES = 8  # positions to try for one thing
@@ -34,7 +42,7 @@ def place_things(
             boxes = _sample_boxes(rng, thing, unit, horizon, shore, start, depth)
             if not boxes or not all(_is_clear(box, other) for box in boxes for t in placed for other in t.boxes):
                 continue
-            candidate = replace(thing, boxes=tuple(boxes), box=bounding_box(boxes))
+            candidate = replace(thing, boxes=tuple(boxes), box=compute_bounding_box(boxes))
             if len(placed) != 1 or relation_holds(arrangement, placed[0], candidate):
                 placed.append(candidate)
                 break
@@ -49,7 +57,7 @@ def _is_clear(a: Box, b: Box) -> bool:
         return True
     back, front = (a, b) if a[3] < b[3] else (b, a)
     gap = front[1] - back[3]
-    return gap > 0.03 or (gap < -0.07 and overlap(a, b) < 0.12 and front[3] - back[3] > 0.1)
+    return gap > 0.03 or (gap < -0.07 and compute_overlap(a, b) < 0.12 and front[3] - back[3] > 0.1)
 
 
 def _sample_boxes(
@@ -66,22 +74,22 @@ def _sample_boxes(
         left, right = right, left
     width, margin, count = left + right, 0.02, thing.count
     if thing.place == "air":
-        base = uniform(rng, top + margin, max(top + margin, horizon + 0.10))
+        base = sample_uniform(rng, top + margin, max(top + margin, horizon + 0.10))
         lowest, highest = 0.0, 0.8
     elif thing.place == "water":
-        base = uniform(rng, max(horizon + 0.1, top + margin), max(shore - 0.03, top + margin))
+        base = sample_uniform(rng, max(horizon + 0.1, top + margin), max(shore - 0.03, top + margin))
         lowest, highest = horizon + 0.05, shore - 0.01
     else:
         if depth == "back" or (not depth and rng.random() < 0.4):
-            base = uniform(rng, shore + 0.07, max(0.76, shore + 0.07))
+            base = sample_uniform(rng, shore + 0.07, max(0.76, shore + 0.07))
         else:
-            base = uniform(rng, max(0.80, shore + 0.07), 0.95)
+            base = sample_uniform(rng, max(0.80, shore + 0.07), 0.95)
         lowest, highest = shore + 0.05, 0.98
     step = width * 1.03
     offsets = [(i - (count - 1) / 2) * step for i in range(count)]
-    bases = [base + uniform(rng, -0.012, 0.012) for _ in offsets]
+    bases = [base + sample_uniform(rng, -0.012, 0.012) for _ in offsets]
     if count == 3 and width > top:  # two behind, one in front
-        offsets = [-step / 2, step / 2, uniform(rng, -0.2, 0.2) * step]
+        offsets = [-step / 2, step / 2, sample_uniform(rng, -0.2, 0.2) * step]
         bases = [base - top * 0.95, base - top * 0.95 + 0.01, base]
     leftmost = min(offsets)
     span = max(offsets) - leftmost + width

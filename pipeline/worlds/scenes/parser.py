@@ -93,7 +93,7 @@ def parse_scene_caption(text: str) -> ParsedCaption:
     )
 
 
-def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
+def find_words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
     """Return the indices of each claim's words in `split_words(text)`; claims have the form of `check_claims`."""
     parser = _parse(split_words(text))
     indices: dict[tuple[Any, ...], set[int]] = {}

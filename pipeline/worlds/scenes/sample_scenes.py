@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.worlds.scenes.layout import place_things
-from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, make_generator, overlap, pick
+from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, compute_area, compute_overlap, make_generator, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
 THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
@@ -68,7 +68,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
         arrangement = pick(rng, _list_arrangements(things)) if len(things) > 1 else ""
         varied_facts = _draw_varied_facts(rng, things)
         scenes: list[Scene] = []
-        for values in combinations(rng, varied_facts):
+        for values in list_combinations(rng, varied_facts):
             arranged_things = _apply_values(things, arrangement, varied_facts, values)
             scene = _lay_out(rng, setting, weather, light, *arranged_things)
             if scene is None:
@@ -154,7 +154,7 @@ def _keeps_place(thing: Thing, pose: str) -> bool:
     return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
 
 
-def combinations(rng: np.random.Generator, varied_facts: Sequence[VariedFact]) -> list[tuple[Any, ...]]:
+def list_combinations(rng: np.random.Generator, varied_facts: Sequence[VariedFact]) -> list[tuple[Any, ...]]:
     """Return the values of the varied facts in each scene or film of a neighbourhood; [] without varied facts."""
     all_values = list(product(*(fact.values for fact in varied_facts))) if varied_facts else []
     return [all_values[i] for i in rng.permutation(len(all_values))[:NEIGHBOURS]]
@@ -183,34 +183,34 @@ def _lay_out(
     """Return a scene of these things in this arrangement; None if they do not fit."""
     boat = any(thing.place == "water" for thing in things)
     for scale in LAYOUTS:
-        horizon, shore = horizon_and_shore(rng, setting, boat)
+        horizon, shore = sample_horizon_and_shore(rng, setting, boat)
         turned_things = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
         placed = place_things(rng, turned_things, arrangement, horizon, shore, scale)
         if placed:
             break
     else:
         return None
-    landmarks = scenery(rng, setting, placed)
+    landmarks = choose_scenery(rng, setting, placed)
     # simulated annotators name people and animals before things, and large before small
-    placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(area, t.boxes))), reverse=True)
+    placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(compute_area, t.boxes))), reverse=True)
     return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
 
 
-def horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tuple[float, float]:
+def sample_horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tuple[float, float]:
     """Return the y of a random horizon and shore, as fractions of the image; with a boat, more water is visible."""
     horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
     depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
     return horizon, round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
 
 
-def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
+def choose_scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
     """Return the landmarks of the setting with their x; a cactus or barn that things would hide is omitted."""
     constant = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
     landmarks = {name: 0.5 for name in constant.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
     for _ in range(6 if name else 0):
         x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)
-        if all(overlap((x - half, 0.44 - height, x + half, 0.5), b) < 0.15 for t in things for b in t.boxes):
+        if all(compute_overlap((x - half, 0.44 - height, x + half, 0.5), b) < 0.15 for t in things for b in t.boxes):
             landmarks[name] = x
             break
     return landmarks

@@ -142,30 +142,30 @@ def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
 def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCaption:
     """Return one sentence with the content of `plan`."""
     mentioned = [i for i in (plan.first, plan.second) if i >= 0]
-    place = place_phrase(scene, mentioned, rng) if plan.place else Phrase()
-    weather = sky_phrase(w.WEATHER, scene, rng) if plan.weather else Phrase()
+    place = compose_place_phrase(scene, mentioned, rng) if plan.place else Phrase()
+    weather = compose_sky_phrase(w.WEATHER, scene, rng) if plan.weather else Phrase()
     form = plan.form
     if form == "coloured":
-        subject = noun_phrase(scene, plan.details, plan.first, rng, definite=True)
+        subject = compose_noun_phrase(scene, plan.details, plan.first, rng, definite=True)
         verb = _describe_action(scene, [plan.first], rng) if rng.random() < 0.6 else Phrase()
         second = _describe_second(scene, plan, rng)
-        return sentence(subject, verb, *second, place, _describe_colour(scene, plan, subject, rng))
+        return compose_sentence(subject, verb, *second, place, _describe_colour(scene, plan, subject, rng))
     if form == "scene":
-        subject = noun_phrase(scene, plan.details, plan.first, rng)
+        subject = compose_noun_phrase(scene, plan.details, plan.first, rng)
         setting = Phrase(pick(rng, w.SCENES[scene.setting]), (SceneClaim("setting", scene.setting),))
         if plan.second >= 0:
-            return sentence(
+            return compose_sentence(
                 setting,
                 Phrase("with"),
                 subject,
                 Phrase("and"),
-                noun_phrase(scene, plan.details, plan.second, rng),
+                compose_noun_phrase(scene, plan.details, plan.second, rng),
                 weather,
             )
         verb = _describe_action(scene, [plan.first], rng) if rng.random() < 0.5 else Phrase()
-        return sentence(setting, Phrase("with"), subject, verb, weather)
+        return compose_sentence(setting, Phrase("with"), subject, verb, weather)
 
-    subject, actors = noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
+    subject, actors = compose_noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
     second = _describe_second(scene, plan, rng)
     if second and second[0].text == "and":
         text = " ".join(part.text for part in (subject, *second))
@@ -176,40 +176,42 @@ def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCa
     there = Phrase(f"there {be.text}")
     if form == "progressive":
         if not verb.text and not place.text:
-            return sentence(there, subject, weather)
-        return sentence(subject, be, verb, *second, place, weather)
+            return compose_sentence(there, subject, weather)
+        return compose_sentence(subject, be, verb, *second, place, weather)
     if form == "existential":
         action = verb if rng.random() < 0.7 else Phrase()
-        return sentence(there, subject, action, *second, place, weather)
+        return compose_sentence(there, subject, action, *second, place, weather)
     if form == "picture":
         action = verb if rng.random() < 0.6 else Phrase()
-        return sentence(Phrase(pick(rng, w.PICTURES)), subject, action, *second, place, weather)
+        return compose_sentence(Phrase(pick(rng, w.PICTURES)), subject, action, *second, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
         if not verb.text:
-            return sentence(front, there, subject, *second, rest)
-        return sentence(front, subject, be, verb, *second, rest)
+            return compose_sentence(front, there, subject, *second, rest)
+        return compose_sentence(front, subject, be, verb, *second, rest)
     if form == "weather":
-        clause = [sky_phrase(w.IT_IS, scene, rng), Phrase("and")]
+        clause = [compose_sky_phrase(w.IT_IS, scene, rng), Phrase("and")]
         if not verb.text and not place.text:
-            return sentence(*clause, there, subject, *second)
-        return sentence(*clause, subject, be, *([verb, *second, place] if verb.text else [place, *second]))
+            return compose_sentence(*clause, there, subject, *second)
+        return compose_sentence(*clause, subject, be, *([verb, *second, place] if verb.text else [place, *second]))
     action = verb if form == "participle" else Phrase()
-    return sentence(subject, action, *second, place, weather)
+    return compose_sentence(subject, action, *second, place, weather)
 
 
 def _conjugate_be(subject: Phrase) -> Phrase:
     return Phrase("are" if subject.plural else "is")
 
 
-def sentence(*parts: Phrase) -> SceneCaption:
+def compose_sentence(*parts: Phrase) -> SceneCaption:
     """Return the caption of the joined parts, with all their claims."""
     text = " ".join(part.text for part in parts if part.text)
     claims = tuple(dict.fromkeys(claim for part in parts for claim in part.claims))
     return SceneCaption(text[0].upper() + text[1:] + ".", claims)
 
 
-def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator, definite: bool = False) -> Phrase:
+def compose_noun_phrase(
+    scene: Scene, details: Details, i: int, rng: np.random.Generator, definite: bool = False
+) -> Phrase:
     """Return thing `i` with its number and the chosen details: two small red cars, a man in a blue shirt."""
     thing = scene.things[i]
     kind = CATEGORIES[thing.category].kind
@@ -243,7 +245,7 @@ def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator
         )
     else:
         text, claim_kind, number, verb_plural = pick(rng, w.COUNTS[thing.count])
-        text = text if plural else article(name)
+        text = text if plural else choose_article(name)
     return Phrase(f"{text} {name}{clothes}", (*claims, SceneClaim(claim_kind, str(number), i)), verb_plural)
 
 
@@ -251,10 +253,10 @@ def _describe_clothes(category: str, appearance: Sequence[str], count: int, rng:
     garment = pick(rng, w.GARMENTS[category])
     word = pick(rng, (" in", " in", " wearing"))
     clothes = " ".join([*appearance, garment if count == 1 else w.GARMENT_PLURALS[garment]])
-    return f"{word} {article(clothes)} {clothes}" if count == 1 else f"{word} {clothes}"
+    return f"{word} {choose_article(clothes)} {clothes}" if count == 1 else f"{word} {clothes}"
 
 
-def article(words: str) -> str:
+def choose_article(words: str) -> str:
     """Return a or an by the first letter; no word of this vocabulary begins with a silent h or a u as in "unit"."""
     return "an" if words[0] in "aeiou" else "a"
 
@@ -263,13 +265,13 @@ def _describe_action(scene: Scene, actors: Sequence[int], rng: np.random.Generat
     """Return the action of all `actors`, if one verb is true of all and all or none are alive; else an empty phrase."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
         return Phrase()  # avoids "a man and a house are standing"
-    verbs = [verbs_of(scene.things[i].category, scene.things[i].pose) for i in actors]
+    verbs = [list_verbs(scene.things[i].category, scene.things[i].pose) for i in actors]
     options = [verb for verb in verbs[0] if all(verb in others for others in verbs)]
     claims = tuple(SceneClaim("pose", scene.things[i].pose, i) for i in actors)
     return Phrase(pick(rng, options), claims) if options else Phrase()
 
 
-def verbs_of(category: str, pose: str) -> tuple[str, ...]:
+def list_verbs(category: str, pose: str) -> tuple[str, ...]:
     """Return the verbs for a category's pose, the plainest first: running, galloping."""
     kind = CATEGORIES[category].kind.replace("child", "person")
     return next(w.VERBS[key] for key in (f"{category}:{pose}", f"{kind}:{pose}", pose) if key in w.VERBS)
@@ -293,7 +295,7 @@ def _describe_second(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) 
         return []
     text, relation, _ = pick(rng, options, [weight for *_, weight in options])
     claims = (SceneClaim("relation", relation, plan.first, plan.second),) if relation else ()
-    return [Phrase(text, claims), noun_phrase(scene, plan.details, plan.second, rng)]
+    return [Phrase(text, claims), compose_noun_phrase(scene, plan.details, plan.second, rng)]
 
 
 def _describe_colour(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
@@ -304,7 +306,7 @@ def _describe_colour(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.r
     return Phrase(f"{_conjugate_be(subject).text}{colour}", (SceneClaim("colour", thing.colour, plan.first),))
 
 
-def place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Phrase:
+def compose_place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Phrase:
     """Return words for the place that are true of all mentioned things."""
     places = {scene.things[i].place[0] for i in mentioned}
     options = [p for p in w.PLACES[scene.setting] if places <= set(p.where) and p.landmark in ("", *scene.scenery)]
@@ -317,7 +319,7 @@ def place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generato
     return Phrase(place.text, tuple(claims))
 
 
-def sky_phrase(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Phrase:
+def compose_sky_phrase(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Phrase:
     """Return a phrase of `words` for the weather by day, else for the light."""
     claim = SceneClaim("weather", scene.weather) if scene.light == "day" else SceneClaim("light", scene.light)
     return Phrase(pick(rng, words[scene.weather, scene.light]), (claim,))

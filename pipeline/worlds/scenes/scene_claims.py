@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.worlds.scenes.faithfulness import Fact, scene_values
+from pipeline.worlds.scenes.faithfulness import Fact, list_scene_values
 from pipeline.worlds.scenes.parser import Mention, ParsedClaim, parse_scene_caption
 from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, relation_holds
 
@@ -84,7 +84,7 @@ class SceneClaims:
         return related
 
     def _judge_scene(self, claim: ParsedClaim) -> np.ndarray:
-        return np.array([not claim.values.isdisjoint(scene_values(scene, claim.kind)) for scene in self._scenes])
+        return np.array([not claim.values.isdisjoint(list_scene_values(scene, claim.kind)) for scene in self._scenes])
 
     def _judge_loose(self, claim: ParsedClaim) -> np.ndarray:
         return np.isin(self._things[claim.kind], [*claim.values]).max(1)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.errors import UserError, reason
+from pipeline.errors import UserError, summarise_error
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom as fractions of the image, y downwards."""
@@ -90,7 +90,7 @@ def read_drawn(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) 
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; draw the {kind}s again") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({reason(error)}); draw the {kind}s again") from None
+        raise UserError(f"{path}: cannot be read ({summarise_error(error)}); draw the {kind}s again") from None
     drawn: dict[str, Drawn] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -104,7 +104,7 @@ def read_drawn(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) 
     return drawn
 
 
-def atmosphere(scene: Scene) -> str:
+def name_atmosphere(scene: Scene) -> str:
     """Return the scene's weather by day, else its light: sunny, cloudy, rainy, sunset or night."""
     return scene.weather if scene.light == "day" else scene.light
 
@@ -129,23 +129,23 @@ def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float
     return options[-1]
 
 
-def uniform(rng: np.random.Generator, low: float, high: float) -> float:
+def sample_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     """Return the number that `rng.uniform(low, high)` would draw, in less time."""
     return low + (high - low) * rng.random()
 
 
-def area(box: Box) -> float:
+def compute_area(box: Box) -> float:
     """Return the area of a box as a fraction of the image's area."""
     return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
 
 
-def overlap(a: Box, b: Box) -> float:
+def compute_overlap(a: Box, b: Box) -> float:
     """Return the shared area of two boxes as a fraction of the smaller box's area."""
     shared = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
-    return area(shared) / min(area(a), area(b))
+    return compute_area(shared) / min(compute_area(a), compute_area(b))
 
 
-def bounding_box(boxes: Sequence[Box]) -> Box:
+def compute_bounding_box(boxes: Sequence[Box]) -> Box:
     """Return the smallest box that holds all `boxes`."""
     left, top, right, bottom = zip(*boxes, strict=True)
     return min(left), min(top), max(right), max(bottom)

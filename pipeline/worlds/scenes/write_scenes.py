@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
+    assign_splits,
     check_sizes,
     draw_all,
     replace_folder,
-    splits_of,
     write_annotations,
 )
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
@@ -46,7 +46,7 @@ def draw_scenes(
     with replace_folder(Path(root), SCENES, further) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, seed), images, workers)
         captions, facts = [sentences for _, sentences in drawn], (scene.record() for scene, _ in drawn)
-        splits = splits_of(images, val, test)
+        splits = assign_splits(images, val, test)
         counts = write_annotations(part, SCENES, captions, facts, splits, size)
         if annotate is not None:
             annotate(part, drawn, splits, seed)

@@ -5,8 +5,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.bootstrap import _resample_metrics, bleu_from_counts, draw_resamples, interval, resample
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.bootstrap import (
+    _resample_metrics,
+    compute_bleu_from_counts,
+    compute_interval,
+    draw_resamples,
+    resample,
+)
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.errors import UserError
 
@@ -47,17 +53,17 @@ def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
         closest = min((abs(length - cooked["testlen"]), length) for length in cooked["reflen"])[1]
         counts.append([cooked["testlen"], closest, *cooked["guess"], *cooked["correct"]])
     expected, _ = scorer.compute_score(option="closest", verbose=0)
-    assert bleu_from_counts(np.array(counts).sum(0)) == pytest.approx(expected)
+    assert compute_bleu_from_counts(np.array(counts).sum(0)) == pytest.approx(expected)
 
 
 def test_bleu_by_hand():
     # 10 words of 10: no penalty; 9/10 unigrams, 5/8 bigrams
-    assert bleu_from_counts(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
+    assert compute_bleu_from_counts(COUNTS.sum(0))[:2] == pytest.approx([0.9, (0.9 * 5 / 8) ** 0.5])
     # 4 words of 5: penalty e^(1 − 5/4)
-    assert bleu_from_counts(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
+    assert compute_bleu_from_counts(COUNTS[0])[0] == pytest.approx(0.75 * np.exp(-0.25))
     # 6 words of 5: a caption longer than the reference has no penalty
-    assert bleu_from_counts(COUNTS[1])[0] == pytest.approx(1.0)
-    assert bleu_from_counts(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
+    assert compute_bleu_from_counts(COUNTS[1])[0] == pytest.approx(1.0)
+    assert compute_bleu_from_counts(np.stack([COUNTS[0], COUNTS.sum(0)]))[1, 0] == pytest.approx(0.9)
 
 
 def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
@@ -72,8 +78,8 @@ def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
     expected = np.mean([row["CIDEr"] for row in resampled])
     assert samples.get_values(run, "language", "CIDEr")[7] == pytest.approx(expected)
     expected = 100 * np.mean([row["rank_judge"] <= 5 for row in resampled])
-    assert samples.get_values(run, *recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
-    expected = bleu_from_counts(np.sum([row["bleu"] for row in resampled], axis=0))[3]
+    assert samples.get_values(run, *make_recall_keys("judge", "R@5"))[7] == pytest.approx(expected)
+    expected = compute_bleu_from_counts(np.sum([row["bleu"] for row in resampled], axis=0))[3]
     assert samples.get_values(run, "language", "BLEU-4")[7] == pytest.approx(expected)
 
 
@@ -85,7 +91,7 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
     samples = resample(results, 1)
     for run in results.runs:
         expected = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
-        expected += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
+        expected += [make_recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
         for keys in expected:
             assert samples.get_values(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
             found = samples.numbers[run.captions_key]
@@ -121,9 +127,9 @@ def test_a_frozen_speaker_has_the_adapted_listener_in_every_resample(full_world)
     results = with_frozen_speakers(read_world(full_world), ("mle",))
     samples = resample(results, 20)
     frozen, mle = find_run(results, "frozen_mle"), find_run(results, "mle")
-    own = samples.get_values(frozen, *recall_keys("own"))
-    assert own == pytest.approx(samples.get_values(mle, *recall_keys("adapted")))
-    assert (own != samples.get_values(mle, *recall_keys("own"))).any()
+    own = samples.get_values(frozen, *make_recall_keys("own"))
+    assert own == pytest.approx(samples.get_values(mle, *make_recall_keys("adapted")))
+    assert (own != samples.get_values(mle, *make_recall_keys("own"))).any()
     assert samples.get_values(frozen, "language", "CIDEr") == pytest.approx(
         samples.get_values(mle, "language", "CIDEr")
     )
@@ -154,13 +160,13 @@ def test_ranks_that_are_missing_have_no_resamples(full_world, make_full_cell):
     full_world.write([], [entry])
     results = read_world(full_world)
     samples = resample(results, 10)
-    assert samples.get_values(results.runs[0], *recall_keys("judge")) is None
-    assert samples.get_values(results.runs[0], *recall_keys("own")) is not None
+    assert samples.get_values(results.runs[0], *make_recall_keys("judge")) is None
+    assert samples.get_values(results.runs[0], *make_recall_keys("own")) is not None
     assert samples.get_values(results.runs[0], "language", "SPICE") is None
 
 
 def test_the_interval_is_the_middle_95_percent():
-    assert interval(np.arange(1001.0)) == (25.0, 975.0)
+    assert compute_interval(np.arange(1001.0)) == (25.0, 975.0)
 
 
 def test_missing_and_broken_files_are_named(full_world, make_full_cell):

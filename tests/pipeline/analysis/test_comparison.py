@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.comparison import _resample_level, compare_methods, holm_adjust, read_curve, two_sided_p_value
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.comparison import (
+    _resample_level,
+    adjust_p_values,
+    compare_methods,
+    compute_two_sided_p_value,
+    read_curve,
+)
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import CIDER, Point, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
-from pipeline.analysis.tradeoff import curves
-from pipeline.report.comparison_tables import rho_table
+from pipeline.analysis.tradeoff import build_curves
+from pipeline.report.comparison_tables import build_rho_table
 
-TEN = recall_keys("own")
+TEN = make_recall_keys("own")
 NONE = Resamples(0)
 
 
@@ -36,11 +42,11 @@ def make_two_seeds(make_cell):
 
 def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
-    (curve,) = curves(read_results(world.sweep, []))
-    reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, recall_keys("judge")], NONE)
+    (curve,) = build_curves(read_results(world.sweep, []))
+    reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, make_recall_keys("judge")], NONE)
     # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 % less
     assert reading.estimates[TEN].value == pytest.approx(87.0)
-    assert reading.estimates[recall_keys("judge")].value == pytest.approx(67.0)
+    assert reading.estimates[make_recall_keys("judge")].value == pytest.approx(67.0)
     # seed 1: .80 → 90, 1.00 → 70, so 83; seed 2: .84 → 94, 1.04 → 74, so 91
     assert reading.estimates[TEN].spread == pytest.approx(math.sqrt(32.0))
     assert reading.estimates[TEN].seeds == 2
@@ -51,14 +57,14 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
 
 def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
-    (curve,) = curves(read_results(world.sweep, []))
+    (curve,) = build_curves(read_results(world.sweep, []))
     estimate = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
     assert (estimate.value, estimate.spread, estimate.seeds) == (pytest.approx(91.0), None, 1)
 
 
 def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
-    (curve,) = curves(read_results(world.sweep, []))
+    (curve,) = build_curves(read_results(world.sweep, []))
     beyond = read_curve(curve, CIDER, TEN, 1.03, [TEN], NONE)
     assert beyond.nearest is None
     assert beyond.estimates == {}
@@ -71,7 +77,7 @@ def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, m
 
 def test_language_at_a_fixed_recall(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
-    (curve,) = curves(read_results(world.sweep, []))
+    (curve,) = build_curves(read_results(world.sweep, []))
     reading = read_curve(curve, TEN, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
     assert reading.estimates[CIDER].value == pytest.approx(0.97)
     assert reading.estimates["language", "METEOR"].value == pytest.approx(0.22)
@@ -82,17 +88,17 @@ def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make
     cells = make_two_seeds(make_cell)
     del cells[0]["test"]["judges"]["judge"]
     world.write(cells, [])
-    (curve,) = curves(read_results(world.sweep, []))
-    judge = recall_keys("judge")
+    (curve,) = build_curves(read_results(world.sweep, []))
+    judge = make_recall_keys("judge")
     assert judge not in read_curve(curve, CIDER, TEN, 0.87, [TEN, judge], NONE).estimates
     assert read_curve(curve, CIDER, TEN, 0.82, [TEN, judge], NONE).estimates[judge].value == pytest.approx(72.0)
 
 
 def test_intervals_come_from_the_curve_of_every_resample(full_world):
     results = read_world_results(full_world)
-    curve = next(curve for curve in curves(results) if curve.label == "st_multinomial")
+    curve = next(curve for curve in build_curves(results) if curve.label == "st_multinomial")
     samples = resample(results, 40, seed=5)
-    reading = read_curve(curve, CIDER, recall_keys("own"), 0.9, [TEN], samples)
+    reading = read_curve(curve, CIDER, make_recall_keys("own"), 0.9, [TEN], samples)
     n = 11
     means = []  # CIDEr and recall of each setting in resample n, averaged over its seeds
     for point in curve.points:
@@ -107,7 +113,7 @@ def test_intervals_come_from_the_curve_of_every_resample(full_world):
 
 def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(full_world):
     results = read_world_results(full_world)
-    (curve,) = [curve for curve in curves(results) if curve.label == "mle"]
+    (curve,) = [curve for curve in build_curves(results) if curve.label == "mle"]
     samples = resample(results, 200)
     cider = curve.points[0].mean("test", *CIDER)
     reading = read_curve(curve, CIDER, TEN, cider, [TEN], samples)
@@ -149,11 +155,11 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
         math.erfc(abs(each.estimates[keys].value - base.estimates[keys].value)
                   / np.std(each.resampled[keys] - base.resampled[keys], ddof=1) / math.sqrt(2))
         for each in slice_.readings
-        for keys, judge in ((recall_keys(name), name) for name in comparison.results.judges)
+        for keys, judge in ((make_recall_keys(name), name) for name in comparison.results.judges)
         if judge in slice_.differences.get(each.curve.label, {})
     ]  # fmt: skip
     adjusted = [each.p for by_judge in slice_.differences.values() for each in by_judge.values()]
-    assert adjusted == pytest.approx(holm_adjust(unadjusted))
+    assert adjusted == pytest.approx(adjust_p_values(unadjusted))
     assert min(unadjusted) < min(adjusted)
 
 
@@ -219,9 +225,9 @@ def test_the_reference_is_psst_at_the_rho_chosen_on_validation_else_the_first_ot
 
 
 def test_holm_by_hand():
-    assert holm_adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm_adjust([0.5, 0.6]) == [1.0, 1.0]
-    assert holm_adjust([]) == []
+    assert adjust_p_values([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjust_p_values([0.5, 0.6]) == [1.0, 1.0]
+    assert adjust_p_values([]) == []
 
 
 def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
@@ -231,7 +237,9 @@ def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
     assert [reading.curve.settings["rho"] for reading in series.readings] == [0.0, 0.25, 0.5, 0.75, 1.0]
     spans = [reading.span for reading in series.readings]
     assert min(high for _, high in spans) - 0.001 < series.level <= min(high for _, high in spans)
-    own, judge = ([reading.estimates[recall_keys(name)] for reading in series.readings] for name in ("own", "judge"))
+    own, judge = (
+        [reading.estimates[make_recall_keys(name)] for reading in series.readings] for name in ("own", "judge")
+    )
     assert own[2].value > own[0].value + 5
     assert all(estimate.interval for estimate in judge)
 
@@ -247,7 +255,7 @@ def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(wo
     assert series.level == pytest.approx(0.6)
     assert [reading.above for reading in series.readings] == [False, True, True]
     assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
-    table = rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
+    table = build_rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
@@ -261,9 +269,9 @@ def test_configured_levels_are_used_and_frozen_speakers_have_curves(full_world):
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]
     frozen, luo = (find_reading(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
     assert frozen.estimates[TEN].value != luo.estimates[TEN].value
-    assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[recall_keys("adapted")].value)
+    assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[make_recall_keys("adapted")].value)
     fixed = find_reading(comparison.at_score[0], "st_multinomial")
-    values = [point.mean("test", *recall_keys("own", "R@5")) for point in fixed.curve.points]
+    values = [point.mean("test", *make_recall_keys("own", "R@5")) for point in fixed.curve.points]
     assert fixed.span == (min(values), max(values))
 
 
@@ -289,16 +297,16 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
     incomplete = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
     del incomplete["test"]["language"]
     world.write([*cells, incomplete], [])
-    (curve,) = curves(read_results(world.sweep, []))
+    (curve,) = build_curves(read_results(world.sweep, []))
     assert len(curve.points) == 3
     assert read_curve(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
 
 
 def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
     same = np.zeros(10)
-    assert [two_sided_p_value(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
+    assert [compute_two_sided_p_value(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
     spread = np.array([2.0, 4.0]) / math.sqrt(2)  # standard deviation 1; the mean does not count
-    values = [two_sided_p_value(value, spread) for value in (1.959964, -1.959964)]
+    values = [compute_two_sided_p_value(value, spread) for value in (1.959964, -1.959964)]
     assert values == pytest.approx([0.05, 0.05], abs=1e-7)
 
 
@@ -321,7 +329,7 @@ def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(wor
         for cider, recall in ((0.5, None), (0.9, 59.0), (1.0, 49.0))
     ]
     world.write(cells, [])
-    (curve,) = curves(read_results(world.sweep, []))
+    (curve,) = build_curves(read_results(world.sweep, []))
     reading = read_curve(curve, CIDER, TEN, 0.7, [TEN], NONE)
     assert (reading.above, reading.estimates[TEN].value) == (True, pytest.approx(60.0))
     assert not read_curve(curve, CIDER, TEN, 0.95, [TEN], NONE).above

@@ -14,7 +14,7 @@ from pipeline.data.feature_store import FeatureWriter
 from pipeline.evaluation.judges import JUDGES
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.listener import Listener
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 from pipeline.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def compute_recall(root, method: str, seed: int, folder: str) -> float:
     listener = load_agent(root / folder / "weights.safetensors", "listener")
     with torch.no_grad():
         text_vectors = listener.encode_text(
-            Message(tokens, caption_mask(tokens), torch.zeros(len(captions), dtype=torch.int64), 1)
+            Message(tokens, make_caption_mask(tokens), torch.zeros(len(captions), dtype=torch.int64), 1)
         )
         scores = text_vectors @ listener.encode_image(torch.from_numpy(POOLED[FIRST_TEST:])).T
     ranks = [int((row >= row[target]).sum()) for target, row in enumerate(scores)]

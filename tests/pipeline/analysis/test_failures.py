@@ -1,4 +1,4 @@
-from pipeline.analysis.failures import training_failures
+from pipeline.analysis.failures import list_training_failures
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 
@@ -8,7 +8,7 @@ def find_failures(world, cells, control, alter=lambda test: None):
         alter(entry["test"])
     world.write(cells, [control])
     results = read_results(world.sweep, world.evaluations)
-    return training_failures(results, choose_all(results, ReportSettings()))
+    return list_training_failures(results, choose_all(results, ReportSettings()))
 
 
 def test_captions_of_which_90_percent_differ_are_no_failure(world, cells, control):

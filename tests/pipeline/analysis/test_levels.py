@@ -2,10 +2,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.analysis.levels import _collect_spans, cider_levels, find_highest_shared, intersect_spans, score_levels
+from pipeline.analysis.levels import (
+    _collect_spans,
+    choose_cider_levels,
+    find_highest_shared,
+    intersect_spans,
+    score_levels,
+)
 from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
-from pipeline.analysis.tradeoff import curves
+from pipeline.analysis.tradeoff import build_curves
 
 
 def find_levels(world, make_cell, spans, control=None, **settings):
@@ -18,7 +24,7 @@ def find_levels(world, make_cell, spans, control=None, **settings):
         cells.append(make_cell("mle", control - 0.01, 60.0, seed=1))
     world.write(cells, [])
     results = read_results(world.sweep, [])
-    return cider_levels(results, curves(results), ReportSettings(**settings))
+    return choose_cider_levels(results, build_curves(results), ReportSettings(**settings))
 
 
 def test_the_range_that_most_spans_share():
@@ -98,25 +104,25 @@ def write_seeded_curves(world, make_cell, spans):
     ]  # fmt: skip
     world.write(cells, [])
     results = read_results(world.sweep, [])
-    return results, curves(results)
+    return results, build_curves(results)
 
 
 def test_all_curves_reach_a_level_in_every_seed(world, make_cell):
     ends = {"a": [(0.6, 1.0), (0.7, 0.8)], "b": [(0.5, 1.0), (0.5, 1.0)]}  # the mean curve of a runs from .65 to .9
     results, lines = write_seeded_curves(world, make_cell, ends)
-    found, reason = cider_levels(results, lines, ReportSettings())
+    found, reason = choose_cider_levels(results, lines, ReportSettings())
     assert list(found) == pytest.approx([0.775, 0.725])
     assert "all curves share (0.700 to 0.800)" in reason
     ends["b"] = [(0.5, 1.0), (0.5, 0.74)]  # so the shared range ends at .74
-    found, _ = cider_levels(*write_seeded_curves(world, make_cell, ends), ReportSettings())
+    found, _ = choose_cider_levels(*write_seeded_curves(world, make_cell, ends), ReportSettings())
     assert list(found) == pytest.approx([0.73, 0.71])
 
 
 def test_the_reference_curve_reaches_every_level(world, make_cell):
     results, lines = write_seeded_curves(world, make_cell, {"a": [(0.8, 1.0)], "b": [(0.8, 1.0)], "psst": [(0.5, 0.7)]})
-    found, _ = cider_levels(results, lines, ReportSettings())
+    found, _ = choose_cider_levels(results, lines, ReportSettings())
     assert list(found) == pytest.approx([0.95, 0.85])  # psst reaches neither
-    found, reason = cider_levels(results, lines, ReportSettings(), lines[2])
+    found, reason = choose_cider_levels(results, lines, ReportSettings(), lines[2])
     assert list(found) == pytest.approx([0.7])
     assert "the highest that all curves reach" in reason
 
@@ -124,10 +130,10 @@ def test_the_reference_curve_reaches_every_level(world, make_cell):
 def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     find_levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
     results = read_results(world.sweep, [])
-    found, reason = score_levels(results, curves(results), ReportSettings())
+    found, reason = score_levels(results, build_curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
     assert "R@10" in reason
-    assert score_levels(results, curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
+    assert score_levels(results, build_curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
 
 
 def test_the_highest_value_that_all_curves_reach():

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.bootstrap import draw_resamples, resample
-from pipeline.analysis.judge_titles import HARD_RECALL, recall_keys
+from pipeline.analysis.judge_titles import HARD_RECALL, make_recall_keys
 from pipeline.analysis.measured_baselines import find_not_above_template, list_measured_baselines
 from pipeline.analysis.results import read_results, with_frozen_speakers
 
@@ -62,7 +62,7 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
     assert template.mean("test", "language", "CIDEr") == pytest.approx(0.65)
     assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
-    assert template.mean("test", *recall_keys("own", HARD_RECALL)) == 50
+    assert template.mean("test", *make_recall_keys("own", HARD_RECALL)) == 50
     assert found["template"].beside.method == "mle"
     human, mle = found["human"].point, found["human"].beside
     recall = ("text_to_image", "R@1")
@@ -97,7 +97,7 @@ def test_resampled_ranks_in_the_hard_gallery_count_only_images_with_neighbours(m
             entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are retrieved
     (measured_world.sweep / "cells.json").write_text(json.dumps(cells))
     results = read_with_frozen_speakers(measured_world)
-    samples, keys = resample(results, resamples=20), recall_keys("own", HARD_RECALL)
+    samples, keys = resample(results, resamples=20), make_recall_keys("own", HARD_RECALL)
     assert samples.mean(results.get_points("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
     (template,) = [b.point for b in list_measured_baselines(results) if b.name == "template"]
     expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32

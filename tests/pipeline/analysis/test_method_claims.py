@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate, compare_methods
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.method_claims import ClaimResult, MethodClaim, _check_level, check_claim
 from pipeline.analysis.results import Point, Results, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
@@ -85,7 +85,7 @@ def test_a_claim_about_a_missing_number_is_open_with_the_reason(full_world):
 
 def test_a_seed_whose_curve_misses_the_level_is_paired_with_no_other_seed():
     """Three seeds of one method reach the level and one seed of the other, so one difference is known."""
-    keys = recall_keys("own")
+    keys = make_recall_keys("own")
 
     def make_seed_reading(method: str, by_seed: dict[object, float]) -> CurveReading:
         point = Point(tuple(Run(method, {"lambda": 0.5, "seed": seed}, "", {}, {}, Path()) for seed in (1, 2, 3)))
@@ -119,13 +119,13 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
 
 def make_reading(point: Point, value: float, above: bool = False) -> CurveReading:
     """Return a reading of a curve of one setting, with R@10 of `value` and R@1 of half of it."""
-    estimates = {recall_keys("own"): Estimate(value), recall_keys("own", "R@1"): Estimate(value / 2)}
+    estimates = {make_recall_keys("own"): Estimate(value), make_recall_keys("own", "R@1"): Estimate(value / 2)}
     return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
 
 
 def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by_its_score():
     """Method a has three curves, and validation chose the second."""
-    numbers = {("test", *recall_keys("own")): 1.0}
+    numbers = {("test", *make_recall_keys("own")): 1.0}
     points = [
         Point((Run(method, {"seed": 1, "rho": rho}, "", numbers, {}, Path()),))
         for method, rho in (("a", 0.1), ("a", 0.2), ("a", 0.3), ("b", 0.1))
@@ -170,7 +170,8 @@ def test_a_level_compares_the_other_quantity_only(judge, at):
 def test_a_score_that_a_judge_lacks_is_named():
     """The judge measured R@10 only."""
     points = [
-        Point((Run(method, {"seed": 1}, "", {("test", *recall_keys("own")): 50.0}, {}, Path()),)) for method in "ab"
+        Point((Run(method, {"seed": 1}, "", {("test", *make_recall_keys("own")): 50.0}, {}, Path()),))
+        for method in "ab"
     ]
     choices = [Choice(point.method, point, SelectionBasis.MET) for point in points]
     comparison = Comparison(Results(tuple(points)), (), (), (), None, Resamples(0))
@@ -185,7 +186,7 @@ def test_a_claim_about_a_template_uses_the_template_of_its_method():
     """Templates were evaluated with both methods; their recalls are 10 and 90."""
 
     def make_evaluated_point(method: str, recall: float) -> Point:
-        own = recall_keys("own")
+        own = make_recall_keys("own")
         numbers = {("test", *own): 50.0, ("test", "baselines", "template", *own): recall}
         return Point((Run(method, {"seed": 1}, "", numbers, {}, Path()),))
 

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.results import Run, named_setting, read_results, with_frozen_speakers
-from pipeline.analysis.tradeoff import curves
+from pipeline.analysis.judge_titles import make_recall_keys
+from pipeline.analysis.results import Run, format_named_setting, read_results, with_frozen_speakers
+from pipeline.analysis.tradeoff import build_curves
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import CAPTIONS, checksummed_json, write_checksums
-from pipeline.runtime.files import sha256
+from pipeline.runtime.checksums import CAPTIONS, serialise_with_checksum, write_checksums
+from pipeline.runtime.files import compute_sha256
 
 
 def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
@@ -20,7 +20,7 @@ def test_missing_null_and_nan_are_none_and_zero_is_a_number(world, make_cell):
     assert run.value("val", "language", "CIDEr") == 0.0
     assert run.value("test", "language", "METEOR") is None
     assert run.value("test", "language", "BLEU-4") is None
-    assert run.value("test", *recall_keys("judge")) is None
+    assert run.value("test", *make_recall_keys("judge")) is None
 
 
 def test_seeds_make_one_point_with_mean_and_sample_deviation(world, make_cell):
@@ -36,7 +36,7 @@ def test_a_seed_without_the_number_leaves_no_mean(world, make_cell):
     world.write([make_cell("luo", c, 50.0, **{"lambda": 0.5, "seed": n}) for n, c in enumerate((0.8, None))], [])
     (point,) = read_results(world.sweep, []).points
     assert point.mean("val", "language", "CIDEr") is None
-    assert point.mean("val", *recall_keys("own")) == 50.0
+    assert point.mean("val", *make_recall_keys("own")) == 50.0
 
 
 def test_methods_keep_the_given_order_then_that_of_the_files_and_settings_ascend_in_lambda(world, control, cells):
@@ -73,9 +73,9 @@ def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_c
     assert [point.settings["rerank"] for point in results.get_points("mle_rerank")] == [1, 5, 20]
     assert (results.curve_setting("mle_rerank"), results.curve_setting("mle")) == ("rerank", "lambda")
     assert results.varying_settings("mle_rerank") == []
-    assert named_setting(results.get_points("mle_rerank")[2], "rerank") == "n 20"
-    assert named_setting(results.get_points("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
-    assert named_setting(results.get_points("mle_rerank")[2], "rerank_score") == "score similarity"
+    assert format_named_setting(results.get_points("mle_rerank")[2], "rerank") == "n 20"
+    assert format_named_setting(results.get_points("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
+    assert format_named_setting(results.get_points("mle_rerank")[2], "rerank_score") == "score similarity"
     assert len({run.protocol for run in results.runs}) == 1
 
 
@@ -129,15 +129,15 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
             assert run.value(split, *own, *keys) == source.value(split, *adapted, *keys)
             assert run.value(split, *own, "human", *keys) == source.value(split, *adapted, "human", *keys)
             assert run.value(split, "judges", "judge", *keys) == source.value(split, "judges", "judge", *keys)
-        assert run.value(split, *recall_keys("own", "R@1", "galleries", "random100")) == source.value(
-            split, *recall_keys("adapted", "R@1", "galleries", "random100")
+        assert run.value(split, *make_recall_keys("own", "R@1", "galleries", "random100")) == source.value(
+            split, *make_recall_keys("adapted", "R@1", "galleries", "random100")
         )
         assert run.value(split, "language", "CIDEr") == source.value(split, "language", "CIDEr")
     assert (run.speaker, run.cell, run.captions) == ("luo", source.cell, source.captions)
     assert (run.column("rank", "own"), run.column("rank", "judge")) == ("rank_adapted", "rank_judge")
     assert (run.column("retrieved", "own"), source.column("retrieved", "own")) == ("retrieved_adapted", "retrieved_own")
     assert (source.column("rank", "own"), source.speaker) == ("rank_own", "luo")
-    assert results.get_points("luo")[0].runs[1].value("test", *recall_keys("own")) is not None
+    assert results.get_points("luo")[0].runs[1].value("test", *make_recall_keys("own")) is not None
 
 
 def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
@@ -164,8 +164,8 @@ def test_swapped_or_damaged_captions_are_named(world, make_cell):
     world.write(entries[:1], entries)
     folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
     for folder, entry in zip(folders, entries, strict=True):
-        digests = {CAPTIONS: sha256(folder / "captions.parquet")}
-        (folder / "metrics.json").write_text(checksummed_json(entry | digests))
+        digests = {CAPTIONS: compute_sha256(folder / "captions.parquet")}
+        (folder / "metrics.json").write_text(serialise_with_checksum(entry | digests))
     write_checksums(world.sweep)
     read_results(world.sweep, folders)
     for place in (world.sweep, folders[0]):
@@ -208,7 +208,7 @@ def test_a_curve_runs_along_the_first_setting_that_varies(world, make_cell):
     results = read_results(world.sweep, [])
     assert (results.curve_setting("several"), results.varying_settings("several")) == ("rerank", [])
     assert (results.curve_setting("one"), results.curve_setting("unknown")) == ("alpha", "lambda")
-    assert [len(curve.points) for curve in curves(results)] == [2, 1]
+    assert [len(curve.points) for curve in build_curves(results)] == [2, 1]
 
 
 def test_whole_numbers_and_equal_floats_are_one_value_of_a_setting(world, make_cell):
@@ -217,7 +217,7 @@ def test_whole_numbers_and_equal_floats_are_one_value_of_a_setting(world, make_c
     world.write(swept, [make_cell("psst", 0.8, 70.0, **{"lambda": 0.2, "rho": 1.0, "seed": 1})])
     results = read_results(world.sweep, [world.root / "evaluation" / "psst"])
     assert results.varying_settings("psst") == []
-    assert [(curve.label, len(curve.points)) for curve in curves(results)] == [("psst", 2)]
+    assert [(curve.label, len(curve.points)) for curve in build_curves(results)] == [("psst", 2)]
 
 
 @pytest.mark.parametrize("name", ["val", "test", "settings", "not_computed", "judges"])

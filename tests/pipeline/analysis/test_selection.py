@@ -5,9 +5,9 @@ from pipeline.analysis.selection import (
     ReportSettings,
     SelectionBasis,
     choose_all,
+    compute_naturalness_floor,
     describe_grid_end,
     describe_rule,
-    naturalness_floor,
 )
 
 SETTINGS = ReportSettings(min_cider_share=0.95)
@@ -25,7 +25,7 @@ def test_the_highest_recall_above_the_cider_floor_is_selected(world, make_cell, 
     cells = [make_cell("luo", c, r, **{"lambda": lam, "seed": 1})
              for lam, c, r in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0))]  # fmt: skip
     results, choices = choose_settings(world, cells, [control])
-    assert naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
+    assert compute_naturalness_floor(results, SETTINGS) == pytest.approx(0.912)
     assert choices["luo"].point.settings["lambda"] == 0.005
     assert choices["luo"].basis is SelectionBasis.MET
     assert choices["luo"].candidates == 3
@@ -66,7 +66,7 @@ def test_exactly_the_floor_is_enough(world, make_cell):
 def test_a_control_with_several_settings_counts_with_its_best(world, make_cell):
     control = [make_cell("mle", cider, 60.0, **{"lambda": cider, "seed": 1}) for cider in (0.8, 1.0, 0.9)]
     results, _ = choose_settings(world, control)
-    assert naturalness_floor(results, SETTINGS) == pytest.approx(0.95)
+    assert compute_naturalness_floor(results, SETTINGS) == pytest.approx(0.95)
 
 
 def test_recall_alone_decides_without_a_control_and_the_rule_states_it(world, make_cell):

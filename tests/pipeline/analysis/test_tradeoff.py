@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.analysis.results import read_results
-from pipeline.analysis.tradeoff import curves, mixture
+from pipeline.analysis.tradeoff import build_curves, compute_mixture
 
 
 def interpolate(x, y, value):
-    weights, reached = mixture(np.array(x), np.array(y), value)
+    weights, reached = compute_mixture(np.array(x), np.array(y), value)
     return float(weights @ np.array(y)), bool(reached)
 
 
@@ -29,7 +29,7 @@ def fit_isotonic(y):
 
 def test_between_two_settings_the_curve_is_linear():
     assert interpolate([0.8, 1.0], [90.0, 70.0], 0.95) == (pytest.approx(75.0), True)
-    weights, _ = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), 0.95)
+    weights, _ = compute_mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), 0.95)
     assert weights == pytest.approx([0.25, 0.75])
 
 
@@ -45,13 +45,13 @@ def test_settings_that_contradict_the_trade_off_are_pooled():
     assert interpolate(x, y, 0.875) == (pytest.approx(80.0), True)
     assert interpolate(x, y, 0.825) == (pytest.approx(85.0), True)
     assert interpolate(x, y, 0.95) == (pytest.approx(70.0), True)
-    weights, _ = mixture(np.array(x), np.array(y), 0.85)
+    weights, _ = compute_mixture(np.array(x), np.array(y), 0.85)
     assert weights == pytest.approx([0, 0.5, 0.5, 0])
 
 
 def test_beyond_the_measured_settings_the_end_has_all_weight_and_values_above_are_not_reached():
     for value, expected_weights, expected in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
-        weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
+        weights, reached = compute_mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
         assert reached == expected
         assert weights.tolist() == expected_weights
     for value in (0.8, 1.0):
@@ -82,11 +82,11 @@ def test_a_batch_of_curves_equals_single_curves():
     generator = np.random.default_rng(0)
     x, y = generator.random((50, 6)), generator.random((50, 6))
     values = generator.random(50)
-    weights, reached = mixture(x, y, values)
+    weights, reached = compute_mixture(x, y, values)
     assert np.allclose(weights.sum(-1), 1)
     assert (weights >= 0).all()
     for n in range(50):
-        one_weights, one_reached = mixture(x[n], y[n], values[n])
+        one_weights, one_reached = compute_mixture(x[n], y[n], values[n])
         assert weights[n] == pytest.approx(one_weights)
         assert reached[n] == one_reached
 
@@ -97,7 +97,7 @@ def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
         for lam in (0.1, 0.2) for rho in (0.25, 0.5) for seed in (1, 2)
     ]  # fmt: skip
     world.write([*cells, make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "feed": "soft", "seed": 1})], [])
-    found = curves(read_results(world.sweep, []))
+    found = build_curves(read_results(world.sweep, []))
     assert [curve.label for curve in found] == ["psst ρ 0.25", "psst ρ 0.5", "luo"]
     assert [point.settings["lambda"] for point in found[0].points] == [0.1, 0.2]
     assert found[0].settings == {"rho": 0.25, "mix": "caption"}
@@ -106,7 +106,9 @@ def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
 
 def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guidance_cells):
     world.write(guidance_cells, [])
-    lines = {curve.label: [point.settings for point in curve.points] for curve in curves(read_results(world.sweep, []))}
+    lines = {
+        curve.label: [point.settings for point in curve.points] for curve in build_curves(read_results(world.sweep, []))
+    }
     assert [settings["gamma"] for settings in lines.pop("guidance")] == [1, 1.5, 2]
     assert {label: [settings["lambda"] for settings in points] for label, points in lines.items()} == {
         "luo γ 1": [0.5, 0.9], "luo γ 1.5": [0.5, 0.9]
@@ -117,4 +119,4 @@ def test_reached_values_depend_on_the_curves_own_values_alone():
     """Values up to a billionth above the largest are reached. The second curve is a thousand times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
     for above, expected in ((1e-9, [True, True]), (1e-7, [False, True])):
-        assert mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected
+        assert compute_mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected

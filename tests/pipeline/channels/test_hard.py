@@ -20,7 +20,7 @@ from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.models.unroll import generate
 from pipeline.random import BatchRandom
-from pipeline.types import Batch, Message, RelaxedTokens, caption_mask
+from pipeline.types import Batch, Message, RelaxedTokens, make_caption_mask
 
 
 def make_generator(seed: int = 0) -> torch.Generator:
@@ -223,14 +223,14 @@ def test_a_beam_returns_at_most_its_width():
 def test_the_mask_has_the_tokens_up_to_the_first_eos():
     tokens = torch.tensor([[1, 2, 0, 0], [0, 0, 0, 0], [3, 3, 3, 3], [1, 0, 2, 0]])
     expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
-    assert caption_mask(tokens).int().tolist() == expected
+    assert make_caption_mask(tokens).int().tolist() == expected
 
 
 def test_messages_without_relaxed_tokens_have_one_hot_distributions():
     tokens = torch.tensor([[2, 0], [1, 1]])
     expected = torch.tensor([[[0, 0, 1.0], [1, 0, 0]], [[0, 1, 0], [0, 1, 0]]])
     for relaxed in (None, RelaxedTokens()):
-        message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, relaxed=relaxed)
+        message = Message(tokens, make_caption_mask(tokens), torch.arange(2), 1, relaxed=relaxed)
         torch.testing.assert_close(message.distributions(2), expected)
 
 

@@ -9,7 +9,7 @@ from by_hand import assert_same_gradients, compute_losses
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
-from pipeline.estimators.rollouts import StepRollouts, human_message
+from pipeline.estimators.rollouts import StepRollouts, make_human_message
 from pipeline.models.unroll import teacher_force
 from pipeline.scores.discriminability import Hinge
 
@@ -43,7 +43,7 @@ def test_listener_pretraining_matches_human_captions(toy):
     method = listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}
     losses = compute_losses(method, batch)
-    expected = -Hinge(agents.listener)(human_message(batch), batch).mean()
+    expected = -Hinge(agents.listener)(make_human_message(batch), batch).mean()
     assert_same_gradients(losses["matching"], expected, agents.listener)
     assert [method.schedule.roles(step) for step in range(3)] == [{"listener"}] * 3
 
@@ -59,4 +59,4 @@ def test_a_frozen_speaker_generates_without_dropout_and_without_a_gradient(toy, 
     message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Multinomial())
     expected = -Hinge(agents.listener)(message, batch).mean()
     assert_same_gradients(losses["matching"], expected, agents.listener)
-    assert not torch.equal(message.tokens, human_message(batch).tokens[:, : message.tokens.shape[1]])
+    assert not torch.equal(message.tokens, make_human_message(batch).tokens[:, : message.tokens.shape[1]])

@@ -175,12 +175,12 @@ def compose_parameters(*names: str) -> dict:
 
 
 def test_a_profile_holds_differences_and_comments_stay_with_their_values(folder):
-    assert overlays.profile_text("larger", folder) == LARGER_WHOLE
+    assert overlays.compose_profile_text("larger", folder) == LARGER_WHOLE
 
 
 def test_a_profile_of_a_comment_alone_is_the_base_with_that_comment(folder):
     sections = BASE.partition("\nmethod_sets:")[0]
-    assert overlays.profile_text("plain", folder) == sections.replace("# The base.", "# Plain.")
+    assert overlays.compose_profile_text("plain", folder) == sections.replace("# The base.", "# Plain.")
 
 
 def test_files_variants_and_named_compositions_are_profiles(folder):
@@ -188,7 +188,7 @@ def test_files_variants_and_named_compositions_are_profiles(folder):
 
 
 def test_the_method_set_of_a_data_file_overrides_the_method_set_of_all_data(folder):
-    text = overlays.profile_text("large_both", folder)
+    text = overlays.compose_profile_text("large_both", folder)
     assert text.startswith("# Both methods.\n#\n# A second paragraph.\nseed: 1\n")
     assert BOTH in text, "repeated values are written out"
     assert yaml.safe_load(text)["train"]["epochs"] == 7
@@ -208,11 +208,11 @@ def test_data_methods_and_grid_are_selected_separately(folder):
 
 
 def test_a_variant_overrides_its_file_and_may_extend_another(folder):
-    large = yaml.safe_load(overlays.profile_text("large", folder))
+    large = yaml.safe_load(overlays.compose_profile_text("large", folder))
     assert compose_parameters("large_short") == large | {"train": large["train"] | {"epochs": 2}}
     assert compose_parameters("large_other") == compose_parameters("large_short") | {"seed": 2}
-    assert overlays.profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
-    text = overlays.profile_text("large_other", folder)
+    assert overlays.compose_profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
+    text = overlays.compose_profile_text("large_other", folder)
     assert text.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
     assert yaml.safe_load(text)["sweep"]["grid"] == {}
 
@@ -281,29 +281,29 @@ def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, message):
     (folder / "environment.yaml").write_text("channels: []\n")
     (folder / "new.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
-        overlays.profile_text("new", folder)
+        overlays.compose_profile_text("new", folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_named_composition_may_take_two_lines_and_be_a_number(folder):
     (folder / "new.yaml").write_text("profiles:\n  1: {methods: both,\n      grid: none}\n")
-    assert yaml.safe_load(overlays.profile_text("1", folder)) == compose_parameters("plain", "both", "none")
+    assert yaml.safe_load(overlays.compose_profile_text("1", folder)) == compose_parameters("plain", "both", "none")
 
 
 def test_a_comment_that_is_indented_less_than_its_value_stays_a_comment(folder):
     (folder / "new.yaml").write_text("train:\n  more:\n# of: both\n    - 1\n    # and\n    - 2\n")
-    assert "\n  more:\n  # of: both\n    - 1\n    # and\n    - 2\n" in overlays.profile_text("new", folder)
+    assert "\n  more:\n  # of: both\n    - 1\n    # and\n    - 2\n" in overlays.compose_profile_text("new", folder)
 
 
 def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     params = folder.parent / "params.yaml"
     assert main(["large"]) == 0
-    assert params.read_text() == overlays.profile_text("large", folder)
+    assert params.read_text() == overlays.compose_profile_text("large", folder)
     assert main(["large"]) == 0
     assert capsys.readouterr().out == "params.yaml is now the profile large\n"
     assert main(["plain"]) == 0
-    assert params.read_text() == overlays.profile_text("plain", folder)
+    assert params.read_text() == overlays.compose_profile_text("plain", folder)
     assert main(["--data", "large", "--methods", "both", "--grid", "none"]) == 0
     assert yaml.safe_load(params.read_text()) == compose_parameters("large", "both", "none")
     assert capsys.readouterr().out.endswith("params.yaml is now composed of large, both, none\n")
@@ -368,7 +368,7 @@ def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
     assert rewritten.count("null") < text.count("null")
     assert len(rewritten.splitlines()) > len(text.splitlines())
     assert yaml.safe_load(rewritten) == yaml.safe_load(text) | {"seed": 7}
-    nearest, lines = overlays.nearest_profile(rewritten, [name], profiles)
+    nearest, lines = overlays.find_nearest_profile(rewritten, [name], profiles)
     assert nearest == name
     assert [line.partition(":")[0] for line in lines] == ["detector"] * (2 if name == "scenes" else 0)
     with modify_yaml(path) as values:  # START=7 sets the detectors' seeds
@@ -377,24 +377,24 @@ def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
                 section["detector"]["seed"] += 6
     rewritten = path.read_text()
     assert yaml.safe_load(rewritten) == yaml.safe_load(overlays.with_start(text, 7))
-    assert overlays.nearest_profile(rewritten, [name], profiles) == (name, [])
+    assert overlays.find_nearest_profile(rewritten, [name], profiles) == (name, [])
     with modify_yaml(path) as values:
         values["train"]["optimisation"]["epochs"] = 12345
-    nearest, lines = overlays.nearest_profile(path.read_text(), [name], profiles)
+    nearest, lines = overlays.find_nearest_profile(path.read_text(), [name], profiles)
     assert (nearest, [line.partition(" #")[0] for line in lines]) == (name, ["epochs: 12345"])
 
 
 def test_a_changed_comment_is_a_change_by_hand(folder):
-    text = overlays.profile_text("large", folder)
-    assert overlays.profile_of(text, folder) == "large"
-    assert overlays.profile_of(text + "# mine\n", folder) is None
+    text = overlays.compose_profile_text("large", folder)
+    assert overlays.identify_profile(text, folder) == "large"
+    assert overlays.identify_profile(text + "# mine\n", folder) is None
 
 
 def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
     params = folder.parent / "params.yaml"
     assert main(["large", "--start", "7"]) == 0
-    assert params.read_text() == overlays.profile_text("large", folder).replace("seed: 1\n", "seed: 7\n", 1)
-    assert overlays.profile_of(params.read_text(), folder) == "large"
+    assert params.read_text() == overlays.compose_profile_text("large", folder).replace("seed: 1\n", "seed: 7\n", 1)
+    assert overlays.identify_profile(params.read_text(), folder) == "large"
     assert main(["large"]) == 0
     assert (
         capsys.readouterr().out
@@ -406,9 +406,9 @@ def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
 def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
     profiles = overlays.Profiles(folder)
     text = profiles.text("large").replace("seed: 1\n", "seed: 7\n", 1)
-    assert overlays.nearest_profile(text, ["plain", "large"], profiles) == ("large", [])
+    assert overlays.find_nearest_profile(text, ["plain", "large"], profiles) == ("large", [])
     changed = text.replace("seeds: [1]", "seeds: [1, 2, 3]")
-    assert overlays.nearest_profile(changed, ["plain", "large"], profiles) == ("large", ["seeds: [1, 2, 3]"])
+    assert overlays.find_nearest_profile(changed, ["plain", "large"], profiles) == ("large", ["seeds: [1, 2, 3]"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_text
+from pipeline.config.overlays import compose_profile_text
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 
@@ -41,7 +41,7 @@ def expand_pattern(former: str) -> str:
 
 @cache
 def load_profile_values(profile: str) -> dict[str, Any]:
-    return YAML(typ="safe").load(profile_text(profile, ROOT / "profiles"))
+    return YAML(typ="safe").load(compose_profile_text(profile, ROOT / "profiles"))
 
 
 def write_params(former: str, folder: Path) -> Path:
@@ -74,7 +74,7 @@ def test_a_former_key_of_a_profile_is_reported_in_one_line_with_the_present_one(
     (tmp_path / "base.yaml").write_text("seed: 1\n")
     (tmp_path / "new.yaml").write_text(f"{former}: base\nseed: 2\n")
     with pytest.raises(UserError, match=f"new.yaml: {former}: this key is now {RENAMED[former]}; rename it$"):
-        profile_text("new", tmp_path)
+        compose_profile_text("new", tmp_path)
 
 
 def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
@@ -84,7 +84,7 @@ def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
 
 
 def test_a_former_key_of_another_method_is_reported_with_the_allowed_keys(tmp_path):
-    tree = YAML(typ="safe").load(profile_text("scenes", ROOT / "profiles"))
+    tree = YAML(typ="safe").load(compose_profile_text("scenes", ROOT / "profiles"))
     tree["methods"]["mle"]["by"] = 3  # a former key of another method
     with (tmp_path / "params.yaml").open("w") as file:
         YAML().dump(tree, file)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from every_method import METHODS
 
-from pipeline.config.load import load, method_settings
+from pipeline.config.load import load, resolve_method_settings
 from pipeline.config.schema import EvaluateSection
 from pipeline.errors import UserError
 
@@ -138,16 +138,16 @@ def test_unknown_stages_and_instances_are_reported(make_view, stage, instance, m
 
 
 def test_a_methods_own_train_values_override_the_train_section(make_view):
-    luo_ = method_settings(make_view("each", "luo").settings, "luo")
+    luo_ = resolve_method_settings(make_view("each", "luo").settings, "luo")
     assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.named_arguments == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
-    assert method_settings(make_view("each", "mle").settings, "mle").objective.margin == 0.2
+    assert resolve_method_settings(make_view("each", "mle").settings, "mle").objective.margin == 0.2
 
 
 def test_the_settings_of_a_method_read_every_listed_parameter(make_view):
     view = make_view("each", "luo")
-    method_settings(view.settings, "luo")
+    resolve_method_settings(view.settings, "luo")
     assert view.read == set(view.listed)

@@ -25,7 +25,7 @@ unpacked = 100
 """
 
 
-@pytest.mark.parametrize("name", cards.card_names())
+@pytest.mark.parametrize("name", cards.list_card_names())
 def test_a_card_is_complete_and_its_numbers_agree(name):
     card = cards.load_card(name)
     assert sum(card.splits.values()) == card.images
@@ -37,7 +37,7 @@ def test_a_card_is_complete_and_its_numbers_agree(name):
             assert archive.unpacked >= archive.bytes // 2
 
 
-@pytest.mark.parametrize("name", cards.card_names())
+@pytest.mark.parametrize("name", cards.list_card_names())
 def test_a_card_lists_the_files_that_its_profile_reads(name):
     prepare = load_profile(name)["prepare"]
     card = cards.load_card(name)
@@ -52,7 +52,7 @@ def test_a_card_lists_the_files_that_its_profile_reads(name):
 
 
 def test_cards_have_the_published_splits():
-    splits = {name: tuple(cards.load_card(name).splits.values()) for name in cards.card_names()}
+    splits = {name: tuple(cards.load_card(name).splits.values()) for name in cards.list_card_names()}
     assert splits == {
         "coco": (113_287, 5_000, 5_000),
         "flickr30k": (29_000, 1_014, 1_000),

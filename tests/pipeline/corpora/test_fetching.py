@@ -12,7 +12,7 @@ from preloaded_python import find_program
 
 from pipeline.corpora.archives import MARKER
 from pipeline.corpora.cards import ArchiveSource, BrokenSource, DataCard, ManualSource
-from pipeline.corpora.fetching import card_summary, fetch_corpus
+from pipeline.corpora.fetching import fetch_corpus, summarise_card
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -235,7 +235,7 @@ def test_one_source_of_a_choice_suffices_and_its_profile_is_named(corpus):
     text = more.model_copy(update={"choice": "texts", "profile": "own"})
     table = ManualSource(file="captions.json", where="another form", choice="texts", profile="another")
     corpus.card = corpus.card.model_copy(update={"archives": (first, text), "by_hand": (table,)})
-    assert "by hand: more.zip or captions.json" in card_summary(corpus.card)
+    assert "by hand: more.zip or captions.json" in summarise_card(corpus.card)
     both = rf"missing: {corpus.out}/more, {corpus.out}/captions.json \({corpus.out}/more or .*json: one is enough"
     with pytest.raises(UserError, match=both):
         corpus.fetch()
@@ -257,7 +257,7 @@ def test_optional_files_are_named_and_not_required(corpus):
 
 
 def test_a_summary_names_downloads_and_files_that_the_user_brings(corpus):
-    summary = card_summary(corpus.card)
+    summary = summarise_card(corpus.card)
     assert f"download: {len(BALLS)} bytes; by hand: more.zip, dataset_balls.json" in summary
     assert "for play only" in summary
 

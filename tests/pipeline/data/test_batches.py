@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batches import Batches, sequential_batches
+from pipeline.data.batches import Batches, iterate_sequentially
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import PreparedData, write_prepared
@@ -187,7 +187,7 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_pass(world, tmp
     assert len(set(orientations)) > len(rows), "some image must occur in both orientations"
     order = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
     assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == order
-    batch = next(sequential_batches(prepared, store, rows, 20))
+    batch = next(iterate_sequentially(prepared, store, rows, 20))
     assert torch.equal(batch.pooled[:, 0], batch.images.float()), "evaluation mirrors no image"
 
 
@@ -245,7 +245,7 @@ def test_reading_ahead_stops_with_its_consumer_and_hands_errors_on(world):
 def test_sequential_batches_are_in_order_with_the_first_caption(world):
     prepared, store = world
     rows = prepared.rows("test")
-    batches = list(sequential_batches(prepared, store, rows, 4))
+    batches = list(iterate_sequentially(prepared, store, rows, 4))
     assert [len(batch) for batch in batches] == [4, 4, 2]
     assert torch.cat([batch.images for batch in batches]).tolist() == rows.tolist()
     captions = [[t for t in row if t] for batch in batches for row in batch.captions.tolist()]
@@ -308,7 +308,7 @@ def test_take_vectors_replaces_vectors_and_keeps_regions(world, tmp_path):
         other.write(rows, np.tile(100 + rows[:, None], (1, 5)), np.zeros((40, 1, 1)))
     store.take_vectors(FeatureStore(tmp_path / "other"))
     assert store.pooled_size == 5
-    (batch,) = list(sequential_batches(prepared, store, np.array([7, 3]), 2))
+    (batch,) = list(iterate_sequentially(prepared, store, np.array([7, 3]), 2))
     assert batch.pooled.tolist() == [[107.0] * 5, [103.0] * 5]
     assert batch.regions.tolist() == [[[7.0] * 2] * 3, [[3.0] * 2] * 3]
     assert store.read(np.array([3]))[0].tolist() == store.pooled(np.array([3])).tolist() == [[103.0] * 5]

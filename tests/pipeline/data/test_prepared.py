@@ -9,7 +9,7 @@ import pytest
 from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.vocabulary import Vocabulary
 
 
@@ -59,7 +59,7 @@ def test_sources_of_equal_names_are_recorded_by_their_paths(corpus, tmp_path):
         path.write_text(path.parent.name)
     manifest = write_prepared(replace(corpus, sources=sources), tmp_path / "out", min_count=3, max_words=16)
     names = ["dataset_balls.json", *(path.as_posix() for path in sources[1:])]
-    assert manifest["inputs"] == {name: sha256(path) for name, path in zip(names, sources, strict=True)}
+    assert manifest["inputs"] == {name: compute_sha256(path) for name, path in zip(names, sources, strict=True)}
 
 
 class TextVocabulary(Vocabulary):
@@ -115,7 +115,7 @@ def test_the_tables_are_as_declared_and_the_manifest_names_the_inputs(corpus, tm
     assert manifest["captions"] == {"train": 9, "val": 5, "test": 7}
     assert manifest["words"] == 4
     assert manifest["settings"] == {"min_count": 3, "max_words": 4}
-    assert manifest["inputs"] == {"dataset_balls.json": sha256(corpus.sources[0])}
+    assert manifest["inputs"] == {"dataset_balls.json": compute_sha256(corpus.sources[0])}
     table = pq.read_table(tmp_path / "out" / "captions.parquet")
     assert [(field.name, str(field.type)) for field in table.schema] == [
         ("image", "int64"),

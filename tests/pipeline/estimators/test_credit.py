@@ -15,7 +15,7 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import CaptionCredit, ScoreFunction
 from pipeline.models.critic import Critic
 from pipeline.scores.discriminability import Hinge
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 SAMPLES = 3
 CHANNEL = Multinomial(2)
@@ -55,7 +55,7 @@ def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts)
                 else:
                     different += row[:steps] != own
     assert different > n
-    assert torch.equal(found.mask, caption_mask(found.tokens))
+    assert torch.equal(found.mask, make_caption_mask(found.tokens))
     assert found.samples == message.samples * (steps - 1) * SAMPLES
     assert torch.equal(found.images, message.images.repeat_interleave((steps - 1) * SAMPLES))
     assert found.log_probs is None
@@ -121,24 +121,26 @@ def test_a_hinge_scores_each_continuation_among_the_captions_continued_at_the_sa
     credit = MonteCarloCredit(2)(score(message, rollouts.batch), score, Multinomial(), rollouts)
     tokens = continued.tokens.view(len(message), -1, 2, continued.tokens.shape[1])
     for t in range(message.tokens.shape[1] - 1):
-        groups = [Message(tokens[:, t, k], caption_mask(tokens[:, t, k]), torch.arange(8), 1) for k in range(2)]
+        groups = [Message(tokens[:, t, k], make_caption_mask(tokens[:, t, k]), torch.arange(8), 1) for k in range(2)]
         expected = torch.stack([score(group, rollouts.batch) for group in groups]).mean(0)
         inner = message.mask[:, t + 1]
         torch.testing.assert_close(credit[inner, t], expected[inner])
 
 
 def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
-    from pipeline.estimators.surrogate import surrogate
+    from pipeline.estimators.surrogate import build_surrogate
 
     tokens = torch.tensor([[1, 0], [2, 3]])
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, torch.tensor([[-1.0, -2.0], [-0.5, -0.25]]))
+    message = Message(
+        tokens, make_caption_mask(tokens), torch.arange(2), 1, torch.tensor([[-1.0, -2.0], [-0.5, -0.25]])
+    )
     advantage, value = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.zeros(2)
-    loss, report = surrogate(value, message, advantage)
+    loss, report = build_surrogate(value, message, advantage)
     assert loss.item() == pytest.approx((1 + 4 + 1.5 + 1) / 4)
     assert report["advantage"].item() == pytest.approx(2.5)
     prefix_forced = replace(message, forced=1)
-    assert surrogate(value, prefix_forced, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
-    assert surrogate(value, prefix_forced, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
+    assert build_surrogate(value, prefix_forced, advantage, words="forced")[0].item() == pytest.approx((1 + 1.5) / 4)
+    assert build_surrogate(value, prefix_forced, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
 
 @pytest.mark.parametrize("options", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])

@@ -15,12 +15,12 @@ from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixRollouts, Pref
 from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.estimators.surrogate import Detached, ScoreFunction, surrogate
+from pipeline.estimators.surrogate import Detached, ScoreFunction, build_surrogate
 from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import CiderScore
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 
 def has_no_gradient(agent) -> bool:
@@ -54,9 +54,11 @@ def test_a_discriminator_of_relaxed_captions_gives_the_speaker_no_gradient(toy):
 
 def test_no_gradient_goes_through_an_advantage():
     tokens = torch.tensor([[1, 0], [2, 3]])
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, torch.full((2, 2), -1.0, requires_grad=True))
+    message = Message(
+        tokens, make_caption_mask(tokens), torch.arange(2), 1, torch.full((2, 2), -1.0, requires_grad=True)
+    )
     advantage = torch.tensor([2.0, -1.0], requires_grad=True)
-    surrogate(torch.zeros(2), message, advantage)[0].backward()
+    build_surrogate(torch.zeros(2), message, advantage)[0].backward()
     assert advantage.grad is None
     assert message.log_probs.grad.any()
 

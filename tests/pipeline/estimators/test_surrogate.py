@@ -4,23 +4,23 @@ import torch
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, GroupMean, SelfCritical
-from pipeline.estimators.rollouts import StepRollouts, human_message
-from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, surrogate
+from pipeline.estimators.rollouts import StepRollouts, make_human_message
+from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, build_surrogate
 from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 
 def test_the_surrogate_by_hand():
     tokens = torch.tensor([[1, 0], [2, 3]])
     log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -0.25]], requires_grad=True)
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
+    message = Message(tokens, make_caption_mask(tokens), torch.arange(2), 1, log_probs)
     value = torch.tensor([0.3, -0.7], requires_grad=True)
     advantage = torch.tensor([2.0, -1.0])
     # −mean(.3, −.7) − [2·(−1 −2) − 1·(−.5 −.25)] / 4 words
-    loss, report = surrogate(value, message, advantage)
+    loss, report = build_surrogate(value, message, advantage)
     assert loss.item() == pytest.approx(0.2 - (-6.0 + 0.75) / 4)
-    assert surrogate(value, message, advantage, "sum")[0].item() == pytest.approx(0.4 - (-6.0 + 0.75) / 4)
+    assert build_surrogate(value, message, advantage, "sum")[0].item() == pytest.approx(0.4 - (-6.0 + 0.75) / 4)
     assert report["words"] == 2
     assert report["score"].item() == pytest.approx(-0.2)
     loss.backward()
@@ -30,9 +30,9 @@ def test_the_surrogate_by_hand():
 
 def test_scores_that_are_sums_over_words_are_averaged_over_them_by_hand():
     tokens = torch.tensor([[1, 0, 0], [2, 3, 0]])
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1)
+    message = Message(tokens, make_caption_mask(tokens), torch.arange(2), 1)
     value = torch.tensor([1.5, -0.5], requires_grad=True)
-    loss, _ = surrogate(value, message, reduction="words")
+    loss, _ = build_surrogate(value, message, reduction="words")
     loss.backward()
     assert loss.item() == pytest.approx(-1.0 / 5)
     torch.testing.assert_close(value.grad, torch.full((2,), -0.2))
@@ -41,8 +41,8 @@ def test_scores_that_are_sums_over_words_are_averaged_over_them_by_hand():
 def test_words_after_the_end_have_no_weight():
     tokens = torch.tensor([[1, 0, 0], [2, 3, 0]])
     log_probs = torch.tensor([[-1.0, -2.0, 0.0], [-0.5, -0.25, -3.0]], requires_grad=True)
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
-    surrogate(torch.ones(2), message, torch.ones(2))[0].backward()
+    message = Message(tokens, make_caption_mask(tokens), torch.arange(2), 1, log_probs)
+    build_surrogate(torch.ones(2), message, torch.ones(2))[0].backward()
     assert log_probs.grad[0, 2] == 0
     torch.testing.assert_close(log_probs.grad[1], torch.full((3,), -0.2))
 
@@ -100,7 +100,7 @@ def test_baselines_by_hand(toy):
     assert not NoBaseline()(value, score, rollouts).any()
     greedy = score(rollouts.get_message(SelfCritical().channel), rollouts.batch)
     torch.testing.assert_close(SelfCritical()(value, score, rollouts), greedy.repeat_interleave(2))
-    truth = score(human_message(rollouts.batch), rollouts.batch)
+    truth = score(make_human_message(rollouts.batch), rollouts.batch)
     torch.testing.assert_close(SelfCritical(TeacherForcing(requires_grad=False))(value[:8], score, rollouts), truth)
     centred = CenteredBaseline(SelfCritical())(value, score, rollouts)
     assert (value - centred).sum().abs() < 1e-4
@@ -130,8 +130,8 @@ def test_detached_gives_the_speaker_no_gradient(toy):
 def test_reports_hold_no_graph():
     tokens = torch.tensor([[1, 0], [2, 3]])
     log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -0.25]], requires_grad=True)
-    message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)
+    message = Message(tokens, make_caption_mask(tokens), torch.arange(2), 1, log_probs)
     value = torch.tensor([0.3, -0.7], requires_grad=True)
     for advantage in (value - 0.1, value.unsqueeze(1).expand(2, 2)):
-        _, report = surrogate(value, message, advantage)
+        _, report = build_surrogate(value, message, advantage)
         assert not any(number.requires_grad for number in report.values())

@@ -9,17 +9,17 @@ import torch
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
-from pipeline.data.batches import sequential_batches
+from pipeline.data.batches import iterate_sequentially
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.baseline_captions import random_captions
+from pipeline.evaluation.baseline_captions import build_random_captioner
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import galleries_by_vectors
-from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.hard_gallery import find_galleries_by_vectors
+from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
@@ -96,7 +96,7 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
         evaluation = make_evaluation(prepared_data, store, beam=beam, no_repeat=no_repeat)
         results, columns = evaluation.evaluate_split(speaker.train(), split)
         channel = without_repeated_ngrams(Beam(beam), no_repeat)
-        batches = sequential_batches(prepared_data, store, prepared_data.rows(split), 8)
+        batches = iterate_sequentially(prepared_data, store, prepared_data.rows(split), 8)
         generated = generate_captions(speaker, batches, channel, CPU, prepared_data.vocabulary.unk)
         texts = [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
         assert columns["caption"] == texts
@@ -114,13 +114,13 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
 
 def test_every_judge_ranks_generated_and_human_captions_among_the_split(prepared_data, store, speaker, judge):
     rows = torch.from_numpy(prepared_data.rows("val"))
-    hard_gallery = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
+    hard_gallery = find_galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
     evaluation = make_evaluation(
         prepared_data, store, {"own": judge}, hard_gallery=hard_gallery, hard_gallery_name="features:3"
     )
     results, columns = evaluation.evaluate_split(speaker, "val")
     generated = generate_captions(
-        speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), Beam(3), CPU, prepared_data.vocabulary.unk
+        speaker, iterate_sequentially(prepared_data, store, rows.numpy(), 8), Beam(3), CPU, prepared_data.vocabulary.unk
     )
     distractors = {"neighbourhood": hard_gallery(rows.numpy())}
     found = judge_retrieval(judge, JudgedCaptions(generated.tokens[:, 0], []), torch.arange(4), rows, distractors)
@@ -136,18 +136,18 @@ def test_every_judge_ranks_generated_and_human_captions_among_the_split(prepared
         judge, JudgedCaptions(human, []), torch.arange(4).repeat_interleave(2), rows, distractors
     )
     assert own["human"] == {**human_retrieval.recalls(), "galleries": human_retrieval.galleries}
-    assert results["diversity"]["human_log_likelihood"] == human_log_likelihood(
-        speaker, sequential_batches(prepared_data, store, rows.numpy(), 8), prepared_data, CPU
+    assert results["diversity"]["human_log_likelihood"] == compute_human_log_likelihood(
+        speaker, iterate_sequentially(prepared_data, store, rows.numpy(), 8), prepared_data, CPU
     )
 
 
 def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, speaker, judge):
     evaluation = make_evaluation(
-        prepared_data, store, {"own": judge}, baselines={"random": random_captions(prepared_data)}
+        prepared_data, store, {"own": judge}, baselines={"random": build_random_captioner(prepared_data)}
     )
     results, columns = evaluation.evaluate_split(speaker, "val")
     rows = prepared_data.rows("val")
-    texts = random_captions(prepared_data)(rows, [])
+    texts = build_random_captioner(prepared_data)(rows, [])
     assert columns["random_caption"] == texts
     tokens = torch.zeros(4, 5, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):
@@ -160,7 +160,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
         speaker, "val"
     )
     reranked = reranker.captions(
-        speaker, sequential_batches(prepared_data, store, rows, 8), prepared_data.vocabulary, CPU, 1
+        speaker, iterate_sequentially(prepared_data, store, rows, 8), prepared_data.vocabulary, CPU, 1
     )
     assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in reranked.tokens[:, 0].tolist()]
 
@@ -174,7 +174,7 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speak
     _, plain = make_evaluation(prepared_data, store, {"own": judge}, no_repeat=1).evaluate_split(speaker, "val")
 
     def read_batch(images):
-        return next(sequential_batches(prepared_data, store, images, len(images)))
+        return next(iterate_sequentially(prepared_data, store, images, len(images)))
 
     pragmatic_speaker = decoding.bind(speaker, rows, read_batch, prepared_data.vocabulary)
     channel = without_repeated_ngrams(Beam(3), 1)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pipeline.evaluation.cross_play import cross_play
+from pipeline.evaluation.cross_play import compute_cross_play
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def test_every_listener_ranks_every_speakers_captions():
         name: ListenerJudge(ShiftedListener(offset), lambda rows: torch.zeros(30, 1), CPU)
         for name, offset in (("naive", 0), ("adapted", 4))
     }
-    found = cross_play(texts, judges, numbers)
+    found = compute_cross_play(texts, judges, numbers)
     # with a wrong offset, the image is last: another image is better, and the other 28 tie with it
     assert found == {
         "plain": {"naive": 100.0, "adapted": 0.0},

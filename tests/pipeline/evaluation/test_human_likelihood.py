@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
 from pipeline.models.unroll import teacher_force
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def make_prepared_data(toy):
 
 def test_the_mean_is_over_words_of_all_captions_and_their_ends(toy):
     speaker = toy.agents(dropout=0.5).speaker.train()
-    found = human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU)
+    found = compute_human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU)
     log_probs = []
     for caption in range(3):
         batch = toy.batch()
@@ -45,6 +45,6 @@ def test_a_speaker_with_zero_logits_gives_every_token_the_same_probability(toy):
     with torch.no_grad():
         speaker.logit.weight.zero_()
         speaker.logit.bias.zero_()
-    assert human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU) == pytest.approx(
+    assert compute_human_log_likelihood(speaker, [toy.batch()], make_prepared_data(toy), CPU) == pytest.approx(
         -np.log(13), rel=1e-6
     )

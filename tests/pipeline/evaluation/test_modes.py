@@ -7,9 +7,9 @@ import torch
 from module_modes import record_modes
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
+from pipeline.dialog.evaluation.answer_ranking import compute_candidate_likelihoods, compute_discriminator_scores
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.human_likelihood import human_log_likelihood
+from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge
 
 CPU = torch.device("cpu")
@@ -53,16 +53,18 @@ EVALUATIONS = {
     "drawn captions": lambda toy: generate_captions(
         _make_speaker(toy, "transformer"), [toy.batch()], Multinomial(2), CPU, 12
     ),
-    "likelihood": lambda toy: human_log_likelihood(_make_speaker(toy, "att2in"), [toy.batch()], HumanCaptions(), CPU),
+    "likelihood": lambda toy: compute_human_log_likelihood(
+        _make_speaker(toy, "att2in"), [toy.batch()], HumanCaptions(), CPU
+    ),
     "listener, images": lambda toy: _make_judge(toy).encode_image(torch.arange(8)),
     "text encoder": lambda toy: TextJudge(TextEncoder().train(), lambda rows: rows, CPU).encode_text(
         JudgedCaptions(None, ["a"])
     ),
-    "candidates": lambda toy: candidate_likelihoods(
+    "candidates": lambda toy: compute_candidate_likelihoods(
         small_dialogs.make_generator(dropout=0.5).train(), small_dialogs.make_batch()
     ),
     "attention": lambda toy: _compute_attention(small_dialogs.make_generator(dropout=0.5).eval()),
-    "discriminator": lambda toy: discriminator_scores(
+    "discriminator": lambda toy: compute_discriminator_scores(
         small_dialogs.make_discriminator(dropout=0.5).train(), small_dialogs.make_batch()
     ),
 }  # fmt: skip

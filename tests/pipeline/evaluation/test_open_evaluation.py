@@ -49,8 +49,8 @@ def judges(monkeypatch):
         assert sources is SOURCES
         return SimpleNamespace(encode_image=lambda rows: torch.from_numpy(make_vectors(role, rows)))
 
-    monkeypatch.setattr(module, "own_judge", lambda sources: ("own listener", sources))
-    monkeypatch.setattr(module, "pretrained_judge", load_pretrained_judge)
+    monkeypatch.setattr(module, "open_own_judge", lambda sources: ("own listener", sources))
+    monkeypatch.setattr(module, "open_pretrained_judge", load_pretrained_judge)
 
 
 def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
@@ -77,7 +77,7 @@ def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
 
 
 def test_a_pretrained_listener_can_rerank_samples(monkeypatch):
-    monkeypatch.setattr(module, "pretrained_judge", lambda role, sources: (role, sources))
+    monkeypatch.setattr(module, "open_pretrained_judge", lambda role, sources: (role, sources))
     reranking = Reranking(7, listener="clip")
     with open_evaluation(make_settings(), "luo", reranking, PARTS, SOURCES, STORE) as found:
         assert found.rerank == Reranker(reranking, ("clip", SOURCES))

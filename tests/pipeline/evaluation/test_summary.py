@@ -1,4 +1,4 @@
-from pipeline.evaluation.summary import summary_metrics
+from pipeline.evaluation.summary import select_summary_metrics
 from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
@@ -14,4 +14,9 @@ def test_a_summary_has_cider_r10_and_measured_hard_recalls():
             "judge": make_judge_results(40.0),
         },
     }
-    assert summary_metrics(results) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 (hard) own": 30.0}
+    assert select_summary_metrics(results) == {
+        "CIDEr": 0.8,
+        "R@10 own": 50.0,
+        "R@10 judge": 40.0,
+        "R@1 (hard) own": 30.0,
+    }

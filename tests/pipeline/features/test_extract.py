@@ -17,7 +17,7 @@ from pipeline.features.extract import extract, open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.images import open_image
 from pipeline.features.networks import TimmNetwork
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 WORDS = NetworkSettings("word_detector", 32)
@@ -48,7 +48,7 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn_images,
     assert losses[0] == losses[1]
     manifest = one.manifest
     assert manifest["detector"] == DETECTOR
-    assert manifest["weights"]["sha256"] == sha256(tmp_path / "one" / "detector.safetensors")
+    assert manifest["weights"]["sha256"] == compute_sha256(tmp_path / "one" / "detector.safetensors")
     assert manifest["preprocessing"]["input_size"] == [3, 32, 32]
     verify(one)
 
@@ -78,7 +78,7 @@ def test_projected_regions_are_the_principal_components_of_the_training_splits(d
     np.testing.assert_allclose(np.abs((saved["components"] * directions[:3]).sum(1)), 1, atol=1e-4)
     np.testing.assert_allclose(reduced, (regions - saved["mean"]) @ saved["components"].T, atol=3e-3)
     manifest = projected.manifest["projection"]
-    assert manifest["sha256"] == sha256(tmp_path / "projected" / "projection.safetensors")
+    assert manifest["sha256"] == compute_sha256(tmp_path / "projected" / "projection.safetensors")
     assert 0 < manifest["explained"] <= 1
 
 
@@ -158,7 +158,7 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     expected = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
     store = FeatureStore(tmp_path / "both")
     np.testing.assert_allclose(store.pooled(np.arange(12)), expected, atol=2e-2)
-    assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
+    assert store.manifest["scale"]["sha256"] == compute_sha256(tmp_path / "both" / "scale.safetensors")
 
 
 def test_the_batch_size_changes_features_by_rounding_errors_alone(drawn_images, tiny_network):
@@ -230,7 +230,7 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
     extract(photos, images, tmp_path / "out", tmp_path / "work", settings, batch=8, pca_dim=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
-    assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}
+    assert store.manifest["weights"] == {"source": weights.name, "sha256": compute_sha256(weights)}
     verify(store)
     network = TimmNetwork(settings)
     for row in (0, 19):

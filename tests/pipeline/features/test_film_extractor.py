@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from pipeline.data.feature_store import FeatureStore
 from pipeline.features.extract import extract
 from pipeline.features.extractor import ImageFeatures, NetworkSettings
-from pipeline.features.film_extractor import COLUMNS, FilmExtractor, FrameCaptions, open_film, time_features
+from pipeline.features.film_extractor import COLUMNS, FilmExtractor, FrameCaptions, compute_time_features, open_film
 from pipeline.features.object_detector import AnnotatedImage
 
 WORDS = NetworkSettings("word_detector", 32)
@@ -103,7 +103,7 @@ def test_concatenated_vectors_keep_the_order_of_frames():
 
 
 def test_a_linear_map_of_time_features_distinguishes_eight_frames():
-    assert torch.linalg.matrix_rank(torch.cat([time_features(8), torch.ones(8, 1)], 1)) == 8
+    assert torch.linalg.matrix_rank(torch.cat([compute_time_features(8), torch.ones(8, 1)], 1)) == 8
 
 
 def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path):
@@ -146,7 +146,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     features = store.read(np.arange(12))[1].reshape(12, 4, 4, 24)
     np.testing.assert_allclose(features[..., :16], regions.reshape(12, 4, 4, 16), atol=2e-3)
     np.testing.assert_allclose(
-        features[..., 16:], np.broadcast_to(time_features(4)[None, :, None], (12, 4, 4, 8)), atol=1e-3
+        features[..., 16:], np.broadcast_to(compute_time_features(4)[None, :, None], (12, 4, 4, 8)), atol=1e-3
     )
 
 

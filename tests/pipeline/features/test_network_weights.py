@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.network_weights import load_torchvision
 from pipeline.features.networks import TimmNetwork
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 TINY, REPOSITORY = "test_resnet", "models--timm--test_resnet.r160_in1k"
@@ -32,7 +32,7 @@ def test_weights_of_the_hub_are_checked_against_the_digest_in_their_name(cache, 
     torch.manual_seed(0)
     model = timm.create_model(TINY).eval()
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    digest, repository = sha256(tmp_path / "weights.safetensors"), cache / REPOSITORY
+    digest, repository = compute_sha256(tmp_path / "weights.safetensors"), cache / REPOSITORY
     for folder in ("refs", "blobs", "snapshots/0123"):
         (repository / folder).mkdir(parents=True)
     (repository / "refs" / "main").write_text("0123")

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.networks import TimmNetwork, TorchvisionNetwork, _compute_timm_map
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 SMALL = "mobilenetv3_small_050"
@@ -44,7 +44,7 @@ def test_features_are_the_last_map_and_its_mean(timm, weights):
         expected = network.model.forward_features(images)  # (3, 288, 2, 2)
     torch.testing.assert_close(regions[:, 1], expected[:, :, 0, 1], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(pooled, expected.mean((2, 3)), atol=1e-5, rtol=1e-4)
-    assert network.description["weights"] == {"source": "small.safetensors", "sha256": sha256(weights)}
+    assert network.description["weights"] == {"source": "small.safetensors", "sha256": compute_sha256(weights)}
 
 
 def test_cells_average_the_map(timm, weights):

@@ -6,14 +6,14 @@ import torch
 from PIL import Image
 
 from pipeline.errors import UserError
-from pipeline.features.detector_training import WEIGHT_DECAY, one_cycle_rate, train_detector
+from pipeline.features.detector_training import WEIGHT_DECAY, compute_one_cycle_rate, train_detector
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import (
     WordDetector,
     WordDetectorNetwork,
     WordPrediction,
+    compute_word_shares,
     resize_square,
-    word_shares,
 )
 from pipeline.runtime.adam import Adam
 
@@ -49,7 +49,7 @@ def test_a_detector_of_fewer_than_two_images_is_refused_in_one_line(images):
 def test_word_shares_count_captions_not_words():
     references = np.array([[[1, 3, 3], [3, 0, 0], [2, 1, 0], [0, 0, 0]], [[2, 5, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]])
     expected = [[2 / 3, 1 / 3, 2 / 3], [0, 1, 0]]  # word 5 (UNK) is beyond the three requested
-    torch.testing.assert_close(word_shares(references, 3), torch.tensor(expected))
+    torch.testing.assert_close(compute_word_shares(references, 3), torch.tensor(expected))
 
 
 def test_the_detector_learns_visible_words_on_held_out_images():
@@ -117,8 +117,8 @@ def test_the_optimiser_is_torchs_adamw_with_one_cycle_to_the_bit():
     )
     for step in range(steps):
         model(inputs[step]).square().sum().backward()
-        assert one_cycle_rate(step, steps, 0.1) == adam.param_groups[0]["lr"]
-        optimiser.step(one_cycle_rate(step, steps, 0.1))
+        assert compute_one_cycle_rate(step, steps, 0.1) == adam.param_groups[0]["lr"]
+        optimiser.step(compute_one_cycle_rate(step, steps, 0.1))
         adam.zero_grad()
         other(inputs[step]).square().sum().backward()
         adam.step()
@@ -129,7 +129,7 @@ def test_the_optimiser_is_torchs_adamw_with_one_cycle_to_the_bit():
 
 @pytest.mark.parametrize("steps", [1, 2, 5])  # the rise would end at or before step 0
 def test_a_short_training_has_a_learning_rate_at_every_step(steps):
-    assert all(0 < one_cycle_rate(step, steps, 1.0) <= 1 for step in range(steps))
+    assert all(0 < compute_one_cycle_rate(step, steps, 1.0) <= 1 for step in range(steps))
 
 
 def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was():

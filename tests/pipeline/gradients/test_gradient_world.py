@@ -6,7 +6,7 @@ from linear_score import LinearScore
 
 from pipeline.gradients.gradient_world import draw_world
 from pipeline.scores.discriminability import Hinge, InfoNCE
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 
 def test_every_caption_occurs_once_and_probabilities_sum_to_one():
@@ -48,7 +48,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
         p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0
         for first, second in world.outcomes().tolist():
             pair = captions[[first, second]]
-            value = score(Message(pair, caption_mask(pair), torch.arange(2), 1), world.batch).mean()
+            value = score(Message(pair, make_caption_mask(pair), torch.arange(2), 1), world.batch).mean()
             total += float(p[0, first] * p[1, second] * value.detach())
         return total
 
@@ -73,7 +73,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
 def test_the_linear_score_of_tokens_is_the_tables_value():
     world, score = draw_world(images=2, vocabulary=3, max_words=2, seed=0), LinearScore(2, 3, 2, level=5)
     captions = torch.tensor([[2, 3], [1, 0]])
-    message = Message(captions, caption_mask(captions), torch.arange(2), 1)
+    message = Message(captions, make_caption_mask(captions), torch.arange(2), 1)
     assert score(message, world.batch).tolist() == [score.table[0, 2, 3], score.table[1, 1, 0]]
     short = Message(captions[1:, :1], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1]), 1)
     assert score(short, world.batch).tolist() == [score.table[1, 1, 0]]

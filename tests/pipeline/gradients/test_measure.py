@@ -8,7 +8,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import compute_accuracy, estimate_accuracy, estimate_gradients, time_step
+from pipeline.gradients.measure import compute_accuracy, estimate_accuracy, estimate_gradients, measure_step_time
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 
@@ -62,4 +62,7 @@ def test_rounds_are_independent_and_repeatable():
 
 def test_a_step_takes_time():
     world = draw_world(2, 2, 2, seed=0, dtype=torch.float32)
-    assert time_step(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2) > 0
+    assert (
+        measure_step_time(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2)
+        > 0
+    )

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pipeline.gradients.pretraining_world import pretrain_world
-from pipeline.scores.discriminability import similarities
-from pipeline.types import Message, caption_mask
+from pipeline.scores.discriminability import compute_similarities
+from pipeline.types import Message, make_caption_mask
 
 
 @pytest.mark.slow
@@ -18,8 +18,8 @@ def test_pretrained_captions_name_and_retrieve_the_images():
         assert p[image, names[image]].sum() > 0.5
         assert p[image, names[1 - image]].sum() < 0.2
         assert p[image].max() < 0.9  # no caption has almost all of the probability
-    message = Message(world.batch.captions, caption_mask(world.batch.captions), torch.arange(2), 1)
-    cosines = similarities(world.listener, message, world.batch)[0]
+    message = Message(world.batch.captions, make_caption_mask(world.batch.captions), torch.arange(2), 1)
+    cosines = compute_similarities(world.listener, message, world.batch)[0]
     assert cosines[0, 0] > cosines[0, 1]
     assert cosines[1, 1] > cosines[1, 0]
     assert all(weight.requires_grad for weight in world.weights)

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.chair import MAX_PHRASE, chair, find_mentioned_objects
+from pipeline.metrics.chair import MAX_PHRASE, compute_chair, find_mentioned_objects
 from pipeline.metrics.object_words import OBJECTS, SYNONYMS
 
 
@@ -35,22 +35,22 @@ def test_chair_by_hand():
         split_captions("a dog", "a cat"),
     ]
     # the references have synonyms of man and sofa, and the dogs, but not the cats; a field is no object
-    assert chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
+    assert compute_chair(captions, references) == {"CHAIR_i": 2 / 6, "CHAIR_s": 1 / 4, "objects": 6 / 4}
 
 
 def test_annotated_objects_are_in_the_image_too():
     captions = split_captions("a man at a table", "a cat")
     references = [split_captions("a room"), split_captions("a field")]
     for names in (["person", "dining table"], ["Person", "Dining Table"]):  # some data sets capitalise
-        found = chair(captions, references, [names, []])
+        found = compute_chair(captions, references, [names, []])
         assert found == {"CHAIR_i": 1 / 3, "CHAIR_s": 1 / 2, "objects": 3 / 2}
-    assert chair(captions, references)["CHAIR_i"] == 1
+    assert compute_chair(captions, references)["CHAIR_i"] == 1
 
 
 def test_captions_without_objects():
-    assert chair(split_captions("a field"), [split_captions("a dog")]) == {"CHAIR_s": 0, "objects": 0}
+    assert compute_chair(split_captions("a field"), [split_captions("a dog")]) == {"CHAIR_s": 0, "objects": 0}
     with pytest.raises(UserError, match=r"CHAIR: need as many captions as references, one or more \(got 1 and 0\)"):
-        chair(split_captions("a"), [])
+        compute_chair(split_captions("a"), [])
 
 
 def test_every_listed_word_has_its_object():

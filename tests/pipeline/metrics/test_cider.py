@@ -11,7 +11,7 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.errors import UserError
 from pipeline.metrics import cider
-from pipeline.metrics.cider import CiderD, document_frequencies
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
 
 
 def join_ids(caption, max_words, eos):
@@ -44,7 +44,7 @@ def pad_captions(captions, width):
 
 
 def check_scores(captions, images, references, train, max_words, eos, frequencies):
-    keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
+    keys, counts = compute_document_frequencies(train, max_words=max_words, eos=eos)
     documents = train if frequencies == "train" else [references[image] for image in images]
     expected = score_with_pycocoevalcap(captions, images, references, documents, max_words, eos)
     # pycocoevalcap's idf of a batch, log N − log df, loses digits where df is nearly N; CiderD's does not
@@ -105,7 +105,7 @@ def test_equals_pycocoevalcap_on_captions_like_human_ones(eos, frequencies):
 
 def test_worked_by_hand():
     references = [[[1, 2]], [[3, 4]]]
-    keys, counts = document_frequencies(references, max_words=2, eos=False)
+    keys, counts = compute_document_frequencies(references, max_words=2, eos=False)
     scorer = CiderD.build(references, keys, counts, 2, max_words=2, eos=False, dtype=torch.float64)
     found = scorer(pad_captions([[1, 2], [1, 3], [1], []], 2), torch.tensor([0, 0, 0, 0]))
     # every idf is log 2 and cancels; of four orders two exist; one word has a bigram less than the reference
@@ -114,7 +114,7 @@ def test_worked_by_hand():
 
 
 def test_document_frequencies_count_images():
-    keys, counts = document_frequencies([[[1, 2], [1, 2]], [[2]], [[2, 1, 3, 3]]], max_words=3)
+    keys, counts = compute_document_frequencies([[[1, 2], [1, 2]], [[2]], [[2, 1, 3, 3]]], max_words=3)
     counted = {}
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         order = (key >> 61) + 1
@@ -145,7 +145,7 @@ def test_length_is_the_number_of_bigrams():
     # as in pycocoevalcap, a caption of one word is as long as an empty caption
     references = [[[1]], [[2]], [[1, 3]]]
     scorer = CiderD.build(
-        references, *document_frequencies(references, eos=False), 3, max_words=4, eos=False, dtype=torch.float64
+        references, *compute_document_frequencies(references, eos=False), 3, max_words=4, eos=False, dtype=torch.float64
     )
     assert scorer.bigrams.flatten().tolist() == [0, 0, 1]
     short, long = scorer(pad_captions([[1], [1, 1, 1]], 4), torch.tensor([0, 0])).tolist()
@@ -178,14 +178,14 @@ def test_parts_of_images_give_the_same_scores(monkeypatch):
     rng = np.random.default_rng(0)
     references = [[rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(3)] for _ in range(10)]
     tokens, images = torch.from_numpy(rng.integers(0, 9, (20, 8))), torch.from_numpy(rng.integers(0, 10, 20))
-    whole = CiderD.build(references, *document_frequencies(references), 10)(tokens, images)
+    whole = CiderD.build(references, *compute_document_frequencies(references), 10)(tokens, images)
     monkeypatch.setattr(cider, "_IMAGES_AT_ONCE", 3)
-    assert torch.equal(CiderD.build(references, *document_frequencies(references), 10)(tokens, images), whole)
+    assert torch.equal(CiderD.build(references, *compute_document_frequencies(references), 10)(tokens, images), whole)
 
 
 def test_tokens_after_eos_are_ignored():
     references = [[[1, 2, 3]], [[4]]]
-    scorer = CiderD.build(references, *document_frequencies(references, max_words=6), 2, max_words=6)
+    scorer = CiderD.build(references, *compute_document_frequencies(references, max_words=6), 2, max_words=6)
     clean, dirty = torch.tensor([[1, 2, 0, 0, 0, 0]]), torch.tensor([[1, 2, 0, 3, 1, 2]])
     assert torch.equal(scorer(clean, torch.tensor([0])), scorer(dirty, torch.tensor([0])))
 
@@ -193,7 +193,7 @@ def test_tokens_after_eos_are_ignored():
 @pytest.mark.parametrize("frequencies", ["train", "batch"])
 def test_nothing_is_copied_from_the_device(frequencies):
     references = [[[1, 2, 3], [2]], [[4]]]
-    keys, counts = document_frequencies(references)
+    keys, counts = compute_document_frequencies(references)
     scorer = CiderD.build(references, keys, counts, 2, frequencies=frequencies).to("meta")
     # meta tensors have no data: code that needs their values on the host raises an error
     score = scorer(torch.zeros(5, 16, dtype=torch.long, device="meta"), torch.zeros(5, dtype=torch.long, device="meta"))
@@ -202,12 +202,12 @@ def test_nothing_is_copied_from_the_device(frequencies):
 
 def test_no_captions_give_no_scores():
     references = [[[1]]]
-    scorer = CiderD.build(references, *document_frequencies(references), 1)
+    scorer = CiderD.build(references, *compute_document_frequencies(references), 1)
     assert scorer(torch.zeros(0, 16, dtype=torch.long), torch.zeros(0, dtype=torch.long)).shape == (0,)
 
 
 def test_invalid_inputs_are_reported_in_one_line():
-    keys, counts = document_frequencies([[[1]], [[1]]])
+    keys, counts = compute_document_frequencies([[[1]], [[1]]])
     for references, images, message in (
         ([[[1]], []], 2, "row 1 has none"),
         ([[[1]], [[3, 0]]], 2, "id 0 in caption 0 of image row 1"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.diversity import caption_diversity, has_repetition, self_bleu, set_diversity
+from pipeline.metrics.diversity import compute_self_bleu, has_repetition, measure_caption_diversity, set_diversity
 
 
 def test_figures_by_hand():
@@ -22,13 +22,13 @@ def test_figures_by_hand():
         "unfinished": 1 / 4,
         "unknown": 2 / 4,
     }
-    assert caption_diversity(captions, tokens, unk=2) == expected
-    assert caption_diversity(captions, tokens.tolist(), unk=2) == expected
-    assert caption_diversity(captions, tokens)["unknown"] == 0
+    assert measure_caption_diversity(captions, tokens, unk=2) == expected
+    assert measure_caption_diversity(captions, tokens.tolist(), unk=2) == expected
+    assert measure_caption_diversity(captions, tokens)["unknown"] == 0
 
 
 def test_captions_without_words_have_no_diversity():
-    figures = caption_diversity(["", ""], [[0], [0]])
+    figures = measure_caption_diversity(["", ""], [[0], [0]])
     assert (figures["Div-1"], figures["Div-2"], figures["words_per_caption"]) == (0, 0, 0)
 
 
@@ -51,9 +51,9 @@ def test_repetition(caption, expected):
 
 def test_invalid_inputs_are_reported_in_one_line():
     with pytest.raises(UserError, match="2 captions as text and 1 as ids"):
-        caption_diversity(["a", "b"], [[1, 0]])
+        measure_caption_diversity(["a", "b"], [[1, 0]])
     with pytest.raises(UserError, match="0 captions"):
-        caption_diversity([], [])
+        measure_caption_diversity([], [])
 
 
 def test_sets_of_captions_by_hand():
@@ -129,7 +129,7 @@ def test_sets_that_cannot_be_compared_are_reported_in_one_line(sets):
         set_diversity(sets)
 
 
-def compute_self_bleu(captions: list[str]) -> float:
+def _compute_plain_self_bleu(captions: list[str]) -> float:
     """Return self-BLEU: the mean BLEU of each caption against all others."""
     total = 0.0
     for position, caption in enumerate(captions):
@@ -158,12 +158,12 @@ def test_self_bleu_is_nltk_s(letters, count, nltk):
         " ".join(draw.choice("abcdefghijklmnopqrstuvwxyz"[:letters]) for _ in range(draw.randint(0, 9)))
         for _ in range(count)
     ]
-    assert self_bleu(captions) == pytest.approx(nltk, rel=1e-12)
-    assert self_bleu(captions) == pytest.approx(compute_self_bleu(captions))
+    assert compute_self_bleu(captions) == pytest.approx(nltk, rel=1e-12)
+    assert compute_self_bleu(captions) == pytest.approx(_compute_plain_self_bleu(captions))
 
 
 def test_self_bleu_takes_the_first_captions_and_needs_two():
-    assert self_bleu(["a b c d e"] * 2) == pytest.approx(1)
-    assert self_bleu(["a b c d e", "f g h i j", "a b c d e"], first=2) == 0
+    assert compute_self_bleu(["a b c d e"] * 2) == pytest.approx(1)
+    assert compute_self_bleu(["a b c d e", "f g h i j", "a b c d e"], first=2) == 0
     with pytest.raises(UserError, match="Self-BLEU: 1 captions"):
-        self_bleu(["a"])
+        compute_self_bleu(["a"])

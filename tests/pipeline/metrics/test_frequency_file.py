@@ -13,7 +13,7 @@ import torch
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.errors import UserError
-from pipeline.metrics.cider import MAX_ID, CiderD, document_frequencies, pack_ngrams
+from pipeline.metrics.cider import MAX_ID, CiderD, compute_document_frequencies, pack_ngrams
 from pipeline.metrics.frequency_file import read_document_frequencies
 from pipeline.vocabulary import Vocabulary
 
@@ -99,7 +99,7 @@ def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path
     images = clip_captions(draw_captions(20))
     (tmp_path / "idxs.p").write_bytes(dump_python_2(count_ngrams(images), 20))
     result = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, images)
-    for found, own in zip(result, document_frequencies(images, max_words=CUT + 1), strict=True):
+    for found, own in zip(result, compute_document_frequencies(images, max_words=CUT + 1), strict=True):
         np.testing.assert_array_equal(found, own)
 
 

@@ -115,12 +115,12 @@ json.dump(answer[::-1], open(target, "w"))
 END""",
     )
     monkeypatch.setattr(java, "_find_java", lambda: program)
-    assert java.spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
+    assert java.compute_spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
 
 
 def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatch):
     """The SPICE scores are constants, so that no parser runs. The CIDEr is pycocoevalcap's."""
-    monkeypatch.setattr(java, "spice", lambda captions, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
+    monkeypatch.setattr(java, "compute_spice", lambda captions, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
     captions, human = zip(*CAPTIONS[:5], strict=True)
     found = score(captions, human, ["CIDEr", "SPICE"])
     assert found.scores["SPIDEr"] == pytest.approx(found.scores["CIDEr"] + 0.3, rel=1e-12)

@@ -8,8 +8,8 @@ import torch
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.rouge.rouge import Rouge
 
-from pipeline.metrics.cider import CiderD, document_frequencies
-from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.cider import CiderD, compute_document_frequencies
+from pipeline.metrics.overlap import compute_bleu_per_caption, compute_rouge_l
 
 IMAGES, STEPS, VOCABULARY = 40, 9, 5
 
@@ -29,7 +29,7 @@ def scored_captions(request):
     for row, words in zip(tokens, caption_texts, strict=True):
         row[: len(words)] = torch.tensor(words, dtype=torch.int64)
     eos = request.param
-    keys, counts = document_frequencies(references, max_words=STEPS, eos=eos)
+    keys, counts = compute_document_frequencies(references, max_words=STEPS, eos=eos)
     scorer = CiderD.build(references, keys, counts, IMAGES, max_words=STEPS, eos=eos)
 
     def join_ids(words: list[int]) -> str:
@@ -42,7 +42,7 @@ def scored_captions(request):
 def test_bleu_of_each_caption_equals_pycocoevalcap(scored_captions):
     scorer, tokens, texts, human = scored_captions
     _, expected = Bleu(4).compute_score(human, texts, verbose=0)
-    found = bleu_per_caption(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
+    found = compute_bleu_per_caption(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert (found > 0.5).any()
     np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
 
@@ -50,7 +50,7 @@ def test_bleu_of_each_caption_equals_pycocoevalcap(scored_captions):
 def test_rouge_l_of_each_caption_equals_pycocoevalcap(scored_captions):
     scorer, tokens, texts, human = scored_captions
     _, expected = Rouge().compute_score(human, texts)
-    found = rouge_l(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
+    found = compute_rouge_l(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert len(found.unique()) > IMAGES // 2
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
@@ -60,5 +60,7 @@ def test_captions_of_one_image_are_scored_each_by_itself(scored_captions):
     images = torch.full((IMAGES,), 4)
     together = scorer.pair_with_references(tokens, images)
     pairs = [scorer.pair_with_references(row.unsqueeze(0), images[:1]) for row in tokens]
-    torch.testing.assert_close(bleu_per_caption(*together), torch.cat([bleu_per_caption(*pair) for pair in pairs], 1))
-    torch.testing.assert_close(rouge_l(*together), torch.cat([rouge_l(*pair) for pair in pairs]))
+    torch.testing.assert_close(
+        compute_bleu_per_caption(*together), torch.cat([compute_bleu_per_caption(*pair) for pair in pairs], 1)
+    )
+    torch.testing.assert_close(compute_rouge_l(*together), torch.cat([compute_rouge_l(*pair) for pair in pairs]))

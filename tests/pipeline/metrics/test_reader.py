@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.reader import leave_one_out, reader_statistics
+from pipeline.metrics.reader import compute_reader_statistics, leave_one_out
 from pipeline.metrics.word_lists import COLOURS, FUNCTION_WORDS
 
 
@@ -16,14 +16,14 @@ def test_figures_by_hand():
         split_words("a man in a red hat"),
         split_words("a cat"),
     ]
-    found = reader_statistics(captions, references)
+    found = compute_reader_statistics(captions, references)
     # content words (* in no reference): gray* dog red* sofa*, and man man hat
     # "gray" and "grey" are two words and one colour; no reference of the first image has "red"
     assert found == {"repeated": 1 / 3, "content_words": 4 / 7, "colour_words": 1 / 2}
 
 
 def test_a_share_of_nothing_is_left_out():
-    assert reader_statistics(split_words("the"), [split_words("a dog")]) == {"repeated": 0}
+    assert compute_reader_statistics(split_words("the"), [split_words("a dog")]) == {"repeated": 0}
 
 
 def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
@@ -36,7 +36,7 @@ def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
 def test_invalid_inputs_are_reported_in_one_line():
     for captions, references in (([], []), (split_words("a"), [])):
         with pytest.raises(UserError, match=rf"reader: .* \(got {len(captions)} and 0\)"):
-            reader_statistics(captions, references)
+            compute_reader_statistics(captions, references)
 
 
 def test_no_colour_is_a_function_word():

@@ -10,13 +10,13 @@ from preloaded_python import find_program
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
 from pipeline.metrics.retrieval import (
+    compute_recall,
+    compute_recall_among,
     draw_distractors,
     find_nearest_images,
     find_similar_distractors,
     rank_captions_among,
     rank_gallery,
-    recall,
-    recall_among,
 )
 
 IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
@@ -104,7 +104,7 @@ def test_an_image_without_a_caption_is_reported():
 
 
 def test_recall_by_hand():
-    assert recall(torch.tensor([1, 1, 3, 5, 6, 10, 11, 40])) == {
+    assert compute_recall(torch.tensor([1, 1, 3, 5, 6, 10, 11, 40])) == {
         "R@1": 25.0,
         "R@5": 50.0,
         "R@10": 75.0,
@@ -112,7 +112,7 @@ def test_recall_by_hand():
         "mean_rank": 77 / 8,
     }
     with pytest.raises(UserError, match="expected one rank or more, got none"):
-        recall(torch.zeros(0, dtype=torch.long))
+        compute_recall(torch.zeros(0, dtype=torch.long))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -195,14 +195,14 @@ def test_a_gallery_may_have_fewer_distractors_for_some_images():
 
 def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss():
     ranks, sizes = torch.tensor([1, 2, 1, 6, 1, 3]), torch.tensor([2, 2, 1, 8, 8, 8])
-    found = recall_among(ranks, sizes)
+    found = compute_recall_among(ranks, sizes)
     assert found["R@1"] == pytest.approx(40)  # 2 of 5: a gallery of one image does not count
     assert found["MRR"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 6 + 1 + 1 / 3) / 5)
     assert found["R@5"] == pytest.approx(200 / 3)  # of the gallery of eight: ranks 6, 1, 3
     assert "R@10" not in found
     assert found["random"] == pytest.approx(100 * (1 / 2 + 1 / 2 + 3 / 8) / 5)
     assert found["alone"] == 1
-    assert recall_among(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}
+    assert compute_recall_among(torch.tensor([1]), torch.tensor([1])) == {"alone": 1}
 
 
 def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block_size):

@@ -159,7 +159,7 @@ def test_clients_start_their_own_meteor_after_the_server_was_killed(meteor_serve
 
 
 def test_a_server_with_another_meteor_jar_is_not_used(meteor_server, monkeypatch):
-    monkeypatch.setattr(shared_meteor, "sha256", lambda _: "another")
+    monkeypatch.setattr(shared_meteor, "compute_sha256", lambda _: "another")
     client = shared_meteor.connect_meteor(100)
     assert isinstance(client, shared_meteor.SharedMeteor)
     assert client.score(CAPTIONS, HUMAN) == SCORES

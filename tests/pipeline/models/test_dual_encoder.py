@@ -21,7 +21,7 @@ from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.models.pretrained_encoder import load_pretrained_encoder
 from pipeline.models.retriever import Retriever
 from pipeline.runtime.torchvision_cpu import declare_operators
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 
 SMALL = {
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 32},
@@ -94,7 +94,7 @@ def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monke
         encoder, encoder.encode_image(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w)
     )
     tokens = torch.tensor([[1, 3, 0], [1, 2, 3], [1, 3, 0]])
-    message = Message(tokens, caption_mask(tokens), torch.arange(3), samples=1)
+    message = Message(tokens, make_caption_mask(tokens), torch.arange(3), samples=1)
     encoded = []
     encode_text = encoder.encode_text
     monkeypatch.setattr(encoder, "encode_text", lambda texts: encoded.append(texts) or encode_text(texts))

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from pipeline.models.listener import Listener
-from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
+from pipeline.types import Message, RelaxedTokens, TokenDistributions, make_caption_mask
 
 
 def make_message(rows: list[list[int]], distributions: torch.Tensor | None = None) -> Message:
@@ -13,7 +13,7 @@ def make_message(rows: list[list[int]], distributions: torch.Tensor | None = Non
         if distributions is None
         else RelaxedTokens(full=TokenDistributions(torch.arange(tokens.numel()), distributions.flatten(0, 1)))
     )
-    return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=relaxed)
+    return Message(tokens, make_caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=relaxed)
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])

@@ -9,7 +9,7 @@ import torch
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_images
-from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, pragmatic_logits
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, compute_pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.vocabulary import Vocabulary
 
@@ -48,9 +48,9 @@ def test_the_distribution_is_bayes_rule_by_hand():
     prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
     posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
     expected = torch.tensor([[0.5, 0.3, 0.2]]) * posterior**ALPHA
-    found = pragmatic_logits(generated, prior, ALPHA).softmax(1)
+    found = compute_pragmatic_logits(generated, prior, ALPHA).softmax(1)
     torch.testing.assert_close(found, expected / expected.sum())
-    torch.testing.assert_close(pragmatic_logits(generated, prior, 0).exp(), torch.tensor([[0.5, 0.3, 0.2]]))
+    torch.testing.assert_close(compute_pragmatic_logits(generated, prior, 0).exp(), torch.tensor([[0.5, 0.3, 0.2]]))
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)], ids=repr)

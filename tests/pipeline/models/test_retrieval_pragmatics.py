@@ -12,12 +12,12 @@ from pipeline.models.decoder import RolloutDropout
 from pipeline.models.retrieval_pragmatics import (
     TEMPERATURE,
     RetrievalPragmaticDecoder,
-    retrieval_logits,
-    retrieval_posterior,
+    compute_retrieval_logits,
+    compute_retrieval_posterior,
 )
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.random import BatchRandom
-from pipeline.types import Message, caption_mask
+from pipeline.types import Message, make_caption_mask
 from pipeline.vocabulary import Vocabulary
 
 ALPHA = 3.0
@@ -40,7 +40,7 @@ def agents(toy):
 
 
 def embed_tokens(listener, tokens):
-    mask = caption_mask(tokens)
+    mask = make_caption_mask(tokens)
     return listener.encode_text(Message(tokens, mask, torch.arange(len(tokens)), 1))
 
 
@@ -50,15 +50,15 @@ def test_the_posterior_by_hand():
     first, second = torch.tensor(1 / 0.5).exp(), torch.tensor(0.6 / 0.5).exp()
     other = torch.tensor(0.8 / 0.5).exp()
     expected = torch.stack([first / (first + second), 1 / (1 + other)]).log()
-    torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], expected)
+    torch.testing.assert_close(compute_retrieval_posterior(texts, images, 0.5)[0], expected)
 
 
 def test_tokens_that_are_no_candidates_are_impossible():
     generated, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
     posterior = torch.tensor([[0.9, 0.5]]).log()
-    found = retrieval_logits(generated, best, posterior, 2.0).exp()
+    found = compute_retrieval_logits(generated, best, posterior, 2.0).exp()
     torch.testing.assert_close(found, torch.tensor([[0.5 * 0.25, 0.0, 0.2 * 0.81]]))
-    assert torch.equal(retrieval_logits(generated, best, posterior, 0), generated)
+    assert torch.equal(compute_retrieval_logits(generated, best, posterior, 0), generated)
 
 
 @pytest.mark.parametrize("candidates", [3, None])

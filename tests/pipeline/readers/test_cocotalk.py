@@ -11,7 +11,7 @@ import pytest
 from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_cocotalk, read_corpus, read_karpathy
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 
 WORDS = ["ball", "grass", "a", "red", "UNK"]  # not in the order of their counts
 CAPTIONS = [[[3, 4, 1]], [[3, 1], [1, 5, 2, 3]], [[4, 1, 1, 1]], [[2]]]
@@ -61,7 +61,7 @@ def test_ids_and_words_are_unchanged(tmp_path):
     assert prepared.vocabulary.words == tuple(WORDS)
     assert prepared.tokens.tolist() == [[3, 4, 1, 0], [3, 1, 0, 0], [1, 5, 2, 3], [4, 1, 1, 1], [2, 0, 0, 0]]
     assert prepared.first.tolist() == [0, 1, 3, 4, 5]
-    assert manifest["inputs"] == {file.name: sha256(file) for file in corpus.sources}
+    assert manifest["inputs"] == {file.name: compute_sha256(file) for file in corpus.sources}
 
 
 def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):

@@ -8,10 +8,10 @@ from pipeline.analysis.bootstrap import resample
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.caption_tables import caption_tables
-from pipeline.report.comparison_tables import at_cider_table
-from pipeline.report.number_files import markdown
-from pipeline.report.result_tables import compact_tables, galleries_table, results_table
+from pipeline.report.caption_tables import build_caption_tables
+from pipeline.report.comparison_tables import build_table_at_cider
+from pipeline.report.number_files import format_markdown
+from pipeline.report.result_tables import build_compact_tables, build_galleries_table, build_results_table
 
 JUDGES = ("own", "adapted", "pretrained", "judge")
 
@@ -42,21 +42,21 @@ def get_cells(table, row):
 
 
 def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_last(results_and_choices):
-    table = results_table(*results_and_choices)
+    table = build_results_table(*results_and_choices)
     assert [row[0] for row in table.rows] == ["mle", "human", "template"]
     row = get_cells(table, "template")
     assert (row["Language metrics CIDEr"], row["Own listener R@1 (hard)"]) == ("0.123", "50.0")
     assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 (hard)"]) == ("–", "–", "50.0")
     assert get_cells(table, "mle")["Independent judge R@1 (hard)"] == "50.0"
     assert "R@1 (hard)" not in " ".join(
-        column.label for column in results_table(*results_and_choices, "image_to_text").columns
+        column.label for column in build_results_table(*results_and_choices, "image_to_text").columns
     )
-    row = get_cells(galleries_table(*results_and_choices), "mle")
+    row = get_cells(build_galleries_table(*results_and_choices), "mle")
     assert (row["Hard gallery R@1 judge"], row["Hard gallery MRR judge"]) == ("50.0", "75.0")
 
 
 def test_notes_state_random_recall_and_methods_not_above_the_template(results_and_choices):
-    notes = " ".join(results_table(*results_and_choices, samples=resample(results_and_choices[0])).notes)
+    notes = " ".join(build_results_table(*results_and_choices, samples=resample(results_and_choices[0])).notes)
     assert "12.5 at random" in notes
     assert "Not clearly above the template by R@1 (hard)" in notes
     assert "own: mle; adapted: mle; pretrained: mle; judge: mle." in notes
@@ -76,7 +76,7 @@ def test_notes_name_the_method_of_each_template(full_world, make_full_cell):
         evaluated.append(entry)
     full_world.write([], evaluated)
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
-    table = results_table(results, choose_all(results, ReportSettings()), samples=resample(results))
+    table = build_results_table(results, choose_all(results, ReportSettings()), samples=resample(results))
     notes = " ".join(table.notes)
     for method in ("mle", "luo"):
         assert f"template ({method})" in [row[0] for row in table.rows]
@@ -85,7 +85,7 @@ def test_notes_name_the_method_of_each_template(full_world, make_full_cell):
 
 
 def test_terminal_and_truth_tables_have_baseline_rows(results_and_choices):
-    first, second, last = compact_tables(*results_and_choices, resample(results_and_choices[0]))
+    first, second, last = build_compact_tables(*results_and_choices, resample(results_and_choices[0]))
     row = get_cells(first, "template")
     assert {name: cell for name, cell in row.items() if "(hard)" in name} == {
         "R@1 (hard) own": "50.0",
@@ -97,8 +97,8 @@ def test_terminal_and_truth_tables_have_baseline_rows(results_and_choices):
     assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
     assert "Not clearly above" in " ".join(last.notes)
-    assert max(map(len, markdown([first, second, last]).splitlines())) <= 120
-    tables = {table.name: table for table in caption_tables(*results_and_choices)}
+    assert max(map(len, format_markdown([first, second, last]).splitlines())) <= 120
+    tables = {table.name: table for table in build_caption_tables(*results_and_choices)}
     assert get_cells(tables["faithfulness"], "template")["All facts true"] == "0.625"
     assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # a method without measurements has no row
 
@@ -106,7 +106,7 @@ def test_terminal_and_truth_tables_have_baseline_rows(results_and_choices):
 def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(results_and_choices):
     results, _ = results_and_choices
     comparison = compare_methods(results, ReportSettings(cider_levels=(0.9,)))
-    table = at_cider_table(comparison, comparison.at_cider[0], compact=True)
+    table = build_table_at_cider(comparison, comparison.at_cider[0], compact=True)
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
     assert get_cells(table, "template (0.123)")["R@1 (hard) judge"].startswith("50.0 [")
     assert get_cells(table, "human")["R@1 (hard) judge"] == "–"

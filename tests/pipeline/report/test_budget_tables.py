@@ -10,8 +10,8 @@ import pytest
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
-from pipeline.report.budget_tables import UNKNOWN, budget_table, budgets, learning_panels
-from pipeline.report.recording import tables_in
+from pipeline.report.budget_tables import UNKNOWN, average_budgets, build_budget_table, build_learning_panels
+from pipeline.report.recording import iterate_tables
 from pipeline.report.report_page import write_report
 from pipeline.report.training_histories import average_histories, read_training_histories
 from pipeline.runtime.processor_seconds import write_processor_seconds
@@ -60,7 +60,7 @@ def read_runs(world, times: bool = True):
 
 def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained_world):
     _, choices, runs = read_runs(trained_world)
-    table = budget_table(budgets(choices, runs))
+    table = build_budget_table(average_budgets(choices, runs))
     assert [column.label for column in table.columns] == ["Method", "steps", "captions drawn", "processor seconds"]
     assert {row[0]: row[1:] for row in table.rows} == {
         "mle": ["20", "0", "2.5"],
@@ -72,17 +72,17 @@ def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained_world):
 def test_numbers_that_older_trainings_lack_are_shown_as_not_recorded(trained_world):
     _, choices, runs = read_runs(trained_world, times=False)
     old = {"mle": [[{"step": 10.0}]], "luo": runs["luo"], "psst_multinomial": [[]]}
-    rows = {row[0]: row[1:] for row in budget_table(budgets(choices, old)).rows}
+    rows = {row[0]: row[1:] for row in build_budget_table(average_budgets(choices, old)).rows}
     assert rows["mle"] == ["10", UNKNOWN, UNKNOWN]
     assert rows["luo"] == ["20", "1,150", UNKNOWN]
     assert rows["psst_multinomial"] == ["0", "0", "0"]  # it was trained for no epoch
-    assert budget_table(budgets(choices, {})) is None
+    assert build_budget_table(average_budgets(choices, {})) is None
 
 
 def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_seconds(trained_world):
     results, _, runs = read_runs(trained_world)
     histories = {method: average_histories(seeds) for method, seeds in runs.items()}
-    panels = learning_panels(results, histories)
+    panels = build_learning_panels(results, histories)
     assert [(panel.title, panel.x_label) for panel in panels] == [
         ("R@1 (hard) against captions drawn", "captions drawn, in thousands →"),
         ("R@1 (hard) against processor seconds", "processor seconds →"),
@@ -93,7 +93,7 @@ def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_se
     assert points[0] == {"MLE": [(0, 51), (0, 52)], "Luo et al.": [(0.33, 51), (1.15, 52)]}
     assert points[3] == {"MLE": [(1.5, 1.1), (2.5, 1.2)], "Luo et al.": [(200, 1.1), (300.5, 1.2)]}
     assert panels[0].series[1].points[1].label == "Luo et al., step 20, 1,150 captions drawn: R@1 (hard) 52.0"
-    without_hard = learning_panels(results, {"mle": make_history(0, 0, hard=False)})
+    without_hard = build_learning_panels(results, {"mle": make_history(0, 0, hard=False)})
     assert [panel.title for panel in without_hard] == ["R@1 against captions drawn", "CIDEr against captions drawn"]
 
 
@@ -102,7 +102,7 @@ def test_the_report_has_the_table_and_the_curves(trained_world, tmp_path):
     inputs, models = {"processor_seconds": root / "times"}, [root / "models/mle"]
     settings = ReportSettings(score="R@1 (hard)")
     write_report(world.sweep, world.evaluations, world.prepared, None, tmp_path, settings, inputs=inputs, models=models)
-    table = dict(tables_in((tmp_path / "tables.md").read_text(encoding="utf-8")))["Budget"]
+    table = dict(iterate_tables((tmp_path / "tables.md").read_text(encoding="utf-8")))["Budget"]
     assert table.rows[1] == ["Luo et al.", "20", "1,150", "300"]
     rows = {row["method"]: row for row in csv.DictReader((tmp_path / "budget.csv").read_text().splitlines())}
     assert (rows["luo"]["captions drawn"], rows["luo"]["processor seconds"]) == ("1150.0", "300.5")

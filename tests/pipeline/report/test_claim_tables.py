@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.analysis.method_claims import ClaimResult, MethodClaim
 from pipeline.errors import UserError
-from pipeline.report.claim_tables import claims_table, compare_claims, read_claims
-from pipeline.report.number_files import markdown
-from pipeline.report.recording import tables_in
+from pipeline.report.claim_tables import build_claims_table, compare_claims, read_claims
+from pipeline.report.number_files import format_markdown
+from pipeline.report.recording import iterate_tables
 
 CLAIM = MethodClaim(says="a beats b", data="toy", more="a", than="b", judge="own")
 OTHER = MethodClaim(says="a beats c", data="toy", more="a", than="c", judge="judge", at="chosen λ", score="R@10")
@@ -19,7 +19,7 @@ def make_table(value):
         ClaimResult(CLAIM, "CIDEr 0.800", value, (value - 1, value + 1), {1: value - 0.5, 2: value + 0.5}, "≥"),
         ClaimResult(OTHER, "chosen λ", reason="c was not measured"),
     ]
-    return claims_table(found, "R@1 (hard)")
+    return build_claims_table(found, "R@1 (hard)")
 
 
 def test_the_projects_own_claims_can_be_read():
@@ -54,7 +54,7 @@ def test_a_file_without_the_form_of_claims_is_reported(tmp_path, content, messag
 
 
 def test_recorded_results_are_shown_beside_measured_results():
-    recorded = dict(tables_in(markdown([make_table(3.0)])))["Claims"]
+    recorded = dict(iterate_tables(format_markdown([make_table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
         "R@1 (hard) own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
     ]  # fmt: skip
@@ -62,7 +62,7 @@ def test_recorded_results_are_shown_beside_measured_results():
     compared = compare_claims(make_table(-2.0), recorded)
     assert compared.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
     unmeasured = ClaimResult(CLAIM.model_copy(update={"at": "chosen λ"}), "chosen λ", reason="a was not measured")
-    twins = claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), unmeasured], "R@1 (hard)")
-    recorded = dict(tables_in(markdown([twins])))["Claims"]
+    twins = build_claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), unmeasured], "R@1 (hard)")
+    recorded = dict(iterate_tables(format_markdown([twins])))["Claims"]
     assert [row[5] for row in compare_claims(twins, recorded).rows] == ["open: no result", "open: a was not measured"]
     assert compare_claims(make_table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]

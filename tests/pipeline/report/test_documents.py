@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.report import documents
-from pipeline.report.result_file import FOLDER, PrintedFigure, PrintedTable, ResultFile, path_of, read_result
+from pipeline.report.result_file import FOLDER, PrintedFigure, PrintedTable, ResultFile, locate_result_file, read_result
 
 ROOT = Path(__file__).parents[3]
 PICTURE = b"a picture"
@@ -63,7 +63,7 @@ def root(tmp_path, monkeypatch):
         tables=tables,
         figures={"curve": PrintedFigure(file="docs/curve.png", sha256=digest)},
     )
-    path_of(tmp_path, "small").write_text(found.text(), encoding="utf-8")
+    locate_result_file(tmp_path, "small").write_text(found.text(), encoding="utf-8")
     return tmp_path
 
 
@@ -108,7 +108,7 @@ def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
 def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_shows_it(root, capsys):
     write_readme(root, CURRENT_DOCUMENT)
     (root / "RESULTS.md").write_bytes(CURRENT_DOCUMENT.encode())
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     path.write_text(path.read_text().replace("−10.1", "−10.2"))
     status, lines = update(capsys, "--check")
     assert status == 2
@@ -134,7 +134,7 @@ def test_columns_and_rows_are_in_the_requested_order(root):
 
 
 def test_a_row_is_named_by_its_key_or_its_title(root):
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     for recorded in ("frozen_luo, all images", "Luo et al. (frozen), all images"):
         found = json.loads(path.read_text())
         found["tables"] = {recorded: {"columns": ["Method", "mle"], "rows": [["luo ρ 0.5", "luo"]]}}
@@ -181,11 +181,11 @@ def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
     assert update(capsys) == (0, [])
     picture, row = page.read_text().splitlines()[1], page.read_text().splitlines()[6]
     assert (picture, row) == ("![curve](../curve.png)", "| Luo et al. |   3 |")
-    assert documents.figures_of(root, "small") == ["curve"]
+    assert documents.list_figures(root, "small") == ["curve"]
 
 
 def test_a_table_with_a_long_cell_is_not_padded(root):
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     path.write_text(path.read_text().replace("none", "n" * 61))
     assert render_block(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
 
@@ -222,7 +222,7 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
      ('"Work"', '"Words / all"', "“Words, all” and “Words / all”, whose file is words_all.csv")],
 )  # fmt: skip
 def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, old, new, tables):
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")
@@ -307,7 +307,7 @@ def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
     ],
 )
 def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, message):
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     found = json.loads(path.read_text())
     change(found)
     path.write_text(json.dumps(found))
@@ -319,7 +319,7 @@ def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, mess
 
 
 def test_a_result_file_has_a_line_a_row_and_is_read_back_to_the_same(root):
-    text = path_of(root, "small").read_text()
+    text = locate_result_file(root, "small").read_text()
     assert '        ["luo", "−10.1", "none"]\n' in text
     assert read_result(root, "small").text() == text
 
@@ -333,13 +333,13 @@ PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "
 
 @pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md", *PAGES])
 def test_documents_have_no_table_or_figure_without_a_marker(name):
-    text, blocks = documents.BLOCK.subn("", dict(documents.documents(ROOT))[ROOT / name])
+    text, blocks = documents.BLOCK.subn("", dict(documents.find_documents(ROOT))[ROOT / name])
     assert blocks or name == "RESULTS.md"  # RESULTS.md has no table
     assert not re.search(r"^\||^!\[", text, re.MULTILINE)
 
 
 def test_signs_of_settings_are_words_in_the_names_of_files(root, capsys):
-    path = path_of(root, "small")
+    path = locate_result_file(root, "small")
     path.write_text(path.read_text().replace("Words, all", "R@1 (hard) at λ 1, ρ 0.5, τ 0.3"))
     write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")
     assert update(capsys) == (0, [])

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from pipeline.report.drawing import LARGE, SMALL, labelled_svg, panels_png, panels_svg, swatch
+from pipeline.report.drawing import LARGE, SMALL, draw_labelled_svg, draw_panels_png, draw_panels_svg, draw_swatch
 from pipeline.report.plot_elements import COLOURS, MARKERS, LineStyle, PlotPanel, PlotPoint, PlotSeries
 
 RISING = PlotSeries("a & b", LineStyle(1, 0), tuple(PlotPoint(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
@@ -27,7 +27,7 @@ EMPTY = replace(OTHER, series=())
 
 
 def parse_panels(panels, name="chart"):
-    return [ElementTree.fromstring(f"<svg>{drawn}</svg>") for _, drawn in panels_svg(panels, name)]
+    return [ElementTree.fromstring(f"<svg>{drawn}</svg>") for _, drawn in draw_panels_svg(panels, name)]
 
 
 def find_points(svg, line):
@@ -131,7 +131,7 @@ def test_a_single_point_and_an_empty_panel_can_be_drawn():
 
 
 def test_a_swatch_has_line_and_marker_and_styles_repeat():
-    drawn = ElementTree.fromstring(f"<svg>{swatch(LineStyle(2, 3, dashed=True))}</svg>")
+    drawn = ElementTree.fromstring(f"<svg>{draw_swatch(LineStyle(2, 3, dashed=True))}</svg>")
     assert len(list(drawn.iter("use"))) == 1
     (line,) = [path for path in drawn.iter("path") if not path.get("id")]
     assert line.get("stroke-dasharray")
@@ -147,24 +147,26 @@ def read_size(png):
 
 
 def test_png_panels_are_side_by_side_and_four_in_two_rows():
-    first = panels_png([ONE, OTHER, OTHER])
-    assert first == panels_png([ONE, OTHER, OTHER])
+    first = draw_panels_png([ONE, OTHER, OTHER])
+    assert first == draw_panels_png([ONE, OTHER, OTHER])
     wide, high = read_size(first)
-    assert read_size(panels_png([ONE, OTHER, OTHER, OTHER]))[0] == pytest.approx(wide * 2 / 3, abs=1)
-    assert read_size(panels_png([ONE]))[0] == 825
+    assert read_size(draw_panels_png([ONE, OTHER, OTHER, OTHER]))[0] == pytest.approx(wide * 2 / 3, abs=1)
+    assert read_size(draw_panels_png([ONE]))[0] == 825
     long = replace(ONE, series=tuple(replace(RISING, label=f"a rather long label {n}") for n in range(6)))
-    assert read_size(panels_png([long]))[1] > high  # the legend has more lines
+    assert read_size(draw_panels_png([long]))[1] > high  # the legend has more lines
 
 
 def test_the_legend_has_the_lines_of_all_panels():
     only = replace(OTHER, series=(RISING,))
-    assert panels_png([only, ONE]) != panels_png([only, replace(ONE, series=(RISING, replace(NOISY, label="quiet")))])
+    assert draw_panels_png([only, ONE]) != draw_panels_png(
+        [only, replace(ONE, series=(RISING, replace(NOISY, label="quiet")))]
+    )
 
 
 def test_the_png_shows_the_drawing():
-    assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, band=None)])
+    assert draw_panels_png([EMPTY]) != draw_panels_png([ONE]) != draw_panels_png([replace(ONE, band=None)])
     untagged = replace(ONE, series=(RISING, replace(NOISY, points=(replace(NOISY.points[0], tag=""),))))
-    assert panels_png([untagged]) != panels_png([ONE])
+    assert draw_panels_png([untagged]) != draw_panels_png([ONE])
 
 
 LONG = "PSST-Multinomial, re-ranked by the listener that was pretrained on human captions"
@@ -174,7 +176,7 @@ LONG = "PSST-Multinomial, re-ranked by the listener that was pretrained on human
 def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
     labels = ["short", f"{LONG} 1", f"{LONG} 2", "unbreakabl" + "e" * 90]
     lines = [PlotSeries(label, LineStyle(n, n), (PlotPoint(1.0, 5.0, label),)) for n, label in enumerate(labels)]
-    drawn = labelled_svg(replace(ONE, series=tuple(lines), includes=((0.0,), (0.0,))), "chart", size)
+    drawn = draw_labelled_svg(replace(ONE, series=tuple(lines), includes=((0.0,), (0.0,))), "chart", size)
     svg = ElementTree.fromstring(f"<svg>{drawn}</svg>")
     ((x, _, _),) = find_points(svg, 0)
     assert x > 0.4 * size[0]
@@ -190,5 +192,5 @@ def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
 
 
 def test_a_chart_without_lines_has_its_axes():
-    svg = ElementTree.fromstring(f"<svg>{labelled_svg(EMPTY, 'chart')}</svg>")
+    svg = ElementTree.fromstring(f"<svg>{draw_labelled_svg(EMPTY, 'chart')}</svg>")
     assert "not measured" in [text.text for text in svg.iter("text")]

@@ -13,17 +13,17 @@ from pipeline.errors import UserError
 from pipeline.features.images import open_image
 from pipeline.report import gallery as module
 from pipeline.report.gallery import (
-    changed_words,
-    example_along,
-    example_line,
-    gallery_views,
+    build_gallery_views,
+    choose_example_along,
+    choose_example_line,
+    find_changed_words,
+    make_thumbnails,
     mark_words,
     open_thumbnail,
-    pictures_of,
     sample_images,
-    thumbnails,
+    select_pictures,
 )
-from pipeline.worlds.gallery_scenes import gallery_scenes
+from pipeline.worlds.gallery_scenes import find_gallery_scenes
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
@@ -33,15 +33,17 @@ LEVELS = ReportSettings(images=3, cider_levels=(0.9,), score_levels=(80.0, 200.0
 
 def read(world):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
-    return results, gallery_views(results, choose_all(results, SETTINGS), compare_methods(results, SETTINGS))
+    return results, build_gallery_views(results, choose_all(results, SETTINGS), compare_methods(results, SETTINGS))
 
 
 def make_gallery(results, views, prepared, images, settings, *more):
-    return pictures_of(sample_images(prepared, settings), results, views, prepared, images, *more)
+    return select_pictures(sample_images(prepared, settings), results, views, prepared, images, *more)
 
 
 def make_world_gallery(world, **changes):
-    return make_gallery(*read(world), world.prepared, world.images, replace(SETTINGS, **changes), None, gallery_scenes)
+    return make_gallery(
+        *read(world), world.prepared, world.images, replace(SETTINGS, **changes), None, find_gallery_scenes
+    )
 
 
 def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
@@ -93,7 +95,7 @@ def test_a_frozen_speaker_has_its_methods_captions(full_world):
 
 def test_each_image_has_one_thumbnail_pictures_first(full_world):
     pictures = make_world_gallery(full_world)
-    found = thumbnails(pictures, full_world.prepared, full_world.images)
+    found = make_thumbnails(pictures, full_world.prepared, full_world.images)
     rows = [picture.row for picture in pictures]
     assert list(found)[:5] == rows
     assert set(found) == {
@@ -106,11 +108,11 @@ def test_each_image_has_one_thumbnail_pictures_first(full_world):
 
 def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world, monkeypatch):
     pictures = make_world_gallery(full_world)
-    everything = thumbnails(pictures, full_world.prepared, full_world.images)
+    everything = make_thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
     monkeypatch.setattr(module, "MAX_THUMBNAILS", budget)
-    assert list(thumbnails(pictures, full_world.prepared, full_world.images)) == list(everything)[:9]
-    assert thumbnails([], full_world.prepared, full_world.images) == {}
+    assert list(make_thumbnails(pictures, full_world.prepared, full_world.images)) == list(everything)[:9]
+    assert make_thumbnails([], full_world.prepared, full_world.images) == {}
 
 
 def test_the_seed_decides_the_images_and_a_larger_number_gives_all(world):
@@ -173,7 +175,7 @@ def test_missing_files_are_named(world):
 def read_views(world):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, LEVELS)
-    return results, choices, gallery_views(results, choices, compare_methods(results, LEVELS))
+    return results, choices, build_gallery_views(results, choices, compare_methods(results, LEVELS))
 
 
 def test_a_view_shows_the_settings_nearest_to_a_level(world):
@@ -206,27 +208,27 @@ def test_a_view_shows_the_settings_nearest_to_a_level(world):
 def test_the_example_is_psst_with_the_chosen_rho(full_world):
     results, choices, _ = read_views(full_world)
     (chosen,) = [choice.point for choice in choices if choice.method == "psst_multinomial"]
-    assert example_line(results, choices) == f"psst_multinomial ρ {chosen.settings['rho']:g}"
+    assert choose_example_line(results, choices) == f"psst_multinomial ρ {chosen.settings['rho']:g}"
 
 
 def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
     cells = [make_cell("luo", 0.9, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.5, 0.9)]
     world.write(cells, [])
     results = read_results(world.sweep, world.evaluations)
-    assert example_line(results, []) == "luo"
+    assert choose_example_line(results, []) == "luo"
     world.write(cells[:1], [])
-    assert example_line(read_results(world.sweep, world.evaluations), []) is None
+    assert choose_example_line(read_results(world.sweep, world.evaluations), []) is None
 
 
 def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
     results, _, views = read_views(world)
     pictures = make_gallery(results, views, world.prepared, world.images, LEVELS)
     same = replace(pictures[0], captions=tuple(replace(entry, caption="the same") for entry in pictures[0].captions))
-    picture, texts = example_along([same, *pictures[1:]], "psst_multinomial")
+    picture, texts = choose_example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
     assert [entry.setting for entry in texts] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
-    assert example_along(pictures, None) is None
-    assert example_along([], "psst_multinomial") is None
+    assert choose_example_along(pictures, None) is None
+    assert choose_example_along([], "psst_multinomial") is None
 
 
 def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):
@@ -246,10 +248,10 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
     results, views = read(world)
-    photo = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    photo = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, find_gallery_scenes)[0]
     assert photo.image.size == (64, 48)
     one_scene(world)
-    drawing = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
+    drawing = make_gallery(results, views, world.prepared, world.images, SETTINGS, 3, find_gallery_scenes)[0]
     assert drawing.image.size == (256, 256)
     scene = read_facts(world.prepared / SCENE_FACTS)[drawing.id]
     small, reduced = draw_scene(scene, 3, int(drawing.id), 128), drawing.image.reduce(2)
@@ -259,10 +261,10 @@ def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, o
 
 
 def test_words_that_another_caption_does_not_have_are_marked():
-    marked = changed_words("a small red dog on the grass", "a dog on the green grass")
+    marked = find_changed_words("a small red dog on the grass", "a dog on the green grass")
     assert [word for word, new in marked if new] == ["small", "red"]
     assert " ".join(word for word, _ in marked) == "a small red dog on the grass"
-    assert changed_words("", "a dog") == []
+    assert find_changed_words("", "a dog") == []
 
 
 def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world):

@@ -2,13 +2,13 @@
 
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.headline import headline_pair
+from pipeline.report.headline import choose_headline_pair
 
 
 def find_headline_method(world, cells, control):
     world.write(cells, [control])
     results = read_results(world.sweep, [world.root / "evaluation" / control["method"]])
-    own, best = headline_pair(results, choose_all(results, ReportSettings()), "mle")
+    own, best = choose_headline_pair(results, choose_all(results, ReportSettings()), "mle")
     assert own.method == "mle"
     return best.method
 

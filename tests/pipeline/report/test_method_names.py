@@ -6,7 +6,7 @@ from pathlib import Path
 from every_method import ALL, MODULES
 
 from pipeline import methods
-from pipeline.report.method_names import cite_papers, method_cards, replace_method_names
+from pipeline.report.method_names import cite_papers, collect_method_cards, replace_method_names
 from pipeline.report.plot_elements import COLOURS
 
 ROOT = Path(__file__).parents[3]
@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[3]
 
 def test_every_method_has_a_card_and_no_two_share_a_name_or_title():
     listed = [name for module in MODULES for name in module.CARDS]
-    assert len(listed) == len(set(listed)) == len({card.title for card in method_cards().values()})
-    assert ALL.keys() <= method_cards().keys()
-    assert {card.colour for card in method_cards().values()} <= set(range(len(COLOURS)))
+    assert len(listed) == len(set(listed)) == len({card.title for card in collect_method_cards().values()})
+    assert ALL.keys() <= collect_method_cards().keys()
+    assert {card.colour for card in collect_method_cards().values()} <= set(range(len(COLOURS)))
 
 
 def test_papers_md_has_every_cited_paper():
     rows = (ROOT / "PAPERS.md").read_text(encoding="utf-8").splitlines()
-    cited = {paper for card in method_cards().values() for paper in card.citation.split("; ") if paper}
+    cited = {paper for card in collect_method_cards().values() for paper in card.citation.split("; ") if paper}
     assert len(cited) > 10
     for paper in cited:
         authors, words = re.findall(r"[A-Z]\w+", paper.rpartition(", ")[0]), paper.rpartition(", ")[2].split()
@@ -30,7 +30,7 @@ def test_papers_md_has_every_cited_paper():
 
 def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_alone():
     for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
-        title = method_cards()[name].title
+        title = collect_method_cards()[name].title
         assert replace_method_names(f"{name} has it") == f"{title} has it"
         assert replace_method_names(f"frozen_{name} has it") == f"{title} (frozen) has it"
         assert replace_method_names(f"more {name} has it") == f"more {name} has it"
@@ -45,7 +45,7 @@ def test_the_report_cites_the_papers_of_its_methods_in_their_order():
 
 
 def test_a_module_that_cannot_be_imported_leaves_the_others_their_cards(tmp_path, monkeypatch):
-    cards = method_cards()
+    cards = collect_method_cards()
     (tmp_path / "unfinished.py").write_text("import nothing_of_this_name\n")
     monkeypatch.setattr(methods, "__path__", [str(tmp_path), *methods.__path__])
-    assert method_cards.__wrapped__() == cards
+    assert collect_method_cards.__wrapped__() == cards

@@ -4,13 +4,13 @@ import io
 import pytest
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
 from pipeline.report import number_files
-from pipeline.report.comparison_tables import compact_comparison, equal_tables, rho_tables
-from pipeline.report.number_files import comparison_csv, curve_csv, markdown, rho_csv
-from pipeline.report.result_tables import compact_tables, galleries_table, results_table
+from pipeline.report.comparison_tables import build_compact_comparison, build_equal_tables, build_rho_tables
+from pipeline.report.number_files import format_comparison_csv, format_curve_csv, format_markdown, format_rho_csv
+from pipeline.report.result_tables import build_compact_tables, build_galleries_table, build_results_table
 
 
 def format_tables(world, compact=True):
@@ -19,11 +19,11 @@ def format_tables(world, compact=True):
     settings = ReportSettings()
     choices, comparison = choose_all(results, settings), compare_methods(results, settings)
     if compact:
-        tables = [*compact_tables(results, choices), *compact_comparison(comparison)]
+        tables = [*build_compact_tables(results, choices), *build_compact_comparison(comparison)]
     else:
-        tables = [results_table(results, choices), galleries_table(results, choices)]
-        tables += [*equal_tables(comparison), *rho_tables(comparison)]
-    return markdown(tables, describe_rule(results, settings))
+        tables = [build_results_table(results, choices), build_galleries_table(results, choices)]
+        tables += [*build_equal_tables(comparison), *build_rho_tables(comparison)]
+    return format_markdown(tables, describe_rule(results, settings))
 
 
 def split_tables(text):
@@ -70,7 +70,7 @@ def test_curve_csv_has_a_line_per_run_and_split_with_numbers_in_full(world, make
     entry = make_cell("luo", 1 / 3, 70.0, **{"lambda": 0.5, "seed": 1})
     del entry["test"]["judges"]["judge"]
     world.write([entry], [])
-    rows = list(csv.DictReader(io.StringIO(curve_csv(read_results(world.sweep, [])))))
+    rows = list(csv.DictReader(io.StringIO(format_curve_csv(read_results(world.sweep, [])))))
     assert [row["split"] for row in rows] == ["val", "test"]
     assert float(rows[0]["CIDEr"]) == 1 / 3
     assert rows[0]["R@10 own"] == "70.0"
@@ -80,11 +80,11 @@ def test_curve_csv_has_a_line_per_run_and_split_with_numbers_in_full(world, make
 
 
 def test_curve_csv_has_the_adapted_listener_galleries_and_faithfulness(full_world):
-    rows = list(csv.DictReader(io.StringIO(curve_csv(read_results(full_world.sweep, [])))))
+    rows = list(csv.DictReader(io.StringIO(format_curve_csv(read_results(full_world.sweep, [])))))
     run = read_results(full_world.sweep, []).runs[0]
-    assert float(rows[1]["R@10 adapted"]) == run.value("test", *recall_keys("adapted"))
+    assert float(rows[1]["R@10 adapted"]) == run.value("test", *make_recall_keys("adapted"))
     assert float(rows[1]["random100 R@10 judge"]) == run.value(
-        "test", *recall_keys("judge", "R@10", "galleries", "random100")
+        "test", *make_recall_keys("judge", "R@10", "galleries", "random100")
     )
     assert (rows[1]["1000 R@10 own"], rows[1]["facts told"], rows[1]["Div-2"]) == ("", "0.3", "0.33")
 
@@ -92,7 +92,7 @@ def test_curve_csv_has_the_adapted_listener_galleries_and_faithfulness(full_worl
 def test_the_comparison_as_csv_has_numbers_in_full(full_world):
     results = read_results(full_world.sweep, full_world.evaluations)
     comparison = compare_methods(results, ReportSettings())
-    rows = list(csv.DictReader(io.StringIO(comparison_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(format_comparison_csv(comparison))))
     slice_ = comparison.at_cider[0]
     (luo,) = [reading for reading in slice_.readings if reading.curve.label == "luo"]
     (row,) = [
@@ -100,7 +100,7 @@ def test_the_comparison_as_csv_has_numbers_in_full(full_world):
         if (row["fixed"], row["at"], row["method"], row["metric"], row["judge"])
         == ("CIDEr", repr(slice_.level), "luo", "R@10", "judge")
     ]  # fmt: skip
-    found = luo.estimates[recall_keys("judge")]
+    found = luo.estimates[make_recall_keys("judge")]
     assert (float(row["value"]), float(row["low"]), float(row["high"])) == (found.value, *found.interval)
     assert (float(row["spread"]), row["seeds"]) == (found.spread, "2")
     assert float(row["difference"]) == slice_.differences["luo"]["judge"].value
@@ -120,10 +120,10 @@ def test_the_comparison_as_csv_has_numbers_in_full(full_world):
 
 def test_rho_csv_has_a_line_per_rho_and_judge(full_world):
     comparison = compare_methods(read_results(full_world.sweep, full_world.evaluations), ReportSettings())
-    rows = list(csv.DictReader(io.StringIO(rho_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(format_rho_csv(comparison))))
     assert [row["rho"] for row in rows if row["judge"] == "own"] == ["0.0", "0.25", "0.5", "0.75", "1.0"]
     assert len(rows) == 5 * 4
-    assert float(rows[0]["value"]) == comparison.along_rho[0].readings[0].estimates[recall_keys("own")].value
+    assert float(rows[0]["value"]) == comparison.along_rho[0].readings[0].estimates[make_recall_keys("own")].value
 
 
 def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
@@ -138,7 +138,7 @@ def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
 def test_notes_are_wrapped_between_words_only(word):
     text = " and".join([""] * 26).strip()  # the word crosses the end of the line
     assert len(text) < number_files.WIDTH < len(text) + len(word)
-    assert word in markdown([], f"{text} {word}")
+    assert word in format_markdown([], f"{text} {word}")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
-from pipeline.report.figures import drift_panel
+from pipeline.report.figures import build_drift_panel
 from pipeline.report.report_page import write_report
 
 SETTINGS = ReportSettings(images=2, frozen_speakers=("luo",))
@@ -54,11 +54,11 @@ def test_the_first_judge_selects_and_defines_the_curves(judged_world, judges):
     assert results.judges["clip"].description == "clip"
     luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
     natural = [p for p in results.get_points("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
-    assert luo is max(natural, key=lambda point: point.mean("val", *recall_keys(judges[0])))
+    assert luo is max(natural, key=lambda point: point.mean("val", *make_recall_keys(judges[0])))
     assert f"R@10 ({results.first.title.lower()})" in describe_rule(results, SETTINGS)
     comparison = compare_methods(results, SETTINGS)
     assert {judge for found in comparison.at_cider[0].differences.values() for judge in found} == set(judges)
-    assert (drift_panel(results, []) is None) == ("own" not in judges)
+    assert (build_drift_panel(results, []) is None) == ("own" not in judges)
 
 
 def test_page_tables_figures_and_gallery_show_exactly_these_judges(judged_world, judges, tmp_path):

@@ -8,8 +8,8 @@ from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.judge_titles import judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.gallery import example_along, gallery_views, pictures_of, sample_images
-from pipeline.report.pictures import along_png, gallery_png
+from pipeline.report.gallery import build_gallery_views, choose_example_along, sample_images, select_pictures
+from pipeline.report.pictures import draw_along_png, draw_gallery_png
 
 SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
 
@@ -17,8 +17,8 @@ SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
 def read(world, settings=SETTINGS):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, settings)
-    views = gallery_views(results, choices, compare_methods(results, settings))
-    pictures = pictures_of(sample_images(world.prepared, settings), results, views, world.prepared, world.images)
+    views = build_gallery_views(results, choices, compare_methods(results, settings))
+    pictures = select_pictures(sample_images(world.prepared, settings), results, views, world.prepared, world.images)
     return results, choices, pictures
 
 
@@ -31,26 +31,26 @@ def read_size(png):
 @pytest.mark.parametrize("images", [0, 1, 5])
 def test_the_gallery_sheet_is_deterministic_for_any_number_of_images(world, images):
     pictures = read(world, replace(SETTINGS, images=images))[2]
-    assert gallery_png(pictures, OWN) == gallery_png(pictures, OWN)
+    assert draw_gallery_png(pictures, OWN) == draw_gallery_png(pictures, OWN)
 
 
 def test_a_sheet_names_who_wrote_the_human_captions(world):
     pictures = read(world)[2]
     assert {picture.annotator for picture in pictures} == {"person"}
     drawn = [replace(picture, annotator="simulated annotator") for picture in pictures]
-    assert gallery_png(drawn, OWN) != gallery_png(pictures, OWN)
+    assert draw_gallery_png(drawn, OWN) != draw_gallery_png(pictures, OWN)
 
 
 def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world):
     pictures = read(world)[2]
     chosen_only = [replace(p, captions=tuple(w for w in p.captions if "chosen" in w.views)) for p in pictures]
-    assert gallery_png(chosen_only, OWN) == gallery_png(pictures, OWN)
-    assert gallery_png(pictures * 3, OWN) == gallery_png((pictures * 3)[:12], OWN)
+    assert draw_gallery_png(chosen_only, OWN) == draw_gallery_png(pictures, OWN)
+    assert draw_gallery_png(pictures * 3, OWN) == draw_gallery_png((pictures * 3)[:12], OWN)
 
 
 def test_one_picture_along_lambda(world):
-    along = example_along(read(world)[2], "psst_multinomial")
-    png = along_png(*along, OWN)
-    assert png == along_png(*along, OWN)
+    along = choose_example_along(read(world)[2], "psst_multinomial")
+    png = draw_along_png(*along, OWN)
+    assert png == draw_along_png(*along, OWN)
     assert read_size(png)[0] == 1440
-    assert png != along_png(along[0], along[1][:1], OWN)
+    assert png != draw_along_png(along[0], along[1][:1], OWN)

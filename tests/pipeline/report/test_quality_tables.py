@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from pipeline.analysis.judge_titles import human_recall_keys, recall_keys
+from pipeline.analysis.judge_titles import make_human_recall_keys, make_recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
-from pipeline.report.caption_tables import caption_tables
-from pipeline.report.result_tables import crossed_table, drift, drift_table, galleries_table
+from pipeline.report.caption_tables import build_caption_tables
+from pipeline.report.result_tables import build_crossed_table, build_drift_table, build_galleries_table, compute_drift
 
 MULTI_SAMPLE = {
     "samples": {
@@ -28,7 +28,7 @@ def read(world, frozen=("mle",)):
 
 def find_caption_table(name, results, choices):
     """Return the caption table `name`; None where no run has its metrics."""
-    return next((table for table in caption_tables(results, choices) if table.name == name), None)
+    return next((table for table in build_caption_tables(results, choices) if table.name == name), None)
 
 
 def get_cells(table, row):
@@ -39,14 +39,14 @@ def get_cells(table, row):
 
 def test_galleries_beside_the_whole_split(full_world):
     results, choices = read(full_world)
-    row = get_cells(galleries_table(results, choices), "mle")
+    row = get_cells(build_galleries_table(results, choices), "mle")
     (run,) = results.get_points("mle")[0].runs
-    assert row["Whole split R@10 judge"] == f"{run.value('test', *recall_keys('judge')):.1f}"
-    recall = run.value("test", *recall_keys("own", "R@1", "galleries", "similar100"))
+    assert row["Whole split R@10 judge"] == f"{run.value('test', *make_recall_keys('judge')):.1f}"
+    recall = run.value("test", *make_recall_keys("own", "R@1", "galleries", "similar100"))
     assert row["100 similar images R@1 own"] == f"{recall:.1f}"
     assert not any("1,000" in label for label in row)  # the split is not larger
-    frozen = get_cells(galleries_table(results, choices), "frozen_mle")
-    adapted = run.value("test", *recall_keys("adapted", "R@10", "galleries", "random100"))
+    frozen = get_cells(build_galleries_table(results, choices), "frozen_mle")
+    adapted = run.value("test", *make_recall_keys("adapted", "R@10", "galleries", "random100"))
     assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"
 
 
@@ -54,7 +54,7 @@ def test_the_gallery_of_a_thousand_where_it_was_measured(full_world, make_full_c
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["judges"]["own"]["galleries"]["1000"] = {"R@1": 1.0, "R@5": 2.0, "R@10": 3.25}
     full_world.write([], [entry])
-    row = get_cells(galleries_table(*read(full_world)), "mle")
+    row = get_cells(build_galleries_table(*read(full_world)), "mle")
     assert (row["1,000 images R@10 own"], row["1,000 images R@10 judge"]) == ("3.2", "–")
 
 
@@ -70,23 +70,23 @@ def test_diversity_and_drift(full_world):
     row = get_cells(find_caption_table("diversity", results, choices), "mle")
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
     (run,) = results.get_points("mle")[0].runs
-    own, pretrained = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "pretrained"))
-    assert drift(results.get_points("mle")[0], "R@10") == [own - pretrained]
-    row = get_cells(drift_table(results, choices), "mle")
+    own, pretrained = (run.value("test", *make_human_recall_keys(judge)) for judge in ("own", "pretrained"))
+    assert compute_drift(results.get_points("mle")[0], "R@10") == [own - pretrained]
+    row = get_cells(build_drift_table(results, choices), "mle")
     assert row == {
         "Listener of": "mle", "before": f"{pretrained:.1f}", "after": f"{own:.1f}", "drift": f"{own - pretrained:.1f}"
     }  # fmt: skip
 
 
 def test_a_loss_is_negative_and_has_a_deviation_over_seeds(world):
-    table = drift_table(*read(world))
+    table = build_drift_table(*read(world))
     assert get_cells(table, "luo")["drift"] == "−1.0"
     assert get_cells(table, "psst_multinomial")["drift"] == "−1.0±0.0"
 
 
 def test_old_files_have_no_table_of_missing_metrics(world):
     results, choices = read(world)
-    assert galleries_table(results, choices) is None
+    assert build_galleries_table(results, choices) is None
     assert find_caption_table("faithfulness", results, choices) is None
     assert [column.label for column in find_caption_table("diversity", results, choices).columns] == [
         "Method", "words", "distinct", "repeats", "no end"
@@ -98,7 +98,7 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
     entry["signature"] = entry["signature"].replace("beam 2", "greedy")
     full_world.write([entry], [make_full_cell("mle", 0.96, 0.5, seed=1)])
     results, choices = read(full_world)
-    built = [build(results, choices) for build in (galleries_table, drift_table)]
+    built = [build(results, choices) for build in (build_galleries_table, build_drift_table)]
     for table in (
         *built,
         find_caption_table("faithfulness", results, choices),
@@ -112,7 +112,7 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
 
 def test_crossed_listeners_are_means_over_seeds(full_world):
     crossed = json.loads(full_world.crossed.read_text())
-    table = crossed_table(crossed)
+    table = build_crossed_table(crossed)
     row = get_cells(table, "luo")
     assert row["Listener pretrained"] == "56.0±1.4"
     assert row["Own listener of luo"] == "59.0±1.4"
@@ -120,18 +120,18 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
     assert table.shades == [[0, 1, 1, None, 2, 3], [3, 3, 4, 4, 5, 5], [5, 6, 6, 7, 7, 8]]  # 51 … 66
     assert "judge: an independent judge" in table.notes[1]
     crossed["matrix"][0][0] = [50.0, None]
-    assert get_cells(crossed_table(crossed), "mle")["Listener pretrained"] == "–"
+    assert get_cells(build_crossed_table(crossed), "mle")["Listener pretrained"] == "–"
     assert "–: not measured for every seed." in table.notes
 
 
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
 def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
     with pytest.raises(UserError, match=r"crossed\.json: expected a matrix of captions"):
-        crossed_table(broken)
+        build_crossed_table(broken)
     crossed = json.loads(full_world.crossed.read_text())
     for change in ({"seeds": 2}, {"seeds": [1]}, {"matrix": [[5.0] * 6] * 3}, {"matrix": [[[5.0]] * 6] * 3}):
         with pytest.raises(UserError, match=r"crossed\.json"):
-            crossed_table(crossed | change)
+            build_crossed_table(crossed | change)
 
 
 def test_both_tables_of_the_paper(full_world, make_full_cell):

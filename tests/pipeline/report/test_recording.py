@@ -7,14 +7,14 @@ import pytest
 from printing import begin_table
 from run_record import write_run_record
 
-from pipeline.config.overlays import profile_text
+from pipeline.config.overlays import compose_profile_text
 from pipeline.errors import UserError
 from pipeline.report import documents
-from pipeline.report.number_files import markdown
-from pipeline.report.recording import COMMANDS, tables_in, write_record
+from pipeline.report.number_files import format_markdown
+from pipeline.report.recording import COMMANDS, iterate_tables, write_record
 from pipeline.report.result_file import PrintedTable, read_result
 from pipeline.report.tables import Table, TableColumn
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 from pipeline.workflow import record_results as command
 
 TABLE = Table(
@@ -35,7 +35,7 @@ def root(tmp_path, monkeypatch):
     report = tmp_path / "data" / "report"
     for folder in (report, tmp_path / "profiles", tmp_path / "docs", tmp_path / "results"):
         folder.mkdir(parents=True)
-    (report / "tables.md").write_text(markdown([TABLE], "λ is chosen."), encoding="utf-8")
+    (report / "tables.md").write_text(format_markdown([TABLE], "λ is chosen."), encoding="utf-8")
     (report / "curve.csv").write_text("method,seed\nluo,2\nmle,\nluo,1\nluo,2\n")
     (report / "curve.png").write_bytes(b"a curve")
     (tmp_path / "profiles" / "base.yaml").write_text("seed: 2\n")
@@ -48,7 +48,7 @@ def root(tmp_path, monkeypatch):
 
 
 def test_tables_of_markdown_equal_the_printed_ones():
-    assert dict(tables_in(markdown([TABLE, TABLE]))) == {"Results at the chosen λ, 5 images": PRINTED}
+    assert dict(iterate_tables(format_markdown([TABLE, TABLE]))) == {"Results at the chosen λ, 5 images": PRINTED}
 
 
 def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
@@ -63,7 +63,7 @@ def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
     assert "cores, " in found.machine
     assert "PyTorch 2." in found.machine
     assert found.figures["curve"].file == "docs/small_curve.png"
-    assert found.figures["curve"].sha256 == sha256(root / "data" / "report" / "curve.png")
+    assert found.figures["curve"].sha256 == compute_sha256(root / "data" / "report" / "curve.png")
     assert documents.update_documents([]) == 0
     assert (root / "README.md").read_text().splitlines()[1] == "![A curve](docs/small_curve.png)"
 
@@ -126,7 +126,7 @@ def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):
 def test_two_tables_of_one_title_are_refused(root, capsys):
     """Values of report.cider_levels that agree to three decimal places have the same title."""
     other = replace(TABLE, rows=TABLE.rows[:1])
-    (root / "data" / "report" / "tables.md").write_text(markdown([TABLE, other, TABLE], ""), encoding="utf-8")
+    (root / "data" / "report" / "tables.md").write_text(format_markdown([TABLE, other, TABLE], ""), encoding="utf-8")
     assert command.main(["small"]) == 2
     error = capsys.readouterr().err
     assert "two tables have the title 'Results at the chosen λ, 5 images'; values of report.cider_levels" in error
@@ -192,7 +192,7 @@ def test_a_figure_with_photos_is_not_published(root, capsys):
 def test_a_missing_figure_is_reported(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing; a document shows it as docs/small_curve\.png"):
-        write_record(root, "small", ["curve"], profile_text)
+        write_record(root, "small", ["curve"], compose_profile_text)
 
 
 def test_a_start_is_recorded_by_its_seed_and_summarised_with_the_others(root, capsys):

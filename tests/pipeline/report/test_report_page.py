@@ -12,7 +12,7 @@ from pipeline.analysis.selection import ReportSettings
 from pipeline.errors import UserError
 from pipeline.report.report_page import write_report
 from pipeline.report.report_parts import ReportParts
-from pipeline.worlds.gallery_scenes import gallery_scenes, has_simulated_captions
+from pipeline.worlds.gallery_scenes import find_gallery_scenes, has_simulated_captions
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 SETTINGS = ReportSettings(images=3)
@@ -358,7 +358,7 @@ def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_worl
         full_world,
         tmp_path / "report",
         FULL,
-        parts=ReportParts(scenes=gallery_scenes, simulated=has_simulated_captions),
+        parts=ReportParts(scenes=find_gallery_scenes, simulated=has_simulated_captions),
     )
     marked = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
     for name in ("first", "gallery", "along"):

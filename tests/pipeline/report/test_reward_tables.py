@@ -11,13 +11,13 @@ import pytest
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.hacked import hacked_captions
+from pipeline.report.hacked import select_hacked_captions
 from pipeline.report.report_page import write_report
 from pipeline.report.reward_tables import (
-    discriminator_panels,
-    rewarded_histories,
-    rewarded_table,
-    training_panels,
+    build_discriminator_panels,
+    build_rewarded_table,
+    build_training_panels,
+    select_rewarded_histories,
 )
 from pipeline.report.training_histories import average_histories, format_training_csv, read_training_histories
 
@@ -80,12 +80,12 @@ def list_model_folders(world) -> list:
 def test_the_excess_gain_is_the_difference_of_two_gains(rewarded_world):
     results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
-    table = rewarded_table(results, choices, "retriever", "mle")
+    table = build_rewarded_table(results, choices, "retriever", "mle")
     assert table.columns[-1].label == "excess gain"
     assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
     assert "by retriever, minus that by judge" in table.notes[0]
-    assert rewarded_table(results, choices, "clip", "mle") is None
-    assert rewarded_table(results, choices, "judge", "mle") is None  # no judge follows the last one
+    assert build_rewarded_table(results, choices, "clip", "mle") is None
+    assert build_rewarded_table(results, choices, "judge", "mle") is None  # no judge follows the last one
 
 
 def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
@@ -101,10 +101,10 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
     assert [(row["step"], row["val/cider"], row["val/recall@10"]) for row in mle] == [
         ("10.0", "1.0", "50.0"), ("20.0", "1.0", "50.0"),
     ]  # fmt: skip
-    found = rewarded_histories(found)
+    found = select_rewarded_histories(found)
     assert list(found) == ["wtf_rl", "rl"]
-    panels = training_panels(results, found)
-    panels += discriminator_panels(results, found)
+    panels = build_training_panels(results, found)
+    panels += build_discriminator_panels(results, found)
     assert [panel.title for panel in panels] == [
         "Recall by the rewarding retriever", "Recall by the judge", "Accuracy of the discriminator",
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
         ("wtf_rl", "10.0", "63.0"), ("wtf_rl", "20.0", "64.0"), ("rl", "10.0", "51.0"), ("rl", "20.0", "52.0"),
     ]  # fmt: skip
     unjudged = {"rl": [{key: value for key, value in entry.items() if "judged" not in key} for entry in found["rl"]]}
-    assert training_panels(results, unjudged)[1].title == "Recall by the listener"
+    assert build_training_panels(results, unjudged)[1].title == "Recall by the listener"
 
 
 def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp_path):
@@ -137,7 +137,7 @@ def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp
 def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_world):
     results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
-    found = hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
+    found = select_hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
     runs = {choice.method: choice.point.runs[0] for choice in choices}
     names = list(runs)
     rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
@@ -155,7 +155,7 @@ def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_wor
         [-value for value, _ in expected]
     )
     assert found  # an empty selection would pass the comparisons above
-    assert hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
+    assert select_hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
 
 
 def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded_world, tmp_path):

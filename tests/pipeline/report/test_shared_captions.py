@@ -7,15 +7,15 @@ import pytest
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.gallery import gallery_views, pictures_of
-from pipeline.report.headline import headline_pair
-from pipeline.report.pictures import pairs_png
-from pipeline.report.shared_captions import draw_pairs, find_shared_captions, images_by_caption
+from pipeline.report.gallery import build_gallery_views, select_pictures
+from pipeline.report.headline import choose_headline_pair
+from pipeline.report.pictures import draw_pairs_png
+from pipeline.report.shared_captions import draw_pairs, find_shared_captions, group_images_by_caption
 
 
 def test_images_that_share_a_caption_are_listed_by_caption():
     captions = {3: "a dog", 4: "a cat", 5: "a dog", 6: "a red kite", 7: "a cat", 8: "a dog"}
-    assert images_by_caption(captions) == {"a dog": [3, 5, 8], "a cat": [4, 7]}
+    assert group_images_by_caption(captions) == {"a dog": [3, 5, 8], "a cat": [4, 7]}
 
 
 def test_a_pair_is_two_images_of_one_caption_and_no_caption_has_two_pairs():
@@ -52,11 +52,14 @@ def find_pairs(full_world):
         _change_test_rows(full_world.sweep / "captions.parquet", lambda row: {"rank_judge": luo(row["image"])})
         results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
         choices = choose_all(results, settings)
-        views = gallery_views(results, choices, compare_methods(results, settings))
-        control, other = headline_pair(results, choices, "mle")
+        views = build_gallery_views(results, choices, compare_methods(results, settings))
+        control, other = choose_headline_pair(results, choices, "mle")
         runs = control.point.runs[0], other.point.runs[0]
         return find_shared_captions(
-            results, *runs, 0, lambda rows: pictures_of(rows, results, views, full_world.prepared, full_world.images)
+            results,
+            *runs,
+            0,
+            lambda rows: select_pictures(rows, results, views, full_world.prepared, full_world.images),
         )
 
     return find
@@ -86,9 +89,9 @@ def test_ranks_of_images_that_share_a_caption_are_counted(find_pairs):
 @pytest.mark.slow
 def test_the_sheet_shows_the_pairs_and_equal_pairs_give_equal_bytes(find_pairs):
     found = find_pairs(lambda image: 5, lambda image: 2)
-    assert pairs_png(found) == pairs_png(found)
-    assert pairs_png(found) != pairs_png(replace(found, pairs=found.pairs[:3]))
-    assert pairs_png(replace(found, higher=3)) != pairs_png(found)
+    assert draw_pairs_png(found) == draw_pairs_png(found)
+    assert draw_pairs_png(found) != draw_pairs_png(replace(found, pairs=found.pairs[:3]))
+    assert draw_pairs_png(replace(found, higher=3)) != draw_pairs_png(found)
 
 
 def test_without_a_rank_there_are_no_pairs(find_pairs):

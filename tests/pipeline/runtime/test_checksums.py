@@ -10,11 +10,11 @@ from pipeline.runtime.checksums import (
     CHECKSUMS,
     check_checksums,
     check_history,
-    checksummed_json,
     read_checksummed_json,
+    serialise_with_checksum,
     write_checksums,
 )
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import compute_sha256
 
 
 def test_a_file_that_is_changed_emptied_swapped_or_missing_is_named(tmp_path):
@@ -49,7 +49,7 @@ def test_a_file_in_a_folder_below_is_named(tmp_path):
 
 def test_a_change_of_any_byte_of_a_json_file_is_detected(tmp_path):
     path, content = tmp_path / "metrics.json", {"é": [0.1, math.inf], "captions_sha256": "0" * 63 + "1", "n": {"a": 1}}
-    path.write_text(checksummed_json(content))
+    path.write_text(serialise_with_checksum(content))
     assert read_checksummed_json(path, "again") == content
     assert list(json.loads(path.read_text())) == [*content, "sha256"]
     whole = path.read_bytes()
@@ -62,14 +62,14 @@ def test_a_change_of_any_byte_of_a_json_file_is_detected(tmp_path):
 
 def test_zeros_in_the_content_of_a_json_file_stay_zeros(tmp_path):
     path, content = tmp_path / "metrics.json", {"zeros": "0" * 64, "longer": ["0" * 200]}
-    path.write_text(checksummed_json(content))
+    path.write_text(serialise_with_checksum(content))
     assert read_checksummed_json(path, "again") == content
 
 
 def test_a_history_of_another_training_is_detected(tmp_path):
     weights, history = tmp_path / "weights.safetensors", tmp_path / "history.jsonl"
     history.write_text("{}\n")
-    header = json.dumps({"__metadata__": {"agents": json.dumps({"history": [history.name, sha256(history)]})}})
+    header = json.dumps({"__metadata__": {"agents": json.dumps({"history": [history.name, compute_sha256(history)]})}})
     weights.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     check_history(weights)
     history.write_text("{} \n")

@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from pipeline.runtime.files import allocate, clear_parts, digest, write_atomically
+from pipeline.runtime.files import allocate, clear_parts, compute_digest, write_atomically
 
 
 def test_partial_files_are_in_no_digest_and_old_ones_are_removed(tmp_path):
     (tmp_path / "a").write_text("a")
-    expected = digest(tmp_path)
+    expected = compute_digest(tmp_path)
     for name in (".a.12345678.part", ".b.12345678.part"):
         (tmp_path / name).write_text("half")
-    assert digest(tmp_path) == expected
+    assert compute_digest(tmp_path) == expected
     old = time.time() - 3600
     os.utime(tmp_path / ".a.12345678.part", (old, old))
     clear_parts(tmp_path)
@@ -27,7 +27,7 @@ def test_a_folder_with_a_file_name_of_any_bytes_has_a_digest(tmp_path):
         open(path, "wb").close()
     except OSError as error:
         pytest.skip(f"this file system has names of Unicode only: {error}")
-    assert len(digest(tmp_path)) == 64
+    assert len(compute_digest(tmp_path)) == 64
 
 
 def test_disk_space_is_reserved_at_once_or_refused(tmp_path, monkeypatch):

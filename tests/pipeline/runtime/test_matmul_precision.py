@@ -30,7 +30,7 @@ def make_large_layers():
 def test_small_models_keep_torchs_library_without_a_measurement(cache):
     torch.set_float32_matmul_precision("medium")
     matmul_precision.choose_precision([nn.Linear(8, 8)], CPU)
-    assert matmul_precision.current_precision() == "highest"
+    assert matmul_precision.get_current_precision() == "highest"
     assert not cache.exists()
 
 
@@ -55,22 +55,22 @@ def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seco
     )
     monkeypatch.setattr(matmul_precision, "_multiply", multiply_with_error)
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    assert matmul_precision.current_precision() == expected
+    assert matmul_precision.get_current_precision() == expected
     (file,) = cache.iterdir()
     assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
 
 
 def test_the_measured_choice_is_cached(cache, monkeypatch):
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    first = matmul_precision.current_precision()
+    first = matmul_precision.get_current_precision()
     monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: pytest.fail("measured again"))
     torch.set_float32_matmul_precision("high")
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    assert matmul_precision.current_precision() == first
+    assert matmul_precision.get_current_precision() == first
     (file,) = cache.iterdir()
     write_checked(file, json.dumps(json.loads(read_checked(file)) | {"precision": "medium"}).encode())
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    assert matmul_precision.current_precision() == "medium"
+    assert matmul_precision.get_current_precision() == "medium"
 
 
 @pytest.mark.parametrize("how", ["another choice", *DAMAGE_KINDS])
@@ -90,7 +90,7 @@ def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monk
         )
         file.write_bytes(content)
         matmul_precision.choose_precision(make_large_layers(), CPU)
-        assert matmul_precision.current_precision() == "highest"
+        assert matmul_precision.get_current_precision() == "highest"
         assert file.read_bytes() == whole
 
 
@@ -108,11 +108,11 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
 def test_the_environment_variable_decides(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "medium")
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    assert matmul_precision.current_precision() == "medium"
+    assert matmul_precision.get_current_precision() == "medium"
     assert not cache.exists()
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "high")
     matmul_precision.choose_precision(make_large_layers(), torch.device("cuda"))
-    assert matmul_precision.current_precision() == "high"
+    assert matmul_precision.get_current_precision() == "high"
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "fast")
     with pytest.raises(UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium"):
         matmul_precision.choose_precision(make_large_layers(), CPU)
@@ -127,11 +127,11 @@ def test_the_former_environment_variable_is_refused_with_the_new_name(cache, mon
 def test_a_gpu_keeps_torchs_library(cache):
     torch.set_float32_matmul_precision("medium")
     matmul_precision.choose_precision(make_large_layers(), torch.device("cuda"))
-    assert matmul_precision.current_precision() == "highest"
+    assert matmul_precision.get_current_precision() == "highest"
     assert not cache.exists()
 
 
 def test_an_unwritable_cache_is_ignored(cache):
     cache.parent.write_text("a file where the folder should be")
     matmul_precision.choose_precision(make_large_layers(), CPU)
-    assert matmul_precision.current_precision() in ("highest", "medium")
+    assert matmul_precision.get_current_precision() in ("highest", "medium")

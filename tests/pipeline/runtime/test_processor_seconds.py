@@ -1,8 +1,8 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.runtime.files import sha256
-from pipeline.runtime.processor_seconds import history_lines, read_processor_seconds, write_processor_seconds
+from pipeline.runtime.files import compute_sha256
+from pipeline.runtime.processor_seconds import format_history, read_processor_seconds, write_processor_seconds
 
 HISTORY = [{"epoch": 1, "loss": 0.1}, {"epoch": 2, "loss": 1 / 3}]
 
@@ -12,8 +12,8 @@ def test_times_are_found_by_the_history_that_they_belong_to(tmp_path):
     assert read_processor_seconds(tmp_path, HISTORY) == [1.5, 2.5]
     assert read_processor_seconds(tmp_path, HISTORY[:1]) is None
     assert read_processor_seconds(tmp_path / "absent", HISTORY) is None
-    (tmp_path / "history.jsonl").write_text(history_lines(HISTORY))
-    assert [path.stem for path in tmp_path.glob("*.json")] == [sha256(tmp_path / "history.jsonl")]
+    (tmp_path / "history.jsonl").write_text(format_history(HISTORY))
+    assert [path.stem for path in tmp_path.glob("*.json")] == [compute_sha256(tmp_path / "history.jsonl")]
 
 
 def test_damaged_times_are_reported_with_their_file(tmp_path):

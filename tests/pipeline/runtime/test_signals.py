@@ -160,7 +160,7 @@ def test_processes_that_ignore_requests_are_killed_with_their_descendants(tmp_pa
     [(0, None), (1, None), (137, None), (-9, None), (143, signal.SIGTERM), (-2, signal.SIGINT), (129, signal.SIGHUP)],
 )
 def test_an_exit_status_gives_the_request(status, request_):
-    assert signals.request_of(status) == request_
+    assert signals.find_request(status) == request_
 
 
 @pytest.mark.usefixtures("signals")

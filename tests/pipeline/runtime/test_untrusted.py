@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.runtime.untrusted import path_inside, read_dataset, read_npy, require_plain_file
+from pipeline.runtime.untrusted import read_dataset, read_npy, require_plain_file, resolve_inside
 
 
 @pytest.mark.parametrize("name", ["../x.jpg", "a/../../x.jpg", "/etc/passwd", "C:\\x.jpg", "a\\..\\..\\x.jpg", "a\0b"])
 def test_a_name_that_leads_outside_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="leads outside"):
-        path_inside(tmp_path, name)
+        resolve_inside(tmp_path, name)
 
 
 def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
@@ -25,12 +25,12 @@ def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
     (tmp_path / "images/c.jpg").symlink_to("../secret.jpg")
     (tmp_path / "images/all").symlink_to(tmp_path)
     (tmp_path / "linked").symlink_to(tmp_path / "images")
-    assert path_inside(tmp_path / "images", "part/a.jpg").exists()
-    assert path_inside(tmp_path / "images", "b.jpg").exists()
-    assert path_inside(tmp_path / "linked", "part/a.jpg").exists()
+    assert resolve_inside(tmp_path / "images", "part/a.jpg").exists()
+    assert resolve_inside(tmp_path / "images", "b.jpg").exists()
+    assert resolve_inside(tmp_path / "linked", "part/a.jpg").exists()
     for name in ("c.jpg", "all/secret.jpg"):
         with pytest.raises(UserError, match="leads outside"):
-            path_inside(tmp_path / "images", name)
+            resolve_inside(tmp_path / "images", name)
 
 
 def test_a_pipe_is_refused_without_waiting(tmp_path):

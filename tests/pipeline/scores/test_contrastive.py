@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import SelfCritical
-from pipeline.estimators.rollouts import human_message
+from pipeline.estimators.rollouts import make_human_message
 from pipeline.models.retriever import Retriever
 from pipeline.scores.contrastive import ClipScore, ContrastiveScore, CosineScore, TargetLogProbability
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 # cosines of captions with the three images
 SAMPLED = [[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]
@@ -39,9 +39,9 @@ class FixedMessages:
         rows, features = torch.arange(3), torch.eye(3)
         self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), captions["human"])
         self.messages = {
-            name: Message(tokens, caption_mask(tokens), rows, samples=1) for name, tokens in captions.items()
+            name: Message(tokens, make_caption_mask(tokens), rows, samples=1) for name, tokens in captions.items()
         }
-        self.messages["human"] = human_message(self.batch)
+        self.messages["human"] = make_human_message(self.batch)
 
     def get_message(self, channel) -> Message:
         return self.messages[{Multinomial(): "sampled", Greedy(): "greedy"}.get(channel, "human")]
@@ -128,14 +128,14 @@ def test_a_batch_of_one_image_has_no_negatives():
     )
     contrastive = ContrastiveScore(make_retriever(), (), TAU)
     tokens = rollouts.messages["sampled"].tokens[:1]
-    message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
+    message = Message(tokens, make_caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
     assert float(contrastive.bind_batch(rollouts)(message, one)) == 0
 
 
 def test_samples_are_contrasted_with_samples_of_equal_index_and_all_other_captions():
     rollouts = FixedMessages()
     tokens = torch.stack([rollouts.messages["sampled"].tokens, rollouts.messages["greedy"].tokens], 1).flatten(0, 1)
-    two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
+    two = Message(tokens, make_caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
     contrastive = ContrastiveScore(make_retriever(), (TeacherForcing(requires_grad=False),), TAU)
     found = contrastive.bind_batch(rollouts)(two, rollouts.batch)
     torch.testing.assert_close(
@@ -206,7 +206,7 @@ def test_the_same_message_of_another_channel_is_no_negative():
 def test_every_sample_is_compared_with_its_own_image_and_no_clip_score_is_negative():
     rollouts = FixedMessages()
     tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two captions of each image
-    two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
+    two = Message(tokens, make_caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
     found = CosineScore(make_retriever())(two, rollouts.batch)
     torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
     low = CosineScore(make_retriever())

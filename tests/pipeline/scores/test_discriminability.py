@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Multinomial
-from pipeline.estimators.rollouts import human_message
+from pipeline.estimators.rollouts import make_human_message
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import generate
-from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout, similarities
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout, compute_similarities
 from pipeline.types import Message
 
 COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
@@ -44,8 +44,8 @@ def test_samples_compete_with_samples_of_equal_number(toy):
 
 def test_info_nce_is_two_cross_entropies(toy):
     agents, batch = toy.agents(), toy.batch()
-    message = human_message(batch)
-    logits = similarities(agents.listener, message, batch)[0] / 0.1
+    message = make_human_message(batch)
+    logits = compute_similarities(agents.listener, message, batch)[0] / 0.1
     target = torch.arange(8)
     expected = torch.nn.functional.cross_entropy(logits, target) + torch.nn.functional.cross_entropy(logits.T, target)
     torch.testing.assert_close(-InfoNCE(agents.listener, 0.1)(message, batch).mean(), expected)
@@ -54,7 +54,7 @@ def test_info_nce_is_two_cross_entropies(toy):
 def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
     batch = toy.batch()
     pair = Listener(toy.agents().listener.vocabulary, batch.pooled.shape[1], words=4, hidden=6, encoder="pair")
-    message, target, found = human_message(batch), torch.arange(8), []
+    message, target, found = make_human_message(batch), torch.arange(8), []
     text_vectors, image_vectors = pair.encode_text(message), pair.encode_image(batch.pooled)
     for part in (slice(0, 6), slice(6, 12)):
         cosines = torch.nn.functional.cosine_similarity(
@@ -132,9 +132,11 @@ def test_recovery_keeps_the_hinges_margin_in_both_forms(toy):
     batch, listener = toy.batch(), toy.agents().listener
     score = CollapseRecovery(Hinge(listener, 0.7), warmup=1, patience=3, steps=2)
     torch.testing.assert_close(
-        score(human_message(batch), batch), Hinge(listener, 0.7, "all")(human_message(batch), batch)
+        score(make_human_message(batch), batch), Hinge(listener, 0.7, "all")(make_human_message(batch), batch)
     )
-    torch.testing.assert_close(score(human_message(batch), batch), Hinge(listener, 0.7)(human_message(batch), batch))
+    torch.testing.assert_close(
+        score(make_human_message(batch), batch), Hinge(listener, 0.7)(make_human_message(batch), batch)
+    )
 
 
 def _collapse(listener):
@@ -149,15 +151,15 @@ def test_the_plateau_is_recognised_and_left(toy):
     _collapse(listener)
     score = CollapseRecovery(Hinge(listener, 0.2), warmup=0, patience=3, steps=2, width=0.1)
     for _ in range(6):
-        score(human_message(batch), batch)
-        assert Hinge(listener)(human_message(batch), batch).mean().item() == pytest.approx(
+        score(make_human_message(batch), batch)
+        assert Hinge(listener)(make_human_message(batch), batch).mean().item() == pytest.approx(
             -0.4, rel=0.1
         )  # 2·margin: the plateau
     assert score.recoveries.item() >= 1
     uncollapsed = toy.agents(seed=1).listener
     score = CollapseRecovery(Hinge(uncollapsed, 0.2), warmup=0, patience=3, steps=2, width=0.1)
     for _ in range(6):
-        score(human_message(batch), batch)
+        score(make_human_message(batch), batch)
     assert (score.recoveries.item(), score.easy.item()) == (0, 0)
 
 
@@ -168,9 +170,9 @@ def test_a_collapsed_listener_recovers_in_training(toy):
         adam = torch.optim.Adam(listener.parameters(), lr=0.005)
         for _ in range(120):
             adam.zero_grad()
-            (-score(human_message(batch), batch).mean()).backward()
+            (-score(make_human_message(batch), batch).mean()).backward()
             adam.step()
-        return Hinge(listener)(human_message(batch), batch).detach().mean().item()
+        return Hinge(listener)(make_human_message(batch), batch).detach().mean().item()
 
     batch = toy.batch()
     listener = toy.agents().listener
@@ -184,14 +186,16 @@ def test_warm_up_counts_training_steps_only(toy):
     batch, listener = toy.batch(), toy.agents().listener
     score = CollapseRecovery(Hinge(listener), warmup=2, patience=3, steps=2)
     with torch.no_grad():
-        score(human_message(batch), batch)
+        score(make_human_message(batch), batch)
     assert score.easy.item() == 2
     torch.testing.assert_close(
-        score(human_message(batch), batch), Hinge(listener, 0.2, "all")(human_message(batch), batch)
+        score(make_human_message(batch), batch), Hinge(listener, 0.2, "all")(make_human_message(batch), batch)
     )
-    score(human_message(batch), batch)
+    score(make_human_message(batch), batch)
     assert score.easy.item() == 0
-    torch.testing.assert_close(score(human_message(batch), batch), Hinge(listener)(human_message(batch), batch))
+    torch.testing.assert_close(
+        score(make_human_message(batch), batch), Hinge(listener)(make_human_message(batch), batch)
+    )
 
 
 def test_input_dropout_drops_its_shares_in_training_only(toy):
@@ -206,7 +210,7 @@ def test_input_dropout_drops_its_shares_in_training_only(toy):
 
     def apply_dropout(part):
         torch.manual_seed(7)
-        score(human_message(part), part)
+        score(make_human_message(part), part)
         return recorded[-1]
 
     tokens, pooled = apply_dropout(batch)

@@ -13,7 +13,7 @@ from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.att2in import Att2in
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.scores.exploration import SetDistance, TokenEntropy
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 
 WORDS, STEPS, IMAGES = 2, 5, 50
 CAPTIONS = [
@@ -34,7 +34,7 @@ def compute_distance(caption, reference) -> float:
 
 def make_message(tokens: list, samples: int) -> Message:
     rows = torch.tensor(tokens)
-    return Message(rows, caption_mask(rows), torch.arange(len(rows)) // samples, samples)
+    return Message(rows, make_caption_mask(rows), torch.arange(len(rows)) // samples, samples)
 
 
 def make_empty_batch(dtype: torch.dtype = torch.float32) -> Batch:

@@ -1,7 +1,7 @@
 import torch
 
 from pipeline.channels.hard import Multinomial
-from pipeline.estimators.rollouts import human_message
+from pipeline.estimators.rollouts import make_human_message
 from pipeline.models.unroll import generate
 from pipeline.scores.naturalness import CiderScore, HumanCaption
 
@@ -9,11 +9,11 @@ from pipeline.scores.naturalness import CiderScore, HumanCaption
 def test_cider_uses_the_references_of_the_captions_image(toy):
     batch = toy.batch()
     score = CiderScore(toy.cider)
-    own = score(human_message(batch), batch)
+    own = score(make_human_message(batch), batch)
     assert not score.differentiable
     # every image gets the caption of image 2
     batch.captions[:] = batch.captions[2].clone()
-    same_words = score(human_message(batch), batch)
+    same_words = score(make_human_message(batch), batch)
     assert own[2] == same_words[2]
     assert (same_words[torch.arange(8) != 2] < own[torch.arange(8) != 2]).all()
 
@@ -27,4 +27,4 @@ def test_several_samples_belong_to_one_image(toy):
 
 def test_the_score_of_human_captions_is_1(toy):
     assert not HumanCaption().differentiable
-    assert torch.equal(HumanCaption()(human_message(toy.batch()), toy.batch()), torch.ones(8))
+    assert torch.equal(HumanCaption()(make_human_message(toy.batch()), toy.batch()), torch.ones(8))

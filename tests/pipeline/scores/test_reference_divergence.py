@@ -19,7 +19,7 @@ from pipeline.gradients.gradient_world import draw_world
 from pipeline.gradients.measure import estimate_gradients
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
-from pipeline.scores.reference_divergence import ReferenceDivergence, divergence
+from pipeline.scores.reference_divergence import ReferenceDivergence, compute_divergence
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
 def test_the_divergence_and_its_gradient_equal_torchs_kl_div():
     logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than one part has
     reference, weights = torch.randn(300, 7, dtype=torch.float64), torch.randn(300, dtype=torch.float64)
-    found = divergence(logits, reference)
+    found = compute_divergence(logits, reference)
     expected = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, expected)]
     torch.testing.assert_close(*gradients)
-    assert divergence(logits, logits.detach()).abs().max() < 1e-15
+    assert compute_divergence(logits, logits.detach()).abs().max() < 1e-15
 
 
 def test_the_mean_score_of_captions_is_their_divergence(world, start):

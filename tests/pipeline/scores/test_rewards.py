@@ -8,7 +8,7 @@ import torch
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.overlap import bleu_per_caption, rouge_l
+from pipeline.metrics.overlap import compute_bleu_per_caption, compute_rouge_l
 from pipeline.metrics.registry import BY_NAME
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.unroll import generate
@@ -34,10 +34,10 @@ def test_bcmr_is_the_published_sum(toy, generated_captions):
     message, batch = generated_captions
     images = batch.images[message.images]
     both = toy.cider.pair_with_references(message.tokens, images)
-    one, two, three, four = bleu_per_caption(*both).float()
+    one, two, three, four = compute_bleu_per_caption(*both).float()
     expected = 0.5 * one + 0.5 * two + three + four + toy.cider(message.tokens, images) + 5 * images / 8
     score = mix_metrics("bcmr", toy.cider, FixedTextScorer())
-    torch.testing.assert_close(score(message, batch), expected + 2 * rouge_l(*both).float())
+    torch.testing.assert_close(score(message, batch), expected + 2 * compute_rouge_l(*both).float())
     assert not score.differentiable
 
 

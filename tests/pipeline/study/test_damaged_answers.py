@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.number_files import markdown
+from pipeline.report.number_files import format_markdown
 from pipeline.study.design import PICTURE_ROOT, StudyDesign
-from pipeline.study.study_tables import study_tables
+from pipeline.study.study_tables import build_study_tables
 
 TIMES = int(os.environ.get("SAYWHICH_DAMAGES", "60"))
 VALUES = (
@@ -102,7 +102,7 @@ def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
         how, content = damage_content(name, files[name], rng)
         (folder / name).write_bytes(content)
         try:
-            markdown(study_tables(folder, [folder / answers]))
+            format_markdown(build_study_tables(folder, [folder / answers]))
         except UserError as error:
             failures += [f"{name}, {how}: several lines"] if "\n" in str(error) else []
             failures += [f"{name}, {how}: {len(str(error))} characters"] if len(str(error)) > 500 else []
@@ -116,7 +116,7 @@ def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
 def test_whole_answers_are_read(study, tmp_path, name):
     out, files = study
     (tmp_path / name).write_bytes(encode_content(name, files[name]))
-    assert len(study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)
+    assert len(build_study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)
 
 
 def test_a_changed_key_is_reported_in_one_line(study, tmp_path):
@@ -126,4 +126,4 @@ def test_a_changed_key_is_reported_in_one_line(study, tmp_path):
     )
     (tmp_path / "answers.jsonl").write_bytes(encode_content("answers.jsonl", files["answers.jsonl"]))
     with pytest.raises(UserError, match=r"key\.json: its content was changed; make the study again"):
-        study_tables(tmp_path, [tmp_path / "answers.jsonl"])
+        build_study_tables(tmp_path, [tmp_path / "answers.jsonl"])

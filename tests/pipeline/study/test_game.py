@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.study.game import read_game, success_rate
-from pipeline.study.study_tables import study_tables
+from pipeline.study.game import compute_success_rate, read_game
+from pipeline.study.study_tables import build_study_tables
 from saywhich.cli import main
 
 PHOTOS = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
@@ -47,7 +47,7 @@ def test_rounds_of_two_saved_files_count_once(tmp_path):
 
 
 def test_an_interval_is_exact():
-    value, low, high = success_rate(np.array([True] * 4))
+    value, low, high = compute_success_rate(np.array([True] * 4))
     assert (value, high) == (100, 100)
     assert low == pytest.approx(100 * 0.025**0.25)  # with this rate all four are right with probability 1/40
 
@@ -57,7 +57,7 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
     assert main(["study", "read", str(path)]) == 0
     row = capsys.readouterr().out.split("PSST-Multinomial")[1].splitlines()[0].replace(" ", "")
     assert row == "|2|3.0|100.0[15.8,100.0]|50.0[1.3,98.7]|1.000|1.5|"
-    assert study_tables(tmp_path / "no study", [path])[0].name == "game"
+    assert build_study_tables(tmp_path / "no study", [path])[0].name == "game"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
 )
 def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, line):
     with pytest.raises(UserError, match=line):
-        study_tables(tmp_path / "study", [save_rounds(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
+        build_study_tables(tmp_path / "study", [save_rounds(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
 
 
 def test_rounds_and_answers_are_not_mixed(tmp_path):

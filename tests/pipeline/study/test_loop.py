@@ -13,7 +13,7 @@ from watched_pages import watch_pages
 
 from pipeline.errors import UserError
 from pipeline.study.design import PICTURE_ROOT, StudyDesign
-from pipeline.study.study_tables import study_tables
+from pipeline.study.study_tables import build_study_tables
 from saywhich.commands import study as command
 
 DESIGN = StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
@@ -88,7 +88,7 @@ def test_the_tables_have_the_accuracies_of_synthetic_raters(study_folder, key, o
         answer_rounds(page, key, is_misunderstood)
         assert page.locator("#code").inner_text() == sheet["completion_code"]
         save_answers(page, tmp_path)
-    retrieval, naturalness = study_tables(study_folder, [tmp_path])
+    retrieval, naturalness = build_study_tables(study_folder, [tmp_path])
     share = {row[0]: row[3] for row in retrieval.rows}
     assert share.keys() == {"st_multinomial", "psst_multinomial", "human"}
     assert share["psst_multinomial"] == share["human"] == "100.0 [100.0, 100.0]"
@@ -111,7 +111,7 @@ def test_raters_who_fail_the_practice_are_excluded(study_folder, key, open_sheet
     assert page.locator("#code").inner_text() == sheet["screen_out_code"]
     path = save_answers(page, tmp_path)
     assert len(path.read_text().splitlines()) == 10
-    assert study_tables(study_folder, [path]) == []
+    assert build_study_tables(study_folder, [path]) == []
 
 
 def test_a_reopened_page_resumes(study_folder, key, open_sheet):
@@ -178,7 +178,7 @@ def test_answers_are_sent_to_the_configured_address(finished_run, browser, colle
     page.get_by_text(message).wait_for()
     (tmp_path / "sent.jsonl").write_text("".join(bodies))
     assert page.locator("#answers").input_value() == "".join(bodies) or path == "refused"
-    assert len(study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
+    assert len(build_study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
     page.context.close()
 
 
@@ -204,7 +204,7 @@ def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, 
             annotation = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
             tasks.append({**task, "annotations": [annotation, {"was_cancelled": True, "result": []}]})
     (tmp_path / "export.json").write_text(json.dumps(tasks))
-    retrieval, naturalness = study_tables(study_folder, [tmp_path / "export.json"])
+    retrieval, naturalness = build_study_tables(study_folder, [tmp_path / "export.json"])
     assert {row[0]: row[3].split()[0] for row in retrieval.rows}["psst_multinomial"] == "100.0"
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
 
@@ -215,7 +215,7 @@ def test_answers_that_are_not_of_this_study_are_reported_in_one_line(study_folde
     path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))
     assert any(
         "1 answers to questions that the rater had answered before" in n
-        for n in study_tables(study_folder, [path])[0].notes
+        for n in build_study_tables(study_folder, [path])[0].notes
     )
     for change, pattern in (
         ({"study": "other"}, "expected an answer of the study .*, found one of other"),
@@ -223,12 +223,12 @@ def test_answers_that_are_not_of_this_study_are_reported_in_one_line(study_folde
     ):
         path.write_text(json.dumps(good[0] | change) + "\n")
         with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {pattern}"):
-            study_tables(study_folder, [path])
+            build_study_tables(study_folder, [path])
     path.write_text("{\n")
     with pytest.raises(UserError, match="line 1: not JSON"):
-        study_tables(study_folder, [path])
+        build_study_tables(study_folder, [path])
     with pytest.raises(UserError, match="no such file or folder of answers"):
-        study_tables(study_folder, [tmp_path / "nowhere"])
+        build_study_tables(study_folder, [tmp_path / "nowhere"])
 
 
 def run_study_command(*arguments: object) -> None:

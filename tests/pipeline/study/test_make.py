@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.study import make
 from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, StudyDesign
 from pipeline.study.pages import write_pages
-from pipeline.study.questions import similar_pairs
+from pipeline.study.questions import select_similar_pairs
 
 METHODS = ("luo", "psst_multinomial", "st_multinomial")
 DESIGN = StudyDesign(pairs=10, raters=5, rounds=5)
@@ -101,9 +101,9 @@ def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again
 
 def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
     pooled = np.array([[0.0, 0], [10, 0], [0, 0.1], [10, 0.1], [-5, 9], [-5, 9.1]])
-    pairs = similar_pairs(pooled, 10, seed=1)
+    pairs = select_similar_pairs(pooled, 10, seed=1)
     assert sorted(map(sorted, pairs)) == [[0, 2], [1, 3], [4, 5]]
-    assert len(similar_pairs(pooled, 2, seed=1)) == 2
+    assert len(select_similar_pairs(pooled, 2, seed=1)) == 2
 
 
 def test_pages_show_no_method_no_right_answer_and_no_file_name(made_study):

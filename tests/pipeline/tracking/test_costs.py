@@ -5,7 +5,7 @@ from recorded_runs import sync
 
 from pipeline.tracking import recorder
 from pipeline.tracking.__main__ import main
-from pipeline.tracking.costs import list_finished_runs, table
+from pipeline.tracking.costs import format_cost_table, list_finished_runs
 
 
 def make_run(name: str, seconds: float, processor: float | None = None, megabytes: float | None = None) -> dict:
@@ -19,7 +19,7 @@ def test_runs_of_a_stage_are_one_row_and_missing_numbers_are_dashes():
         make_run("train@psst", 2000, 1800),
         make_run("pretrain@speaker", 50),
     ]
-    assert table(runs).splitlines()[2:] == [
+    assert format_cost_table(runs).splitlines()[2:] == [
         "| pretrain@speaker | 1 | 50.0 | 50.0 | – | – | 0.01 |",
         "| train | 3 | 2000.0 | 3000.0 | 1800.0 | 2.50 | 1.67 |",
     ]

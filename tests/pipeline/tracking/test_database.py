@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tracking.database import create_database, parse_sqlite_path, sqlite_address
+from pipeline.tracking.database import create_database, make_sqlite_address, parse_sqlite_path
 
 # alembic logs each migration before it runs it
 CREATE_AND_KILL = """
@@ -86,7 +86,7 @@ def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
         ("sqlite:///:memory:", None),
         ("sqlite:///file:/a/b.db?uri=true", None),
         ("http://127.0.0.1:5000", None),
-        (sqlite_address(Path("/a b/c.db")), "/a b/c.db"),
+        (make_sqlite_address(Path("/a b/c.db")), "/a b/c.db"),
     ],
 )
 def test_the_file_of_an_address(address, path):

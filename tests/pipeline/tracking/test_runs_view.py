@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 from mlflow.tracking import MlflowClient
 from recorded_runs import sync
 
-from pipeline.evaluation.summary import summary_metrics
+from pipeline.evaluation.summary import select_summary_metrics
 from pipeline.tracking import recorder
 from pipeline.tracking.__main__ import main
 from pipeline.tracking.runs_view import METRICS
@@ -39,7 +39,7 @@ def test_the_last_evaluations_of_a_profile_are_compared(manual_sending, database
     recorded += [("evaluate@luo lambda=0.5_seed=1", "films")]
     for n, (name, profile) in enumerate([*recorded, ("evaluate@mle", "films")]):
         monkeypatch.setenv("SAYWHICH_PROFILE", profile)
-        monkeypatch.setattr(recorder, "now", lambda n=n: 1000 + n)
+        monkeypatch.setattr(recorder, "get_milliseconds", lambda n=n: 1000 + n)
         with recorder.record_run(name, {"n": n}):
             pass
     assert sync() == 0
@@ -56,4 +56,4 @@ def test_the_last_evaluations_of_a_profile_are_compared(manual_sending, database
 def test_the_views_metrics_are_those_of_a_summary():
     judge = {"text_to_image": {"R@10": 1.0}, "galleries": {"neighbourhood": {"R@1": 1.0}}}
     found = {"language": {"CIDEr": 1.0}, "judges": dict.fromkeys(("own", "symbolic", "judge"), judge)}
-    assert set(METRICS) <= set(summary_metrics(found))
+    assert set(METRICS) <= set(select_summary_metrics(found))

@@ -109,7 +109,7 @@ def test_processor_seconds_exclude_validations_and_include_earlier_processes(mon
     again.add(torch.tensor(5))
     monkeypatch.setattr(time, "process_time", lambda: 64.0)
     assert (again.captions_drawn, again.processor_seconds) == (12, 6.0)
-    monkeypatch.setattr(ranks, "size", lambda: 2)
+    monkeypatch.setattr(ranks, "count_ranks", lambda: 2)
     assert again.processor_seconds == 10.0
 
 

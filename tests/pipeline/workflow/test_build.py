@@ -23,10 +23,10 @@ from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.channels.search import NoRepeatNgram
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition import reward_files
-from pipeline.composition.joint import Agents, Objective, pair_agents, text_scorer
+from pipeline.composition.joint import Agents, Objective, build_text_scorer, pair_agents
 from pipeline.composition.pretraining import listener_matching
 from pipeline.composition.pretraining_settings import MatchingSettings, RecoverySettings
-from pipeline.composition.reference_cider import reference_cider
+from pipeline.composition.reference_cider import build_reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
 from pipeline.config.schema import ListenerBlock, RerankSettings, SpeakerBlock
@@ -118,7 +118,7 @@ def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp
     captions = ["red ball", "a blue ball", "red red dog", "the ball"]
     found = []
     for one in (data, more):
-        scorer, tokens = reference_cider(one), torch.zeros(4, 4, dtype=torch.int64)
+        scorer, tokens = build_reference_cider(one), torch.zeros(4, 4, dtype=torch.int64)
         assert scorer.log_images == pytest.approx(math.log(4))
         for row, text in zip(tokens, captions, strict=True):
             words = one.vocabulary.encode(text.split())
@@ -215,7 +215,7 @@ def test_agents_that_are_no_judges_are_reported_in_one_line(models, data):
 
 @pytest.fixture
 def agents(data) -> Agents:
-    return Agents(make_speaker(1), make_listener(2), reference_cider(data), text_scorer(data))
+    return Agents(make_speaker(1), make_listener(2), build_reference_cider(data), build_text_scorer(data))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
@@ -239,7 +239,7 @@ def test_the_cider_reward_follows_the_objective(data, eos, frequencies):
 def make_training(method, data, models, seed: int = 3, **settings):
     """Return the run that trains `method` on `data`, in batches of two images."""
     store = FeatureStore(models / "features" / "main")
-    return build_training(method, reference_cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
+    return build_training(method, build_reference_cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
 
 
 def test_training_uses_the_training_split_and_validation_the_validation_split(agents, models, data):
@@ -395,7 +395,7 @@ def test_evaluation_metrics_are_named_by_their_path():
 
 
 def test_cider_counts_eos_unless_the_objective_excludes_it(data):
-    assert [reference_cider(data).eos, reference_cider(data, eos=False).eos] == [True, False]
+    assert [build_reference_cider(data).eos, build_reference_cider(data, eos=False).eos] == [True, False]
 
 
 def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, models, data, monkeypatch):
@@ -477,7 +477,7 @@ def test_reward_models_of_another_version_are_refused_in_one_line(tmp_path):
     (tmp_path / "retriever/settings.json").write_text('{"model": "listener", "temperature": 0.1}')
     write_checksums(tmp_path / "retriever")
     with pytest.raises(UserError, match=r"settings.json: made by another version of this program; run the retriever"):
-        reward_files.reward_files(tmp_path)
+        reward_files.list_reward_files(tmp_path)
 
 
 def test_a_method_is_built_with_its_objective(models, data):
@@ -509,4 +509,4 @@ def test_text_rewards_compare_with_whole_references(data):
     whole = SimpleNamespace(
         vocabulary=data.vocabulary, max_words=2, words=lambda image: [["a", "red", "ball", "today"]]
     )
-    assert text_scorer(whole)._references(0) == ["a red ball today"]
+    assert build_text_scorer(whole)._references(0) == ["a red ball today"]

@@ -13,7 +13,7 @@ from tiny_captioners import IMAGE, KINDS, REGIONS, TOWER, write_captioner
 from tiny_pretrained import PROMPT_KINDS, write_pretrained
 from whole_profiles import read_profile_text
 
-from pipeline.config.load import load, method_settings
+from pipeline.config.load import load, resolve_method_settings
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
@@ -23,7 +23,13 @@ from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import import_transformers, load_captioner
 from pipeline.types import Batch
 from pipeline.workflow import estimate
-from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, captions_per_image, read_size, step_cost
+from pipeline.workflow.captioner_costs import (
+    OVERHEAD,
+    CaptionerSize,
+    count_captions_per_image,
+    estimate_step_cost,
+    read_size,
+)
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None or find_spec("peft") is None,
@@ -109,7 +115,16 @@ def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     params = load(tmp_path / "params.yaml")
     names = ("luo", "sll", "sll_me", "sll_sle", "pg_spider", "reinforce", "several", "psst_multinomial")
-    assert [captions_per_image(method_settings(params, name)) for name in names] == [1, 4, 1, 7, 1, 1, 5, 2]
+    assert [count_captions_per_image(resolve_method_settings(params, name)) for name in names] == [
+        1,
+        4,
+        1,
+        7,
+        1,
+        1,
+        5,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("option", ["--gpu-memory", "--teraflops", "--bandwidth"])
@@ -126,7 +141,7 @@ def test_a_step_costs_the_sum_of_its_parts():
         weights=10**8, trained=10**6, matmul_weights=9 * 10**7, saved_activations=10**5, layers=10, heads=10,
         hidden=1000, keys=500, vocabulary=10**4, regions=90, words=10,
     )  # fmt: skip
-    cost = step_cost(size, images=4, captions=20, kl_penalty=False, teraflops=1.0, bandwidth=100.0)
+    cost = estimate_step_cost(size, images=4, captions=20, kl_penalty=False, teraflops=1.0, bandwidth=100.0)
     assert cost.gigabytes == pytest.approx({
         "weights": 0.4,
         "gradients and Adam": 0.012,
@@ -140,7 +155,7 @@ def test_a_step_costs_the_sum_of_its_parts():
     assert cost.compute_seconds == pytest.approx(2 * forward / 1e12)
     assert cost.read_seconds == pytest.approx(10 * (9e7 + 20 * 9e5) * 3 * 4e-9 / 100)
     assert cost.seconds == max(cost.compute_seconds, cost.read_seconds)
-    penalised = step_cost(size, 4, 20, True, 1.0, 100.0)
+    penalised = estimate_step_cost(size, 4, 20, True, 1.0, 100.0)
     assert penalised.gigabytes["logits"] == 2 * cost.gigabytes["logits"]
     assert penalised.compute_seconds == pytest.approx(1.5 * cost.compute_seconds)
 

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_text, with_start
+from pipeline.config.overlays import compose_profile_text, with_start
 from pipeline.report.claim_tables import read_claims
-from pipeline.workflow.compare_claims import claims_of, main, select_claims
-from pipeline.workflow.nearest_record import nearest_record
+from pipeline.workflow.compare_claims import check_profile_claims, main, select_claims
+from pipeline.workflow.nearest_record import find_nearest_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,9 +17,9 @@ def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path, monkeypatch, caps
     for name in ("results", "profiles", "data/prepared"):
         (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / "results/claims.toml", tmp_path / "results")
-    (tmp_path / "params.yaml").write_text(profile_text("dialog", ROOT / "profiles"))
+    (tmp_path / "params.yaml").write_text(compose_profile_text("dialog", ROOT / "profiles"))
     (tmp_path / "data/prepared/manifest.json").write_text(json.dumps({"dataset": "scenes"}))
-    assert claims_of(tmp_path) is None
+    assert check_profile_claims(tmp_path) is None
     monkeypatch.chdir(tmp_path)
     assert main() == 2
     assert (
@@ -28,7 +28,7 @@ def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path, monkeypatch, caps
 
 
 def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path):
-    (tmp_path / "params.yaml").write_text(profile_text("scenes", ROOT / "profiles"))
+    (tmp_path / "params.yaml").write_text(compose_profile_text("scenes", ROOT / "profiles"))
     all_claims, params = read_claims(ROOT), load(tmp_path / "params.yaml")
     scenes_claims = [claim for claim in all_claims if claim.data == "scenes" or "scenes" in tuple(claim.data)]
     # claims are selected with or without results
@@ -45,11 +45,11 @@ RESULT = {"command": "c", "commit": "a", "date": "d", "machine": "m", "seeds": [
 def test_the_nearest_recorded_profile_is_named_with_the_differences(tmp_path):
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "results").mkdir()
-    text = profile_text("scenes", ROOT / "profiles")
+    text = compose_profile_text("scenes", ROOT / "profiles")
     (tmp_path / "params.yaml").write_text(with_start(text.replace("  beam: 2", "  beam: 5"), 4))
-    assert nearest_record(tmp_path) is None
+    assert find_nearest_record(tmp_path) is None
     for name in ("scenes", "films"):
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(RESULT))
-    found = nearest_record(tmp_path)
+    found = find_nearest_record(tmp_path)
     assert found is not None
     assert found.describe() == "Recorded: the profile scenes, results/scenes.json; params.yaml differs in: beam: 5."

@@ -15,7 +15,7 @@ def test_cells_are_the_product_of_options_and_seeds():
         "methods": {"a": {}, "b": {}},
         "sweep": {"seeds": [1, 2], "grid": {"a": {"lambda": [0.1, 0.2], "mix": ["token"], "eos": [True]}, "b": {}}},
     }
-    cells = grid_cells.cells(params)
+    cells = grid_cells.list_cells(params)
     assert [cell.name for cell in cells] == [
         "lambda=0.1_mix=token_eos=true_seed=1",
         "lambda=0.1_mix=token_eos=true_seed=2",
@@ -41,14 +41,14 @@ def test_names_of_cells_survive_submission_to_a_cluster():
 
 def test_nested_options_are_part_of_a_cells_name():
     params = {"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": {"a": {"rerank": [{"samples": 5}]}}}}
-    (cell,) = grid_cells.cells(params)
+    (cell,) = grid_cells.list_cells(params)
     assert cell.name == "rerank=samples-5_seed=1"
     assert cell.options == ["--method", "a", "--set", 'methods.a.rerank={"samples": 5}', "--seed", "1"]
 
 
 def test_a_method_may_have_several_grids_and_seeds_of_its_own():
     grid = {"a": [{"lambda": [0.1, 0.2]}, {"lambda": [0.1], "rho": [0.5], "seed": [7]}], "b": {"seed": [3]}}
-    cells = grid_cells.cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
+    cells = grid_cells.list_cells({"methods": {"a": {}, "b": {}}, "sweep": {"seeds": [1], "grid": grid}})
     assert [(cell.method, cell.name) for cell in cells] == [
         ("a", "lambda=0.1_seed=1"),
         ("a", "lambda=0.2_seed=1"),
@@ -72,7 +72,7 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
 )
 def test_a_wrong_grid_is_reported_in_one_line(grid, line):
     with pytest.raises(UserError, match=line):
-        grid_cells.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
+        grid_cells.list_cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
 
 
 def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
@@ -80,24 +80,24 @@ def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGE", 3)
     path = Path("features.h5")
     path.write_text("abcd")
-    first = grid_cells.digests([str(path)])
-    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail("the unchanged file was read again"))
-    assert grid_cells.digests([str(path)]) == first
+    first = grid_cells.compute_digests([str(path)])
+    monkeypatch.setattr(files, "compute_sha256", lambda path: pytest.fail("the unchanged file was read again"))
+    assert grid_cells.compute_digests([str(path)]) == first
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files, "LARGE", 3)
     path.write_text("abce")
-    assert grid_cells.digests([str(path)]) != first
-    assert grid_cells.digests(["nowhere"]) == {"nowhere": "missing"}
+    assert grid_cells.compute_digests([str(path)]) != first
+    assert grid_cells.compute_digests(["nowhere"]) == {"nowhere": "missing"}
 
 
 def test_missing_seeds_are_reported_at_their_key():
     params = {"methods": {"a": {}}, "sweep": {"grid": {"a": {}}}}
     with pytest.raises(UserError, match=r"sweep\.seeds: must be a list of values, as in \[1, 2\]"):
-        grid_cells.cells(params)
+        grid_cells.list_cells(params)
     params["sweep"] = {"seeds": [1], "grid": {"a": {"seed": 3}}}
     with pytest.raises(UserError, match=r"sweep\.grid\.a\.seed: must be a list"):
-        grid_cells.cells(params)
+        grid_cells.list_cells(params)
 
 
 @pytest.mark.parametrize("content", [b'{"epoch": 1}\n{"epo', b"\xff\n", b"[1]\n"])

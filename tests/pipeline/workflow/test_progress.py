@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.workflow.progress import DVC_SECONDS, WORK, Progress, add_grid_cost, recorded_costs
+from pipeline.workflow.progress import DVC_SECONDS, WORK, Progress, add_grid_cost, read_recorded_costs
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,7 +51,7 @@ def test_stages_on_which_a_longer_chain_waits_begin_first():
 
 def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
-    assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
-    assert recorded_costs(ROOT / "nowhere") == {}
+    assert {"train", "features@main", "report"} <= read_recorded_costs(ROOT).keys()
+    assert read_recorded_costs(ROOT / "nowhere") == {}
     costs = {"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}
     assert add_grid_cost(costs, 6, max_parallel=3)["sweep"] == 180

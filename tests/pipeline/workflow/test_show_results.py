@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline.config.overlays import profile_text
-from pipeline.report.result_file import PrintedTable, ResultFile, path_of
+from pipeline.config.overlays import compose_profile_text
+from pipeline.report.result_file import PrintedTable, ResultFile, locate_result_file
 from pipeline.report.table_captions import RESULTS
-from pipeline.workflow.show_results import comparison_text, main
+from pipeline.workflow.show_results import format_comparison, main
 
 ROOT = Path(__file__).parents[3]
 # This code prints the modules that it imports, and how often it opens each file of profiles/ and results/.
@@ -35,7 +35,7 @@ def make_result(*recalls: str) -> ResultFile:
 def write_run() -> None:
     """Write a run of the profile scenes into the working folder."""
     shutil.copytree(ROOT / "profiles", "profiles")
-    Path("params.yaml").write_text(profile_text("scenes"))
+    Path("params.yaml").write_text(compose_profile_text("scenes"))
     for folder in ("results", "data/report"):
         Path(folder).mkdir(parents=True)
     Path("data/report/table.md").write_text(
@@ -46,8 +46,8 @@ def write_run() -> None:
 def record_starts() -> None:
     """Record three starts of the profile scenes."""
     for start, numbers in {1: ("40.0", "50.0"), 2: ("42.0", "51.0"), 3: ("41.0", "52.0")}.items():
-        path_of(Path(), f"scenes@start{start}").write_text(make_result(*numbers).text())
-    path_of(Path(), "scenes").write_text(make_result("41.0", "51.0").text())
+        locate_result_file(Path(), f"scenes@start{start}").write_text(make_result(*numbers).text())
+    locate_result_file(Path(), "scenes").write_text(make_result("41.0", "51.0").text())
 
 
 def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys):
@@ -55,7 +55,7 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     assert main() == 2
     assert "run make repro first" in capsys.readouterr().err
     write_run()
-    assert comparison_text(Path()) == ""
+    assert format_comparison(Path()) == ""
     record_starts()
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
@@ -69,7 +69,7 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
     tables = {RESULTS: PrintedTable(columns=["Method"], rows=[])}
     another = make_result("41.0", "51.0").model_copy(update={"tables": tables})
-    path_of(Path(), "scenes@start2").write_text(another.text())
+    locate_result_file(Path(), "scenes@start2").write_text(another.text())
     assert main() == 0, "the run itself is complete"
     lines = capsys.readouterr().out.splitlines()
     reason = "the recorded starts differ in methods or columns: record them again"
@@ -84,10 +84,10 @@ def test_tables_that_share_no_number_or_are_damaged_are_not_compared(tmp_path, m
     table = Path("data/report/table.md")
     text = table.read_text()
     table.write_text(text.replace("MLE", "own").replace("PSST-Multinomial", "other"))
-    assert comparison_text(Path()) == ""
+    assert format_comparison(Path()) == ""
     table.write_text(text.replace("| 41.0 |", "| 41.0 | 3 |"))
     expected = "data/report/table.md is damaged (Value error, row 1 has 3 cells, where there are 2 columns)"
-    assert expected in comparison_text(Path())
+    assert expected in format_comparison(Path())
 
 
 def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkey
 def test_of_few_photos_the_summary_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "profiles", "profiles")
-    Path("params.yaml").write_text(profile_text("folder"))
+    Path("params.yaml").write_text(compose_profile_text("folder"))
     Path("data/report").mkdir(parents=True)
     Path("data/report/table.md").write_text("**Results at the chosen λ**\n")
     Path("data/report/photos.txt").write_text("Best captions\n")

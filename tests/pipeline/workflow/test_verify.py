@@ -10,7 +10,7 @@ import pytest
 from damaged import DAMAGE_KINDS, damage_content
 from preloaded_python import find_program
 
-from pipeline.runtime.files import sha256, write_checked
+from pipeline.runtime.files import compute_sha256, write_checked
 from pipeline.workflow import verify
 from pipeline.workflow.reuse import write_note
 
@@ -38,7 +38,7 @@ def finished_repository(tmp_path_factory) -> Path:
     (cell / "metrics.json").write_text("{}")
     notes = folder / verify.NOTES
     notes.mkdir(parents=True)
-    write_note(notes / "new.json", cell.relative_to(folder), {"metrics.json": sha256(cell / "metrics.json")})
+    write_note(notes / "new.json", cell.relative_to(folder), {"metrics.json": compute_sha256(cell / "metrics.json")})
     write_note(notes / "old.json", cell.relative_to(folder), {"metrics.json": "0" * 64})
     os.utime(notes / "old.json", (1, 1))
     return folder

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.worlds.annotated_objects import annotated_objects
+from pipeline.worlds.annotated_objects import list_annotated_objects
 from pipeline.worlds.films.film_facts import FILM_FACTS, ActorView, Film, Track
-from pipeline.worlds.neighbourhoods import neighbourhood_numbers
+from pipeline.worlds.neighbourhoods import find_neighbourhood_numbers
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing
 
 BOXES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.2, 0.7, 0.4))
@@ -34,7 +34,7 @@ def make_prepared(folder, *ids: int) -> SimpleNamespace:
 
 def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_images(tmp_path):
     write_facts(tmp_path, [make_scene([DOGS, BALL]), make_scene(light="night")])
-    empty, full = annotated_objects(make_prepared(tmp_path, 1, 0))
+    empty, full = list_annotated_objects(make_prepared(tmp_path, 1, 0))
     assert empty == (("setting park", "air night"), ())
     assert full.scene == ("setting park", "air sunny")
     dog = ("category dog", "colour brown", "pose running", "pattern plain", "size small", "count 2")
@@ -44,21 +44,21 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
     with pytest.raises(UserError, match="object_detector is trained on the facts of drawn scenes or films; choose"):
-        annotated_objects(make_prepared(tmp_path, 0))
-    assert neighbourhood_numbers(make_prepared(tmp_path, 0)) is None
+        list_annotated_objects(make_prepared(tmp_path, 0))
+    assert find_neighbourhood_numbers(make_prepared(tmp_path, 0)) is None
     write_facts(tmp_path, [make_scene(neighbourhood=3), make_scene(neighbourhood=4), make_scene()])
-    assert neighbourhood_numbers(make_prepared(tmp_path, 1, 0)).tolist() == [4, 3]
+    assert find_neighbourhood_numbers(make_prepared(tmp_path, 1, 0)).tolist() == [4, 3]
     for ids in ((0, 2), (0, 7)):  # facts without a neighbourhood, and no facts
-        assert neighbourhood_numbers(make_prepared(tmp_path, *ids)) is None
+        assert find_neighbourhood_numbers(make_prepared(tmp_path, *ids)) is None
 
 
 def test_images_without_facts_are_refused(tmp_path):
     write_facts(tmp_path, [make_scene([DOGS])])
     with pytest.raises(UserError, match="no facts of image 7; run the prepare stage again"):
-        annotated_objects(make_prepared(tmp_path, 0, 7))
+        list_annotated_objects(make_prepared(tmp_path, 0, 7))
     (tmp_path / FILM_FACTS).write_text("")
     with pytest.raises(UserError, match=f"{FILM_FACTS}: no facts of image 0"):
-        annotated_objects(make_prepared(tmp_path, 0), frames=2)
+        list_annotated_objects(make_prepared(tmp_path, 0), frames=2)
 
 
 def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
@@ -67,16 +67,16 @@ def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     views = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]
     record = {"imgid": 5, "frames": 4, **film.record(views)}
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
-    first, second = annotated_objects(make_prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
+    first, second = list_annotated_objects(make_prepared(tmp_path, 5), frames=2)  # the frames 1 and 3 of 4
     attributes = ("category dog", "colour brown", "pattern plain", "size small")
     place = ("setting park", "air sunny")
     assert first == ((*place, "dog left"), ((BOXES[0], (*attributes, "pose running", "facing right")),))
     assert second == ((*place, "dog middle"), ((BOXES[1], (*attributes, "pose sitting", "facing right")),))
     # the middle frame, number 2, has no visible actor
-    (third,) = annotated_objects(make_prepared(tmp_path, 5), frames=1)
+    (third,) = list_annotated_objects(make_prepared(tmp_path, 5), frames=1)
     assert third == (place, ())
-    assert neighbourhood_numbers(make_prepared(tmp_path, 5)).tolist() == [7]
+    assert find_neighbourhood_numbers(make_prepared(tmp_path, 5)).tolist() == [7]
     record["boxes"] += [{**record["boxes"][0], "box": BOXES[1]}]  # the views need not be in the order of the frames
     (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
-    first, _ = annotated_objects(make_prepared(tmp_path, 5), frames=2)
+    first, _ = list_annotated_objects(make_prepared(tmp_path, 5), frames=2)
     assert [box for box, _ in first.objects] == [BOXES[0], BOXES[1]]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.worlds.fact_galleries import galleries_by_facts
+from pipeline.worlds.fact_galleries import build_galleries_by_facts
 
 
 def make_prepared(folder, records):
@@ -19,21 +19,26 @@ def make_prepared(folder, records):
 def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light(tmp_path):
     scene = {"setting": "park", "weather": "sunny", "light": "day"}
     records = [{"imgid": n, **scene, "neighbourhood": n // 2} for n in range(6)]
-    assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]
+    assert build_galleries_by_facts(make_prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [
+        [2],
+        [3],
+        [0],
+        [1],
+    ]
     records = [{"imgid": n, **scene, "light": "night" if n == 5 else "day"} for n in range(6)]
-    assert galleries_by_facts(make_prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
+    assert build_galleries_by_facts(make_prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
 
 
 def test_missing_facts_are_reported(tmp_path):
     with pytest.raises(UserError, match="no facts of image 5; run the prepare stage again"):
-        galleries_by_facts(make_prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
+        build_galleries_by_facts(make_prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
             ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip
     with pytest.raises(UserError, match=r"evaluate\.hard_gallery\.similarity = facts needs the facts of drawn scenes"):
-        galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
+        build_galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
 
 
 def test_a_damaged_line_of_facts_is_reported(tmp_path):
     prepared = make_prepared(tmp_path, [])
     (tmp_path / "facts.jsonl").write_text('{"imgid": 0, "neighbourhood": 0, "setting": "par')
     with pytest.raises(UserError, match="line 1 holds no scene"):
-        galleries_by_facts(prepared)
+        build_galleries_by_facts(prepared)

@@ -11,8 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.worlds.scene_baselines import ORACLE, TEMPLATE, oracle_captions, ridge_probe, template_captions
-from pipeline.worlds.scenes.faithfulness import faithfulness
+from pipeline.worlds.scene_baselines import (
+    ORACLE,
+    TEMPLATE,
+    build_oracle_captioner,
+    build_template_captioner,
+    fit_ridge_probe,
+)
+from pipeline.worlds.scenes.faithfulness import judge_faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
@@ -53,14 +59,14 @@ def test_photos_have_neither_baseline():
 
 def test_the_linear_probe_by_hand():
     features = np.array([[0.0], [1.0], [9.0], [10.0]])
-    assert ridge_probe(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
+    assert fit_ridge_probe(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
         "low", "low", "high", "high"
     ]  # fmt: skip
 
 
 def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
     prepared = make_prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
-    captions = template_captions(prepared, store)(ROWS, ["a dog"] * TEST)
+    captions = build_template_captioner(prepared, store)(ROWS, ["a dog"] * TEST)
     places = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
     places |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
     skies = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
@@ -68,24 +74,27 @@ def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store
         scene = sample_scenes()[row]
         sky = skies.get(f"{scene.weather} {scene.light}", "")
         assert caption == f"a dog {places[scene.setting]} {sky}".strip()
-    assert faithfulness(captions, [sample_scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
+    assert (
+        judge_faithfulness(captions, [sample_scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"]
+        == 1
+    )
     assert len(set(captions)) > 4
     complete = ["a dog in the rain on the beach"] * TEST
-    assert template_captions(make_prepared(tmp_path), store)(ROWS, complete) == complete
-    empty = template_captions(prepared, store)(ROWS, [""] * TEST)
+    assert build_template_captioner(make_prepared(tmp_path), store)(ROWS, complete) == complete
+    empty = build_template_captioner(prepared, store)(ROWS, [""] * TEST)
     assert empty == [caption.removeprefix("a dog ") for caption in captions]
 
 
 def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
-    captions = oracle_captions(make_prepared(tmp_path))(ROWS, [""] * TEST)
+    captions = build_oracle_captioner(make_prepared(tmp_path))(ROWS, [""] * TEST)
     scenes = [sample_scenes()[row] for row in ROWS]
-    found = faithfulness(captions, scenes).summary()
-    annotators = faithfulness(
+    found = judge_faithfulness(captions, scenes).summary()
+    annotators = judge_faithfulness(
         [describe_scene(s, 5, r)[0].raw for s, r in zip(scenes, ROWS.tolist(), strict=True)], scenes
     )
     assert found["precision"] == 1
     assert found["told"] > 1.3 * annotators.summary()["told"]
-    assert captions == oracle_captions(make_prepared(tmp_path))(ROWS, ["whatever"] * TEST)
+    assert captions == build_oracle_captioner(make_prepared(tmp_path))(ROWS, ["whatever"] * TEST)
     assert captions != [
         max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(scenes, ROWS, strict=True)
     ]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import galleries_by_key
+from pipeline.evaluation.hard_gallery import find_galleries_by_key
 from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
@@ -81,7 +81,7 @@ def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhoo
     captions = JudgedCaptions(
         torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"]
     )
-    galleries = {"hard": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
+    galleries = {"hard": find_galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
     found = judge_retrieval(judge, captions, torch.arange(4), GALLERY, galleries)
     # the second dog ties with the first, the two cats with each other; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]

@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
-from saywhich.calibrating.rank_correlation import correlate, kendall
+from saywhich.calibrating.rank_correlation import compute_kendall, correlate
 from saywhich.calibrating.rating_files import read_ratings
 from saywhich.cli import main
 from saywhich.judging import judge_sources
@@ -95,8 +95,8 @@ def test_tau_b_and_tau_c_equal_those_of_scipy(distinct_ratings, distinct_scores)
     generator = np.random.default_rng(0)
     ratings, scores = generator.integers(0, distinct_ratings, 60) - 2.5, generator.integers(0, distinct_scores, 60)
     expected = [kendalltau(ratings, scores, variant=variant).statistic for variant in "bc"]
-    assert kendall(ratings, scores) == pytest.approx(expected, abs=1e-12)
-    assert all(map(math.isnan, kendall(ratings, np.zeros(60))))
+    assert compute_kendall(ratings, scores) == pytest.approx(expected, abs=1e-12)
+    assert all(map(math.isnan, compute_kendall(ratings, np.zeros(60))))
 
 
 def test_counts_equal_repeated_observations():
@@ -104,7 +104,7 @@ def test_counts_equal_repeated_observations():
     ratings, scores = generator.integers(0, 5, 20), generator.integers(0, 9, 20)
     counts = generator.integers(0, 3, (6, 20)).astype(float)
     counts[5] = ratings == 3  # a resample in which all ratings are equal
-    found = kendall(ratings, scores, counts)
+    found = compute_kendall(ratings, scores, counts)
     for times, taus in zip(counts[:5].astype(int), found[:5], strict=True):
         repeated = np.repeat(ratings, times), np.repeat(scores, times)
         expected = [kendalltau(*repeated, variant=variant).statistic for variant in "bc"]

@@ -16,7 +16,7 @@ import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
 from saywhich.calibrating import pascal_50s
-from saywhich.calibrating.choice_accuracy import choice_accuracy
+from saywhich.calibrating.choice_accuracy import compute_choice_accuracy
 from saywhich.calibrating.pascal_50s import REFERENCES
 from saywhich.calibrating.published_ratings import read_composite
 from saywhich.cli import main
@@ -255,7 +255,7 @@ def test_intervals_of_accuracies_are_those_of_the_images_drawn():
     rng = np.random.default_rng(0)
     owners, margins = rng.integers(0, 8, 60), rng.standard_normal(60)
     kinds = [("HC", "MM")[number] for number in rng.integers(0, 2, 60)]
-    found = choice_accuracy(margins, kinds, owners, 8, 100)
+    found = compute_choice_accuracy(margins, kinds, owners, 8, 100)
     means = []
     for counts in draw_resamples(8, 100):
         rows = np.repeat(np.arange(60), counts[owners].astype(int))

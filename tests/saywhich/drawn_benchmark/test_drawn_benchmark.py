@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.runtime.files import read_checked, sha256
+from pipeline.runtime.files import compute_sha256, read_checked
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere
 from saywhich.cli import main
 from saywhich.drawn_benchmark import benchmark_folder
 from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark, make_benchmark, read_benchmark
@@ -36,7 +36,7 @@ def list_facts(scene):
     """Return the facts of a scene: attributes of its objects, its place, and its weather or light."""
     kinds = ("count", "colour", "pattern", "size", "pose")
     things = {(thing.category, kind, getattr(thing, kind)) for thing in scene.things for kind in kinds}
-    return things | {("setting", scene.setting), ("weather", atmosphere(scene))}
+    return things | {("setting", scene.setting), ("weather", name_atmosphere(scene))}
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +79,10 @@ def test_the_folder_has_pictures_and_their_galleries_and_no_fact(benchmark):
 def test_the_same_seed_draws_the_same_benchmark_with_any_number_of_workers(benchmark, tmp_path):
     folder, key = benchmark
     make_benchmark(tmp_path / "again", tmp_path / "key", SEED, images=16, workers=2)
-    assert sha256(tmp_path / "again/images.parquet") == sha256(folder / "images.parquet")
+    assert compute_sha256(tmp_path / "again/images.parquet") == compute_sha256(folder / "images.parquet")
     assert (tmp_path / "key").read_bytes() == key.read_bytes()
     make_benchmark(tmp_path / "other", tmp_path / "other.key", SEED + 1, images=16, workers=1)
-    assert sha256(tmp_path / "other/images.parquet") != sha256(folder / "images.parquet")
+    assert compute_sha256(tmp_path / "other/images.parquet") != compute_sha256(folder / "images.parquet")
 
 
 def test_files_that_appear_in_the_folder_while_pictures_are_drawn_are_kept(tmp_path, monkeypatch):

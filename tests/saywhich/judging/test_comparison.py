@@ -15,12 +15,12 @@ from colour_judge import ColourJudge
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
-from pipeline.analysis.comparison import holm_adjust, two_sided_p_value
+from pipeline.analysis.comparison import adjust_p_values, compute_two_sided_p_value
 from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, count_decisive_images
-from saywhich.judging.caption_scores import ScoreKey, mean_over, ratio, resample_scores
+from saywhich.judging.caption_scores import ScoreKey, average_over, compute_ratio, resample_scores
 from saywhich.judging.comparison_tables import format_comparison_lines, format_gap_lines, state_verdict
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
@@ -34,7 +34,7 @@ def make_judgement(images, **rows):
     """Return a judgement whose rows have these R@1 hits per image and judge; a hit has rank 1, a miss rank 2."""
     judges = list(next(iter(rows.values())))
     scores = [
-        {ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
+        {ScoreKey(judge, "R@1"): compute_ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
         for each in rows.values()
     ]
     drawn = resample_scores(scores, images)
@@ -60,8 +60,8 @@ def test_differences_are_paired_over_the_same_images(colours):
     raw = []
     for one in tested:
         resampled = pair.second.drawn[one.key] - pair.first.drawn[one.key]
-        raw.append(two_sided_p_value(one.value, resampled))
-    assert [one.p for one in tested] == pytest.approx(holm_adjust(raw))
+        raw.append(compute_two_sided_p_value(one.value, resampled))
+    assert [one.p for one in tested] == pytest.approx(adjust_p_values(raw))
     assert pair.difference("", "distinct words").p is None
     assert pair.difference("", "words per caption").value == pytest.approx(-2 / 3)
 
@@ -95,7 +95,7 @@ def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
     """The same scores in another order within each image differ in their last digit."""
     values, owners = np.random.default_rng(8).random((50, 3)), np.repeat(np.arange(50), 3)
     key = ScoreKey("one", "CLIPScore")
-    scores = [{key: mean_over(owners, each.ravel(), 50)} for each in (values, values[:, ::-1])]
+    scores = [{key: average_over(owners, each.ravel(), 50)} for each in (values, values[:, ::-1])]
     assert 0 < abs(scores[0][key].value - scores[1][key].value) < 1e-12
     ranks = {"one": CaptionRanks(np.ones(150, int), np.ones(150, int), np.ones(150, int))}
     rows = [

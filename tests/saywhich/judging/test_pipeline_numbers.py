@@ -9,7 +9,7 @@ import pytest
 import saywhich
 from pipeline.data.prepared import PreparedData
 from pipeline.metrics.registry import COMPUTED
-from pipeline.worlds.fact_galleries import galleries_by_facts
+from pipeline.worlds.fact_galleries import build_galleries_by_facts
 from saywhich.evaluation_summary import read_evaluation
 from saywhich.exporting import export_model
 from saywhich.judging.caption_scores import ScoreKey
@@ -29,7 +29,7 @@ def test_an_exported_listener_gives_the_pipelines_numbers(toy_repository, tmp_pa
     evaluation = data / "evaluation" / method
     table = pq.read_table(evaluation / "captions.parquet", filters=[("split", "==", "test")])
     assert table["file"].to_pylist() == files
-    galleries = galleries_by_facts(prepared)(rows).tolist()
+    galleries = build_galleries_by_facts(prepared)(rows).tolist()
     found = saywhich.judge(
         dict(zip(files, table["caption"].to_pylist(), strict=True)),
         data / "raw/scenes/images",

@@ -15,7 +15,7 @@ from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging import judge_sources
-from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
+from saywhich.judging.caption_scores import ScoreKey, compute_ratio, resample_scores
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
@@ -72,7 +72,7 @@ def test_shares_of_the_rewards_gain():
     ranks = {judge: np.where(hit, 1, 2) for judge, hit in hits.items()}
     ranks["judge"][12:20] = 4
     scores = [
-        {ScoreKey(judge, "R@1"): ratio(100.0 * hit * after, np.ones(40)) for judge, hit in hits.items()}
+        {ScoreKey(judge, "R@1"): compute_ratio(100.0 * hit * after, np.ones(40)) for judge, hit in hits.items()}
         for after in (0, 1)
     ]
     none = np.zeros(40, int)
@@ -144,7 +144,9 @@ def test_gains_are_paired_over_the_resamples():
     """
     before, after = np.arange(40) < 20, np.arange(40) < 30
     none, rows = np.zeros(40, int), []
-    scores = [{ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(40)) for judge in "ab"} for hits in (before, after)]
+    scores = [
+        {ScoreKey(judge, "R@1"): compute_ratio(100.0 * hits, np.ones(40)) for judge in "ab"} for hits in (before, after)
+    ]
     for own, drawn in zip(scores, resample_scores(scores, 40), strict=True):
         ranks = {judge: CaptionRanks(none + 1, none, none) for judge in "ab"}
         rows.append(JudgedRow("", [["x"]] * 40, [], own, ranks, drawn))

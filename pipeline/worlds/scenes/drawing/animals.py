@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.worlds.scenes.drawing.pen import INK, WHITE, Colour, Pen, mix, points
+from pipeline.worlds.scenes.drawing.pen import INK, WHITE, Colour, Pen, format_points, mix
 
 ROSE: Colour = (240, 158, 160)
 HOOF: Colour = (62, 54, 56)
@@ -22,7 +22,7 @@ def _draw_legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool
     for limbs, colour in ((far, pen.dark), (near, pen.plain)):
         for joints in limbs:
             pen.limb(joints, colour)
-            x, y, width = points(joints)[-1]
+            x, y, width = format_points(joints)[-1]
             foot = pen.translate(x, y, width)
             if hoof:
                 foot.box(-0.62, -0.5, 0.68, 0.22, HOOF, 0.15)
@@ -30,7 +30,7 @@ def _draw_legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool
                 foot.ellipse(0.28, -0.08, 0.78, 0.42, colour)
 
 
-def dog(pen: Pen, pose: str) -> None:
+def draw_dog(pen: Pen, pose: str) -> None:
     """Draw a dog in `pose`."""
     head = pen.translate(0.40, 0.68)
     if pose == "sitting":
@@ -66,7 +66,7 @@ def dog(pen: Pen, pose: str) -> None:
     head.blob("-0.1,0.15 -0.02,0.11 -0.02,-0.06 -0.09,-0.17 -0.17,-0.1 -0.17,0.06", pen.dark)
 
 
-def cat(pen: Pen, pose: str) -> None:
+def draw_cat(pen: Pen, pose: str) -> None:
     """Draw a cat in `pose`."""
     if pose == "sitting":
         head = pen.translate(0.04, 0.68)
@@ -107,7 +107,7 @@ def cat(pen: Pen, pose: str) -> None:
             head.ellipse(x, 0.03, 0.02, 0.046, INK)
 
 
-def bird(pen: Pen, pose: str) -> None:
+def draw_bird(pen: Pen, pose: str) -> None:
     """Draw a bird in `pose`."""
     belly = mix(pen.main, WHITE, 0.55)
     if pose == "flying":
@@ -133,7 +133,7 @@ def bird(pen: Pen, pose: str) -> None:
     _draw_eye(pen, 0.29, 0.70, 0.036)
 
 
-def horse(pen: Pen, pose: str) -> None:
+def draw_horse(pen: Pen, pose: str) -> None:
     """Draw a horse in `pose`."""
     hair = pen.deep if sum(pen.main) > 300 else mix(pen.main, (255, 255, 255), 0.28)
     if pose == "running":
@@ -167,7 +167,7 @@ def horse(pen: Pen, pose: str) -> None:
     _draw_eye(pen, 0.465, 0.955, 0.022)
 
 
-def cow(pen: Pen, pose: str) -> None:
+def draw_cow(pen: Pen, pose: str) -> None:
     """Draw a cow in `pose`."""
     far = ("0.2,0.36,0.12 0.2,0.05,0.08", "-0.28,0.36,0.14 -0.28,0.05,0.08")
     near = ("0.3,0.38,0.14 0.31,0.05,0.085", "-0.38,0.4,0.16 -0.4,0.05,0.085")
@@ -190,18 +190,18 @@ def cow(pen: Pen, pose: str) -> None:
     _draw_eye(head, 0.035, 0.035, 0.026)
 
 
-def sheep(pen: Pen, pose: str) -> None:
+def draw_sheep(pen: Pen, pose: str) -> None:
     """Draw a sheep in `pose`."""
     face = (74, 66, 70) if sum(pen.main) > 300 else (206, 190, 178)
     for x, colour in ((-0.24, 0.75), (0.18, 0.75), (-0.14, 1.0), (0.27, 1.0)):
         pen.limb([(x, 0.28, 0.085), (x, 0.04, 0.07)], mix(INK, face, colour))
-    for x, y, r in points(
+    for x, y, r in format_points(
         "-0.28,0.44,0.165 -0.32,0.34,0.14 -0.14,0.52,0.165 0.04,0.55,0.165 0.2,0.5,0.165 0.28,0.38,0.145 "
         "0.16,0.29,0.125 0,0.27,0.125 -0.16,0.28,0.125"
     ):
         pen.ellipse(x, y, r, r, pen.main)
     pen.ellipse(0.0, 0.41, 0.28, 0.18, pen.main)
-    for x, y in points("-0.22,0.45 -0.04,0.5 0.1,0.4 -0.12,0.36"):
+    for x, y in format_points("-0.22,0.45 -0.04,0.5 0.1,0.4 -0.12,0.36"):
         pen.arc(x, y, 0.075, 20, 160, 0.022, pen.dark)
     head = pen.translate(0.40, 0.20) if pose == "grazing" else pen.translate(0.43, 0.56)
     head.ellipse(-0.13, 0.05, 0.085, 0.045, mix(face, INK, 0.3))

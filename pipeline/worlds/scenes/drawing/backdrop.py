@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pipeline.worlds.scenes.drawing.pen import Colour, Point, mix, points
-from pipeline.worlds.scenes.scene_facts import Scene, atmosphere, pick
+from pipeline.worlds.scenes.drawing.pen import Colour, Point, format_points, mix
+from pipeline.worlds.scenes.scene_facts import Scene, name_atmosphere, pick
 
 SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # top, middle, horizon
     "sunny": ((74, 156, 236), (138, 198, 246), (214, 238, 250)),
@@ -41,7 +41,7 @@ class Backdrop:
 
     def __init__(self, scene: Scene, side: int, rng: np.random.Generator) -> None:
         self.scene, self.side, self.rng = scene, side, rng
-        self.air = atmosphere(scene)
+        self.air = name_atmosphere(scene)
         self.picture = Image.new("RGB", (side, side))
         self._draw = ImageDraw.Draw(self.picture)
         self.gradient(0.0, scene.horizon + 0.01, SKY[self.air])
@@ -84,7 +84,7 @@ class Backdrop:
         phase = self.rng.random(2) * 6.28
         x = np.linspace(0, 1, 25)
         rise = 0.62 + 0.25 * np.sin(waves * x * 6.28 + phase[0]) + 0.13 * np.sin(2.3 * waves * x * 6.28 + phase[1])
-        self.polygon([(0.0, base), *curve(x, base - height * rise), (1.0, base)], fill)
+        self.polygon([(0.0, base), *make_curve(x, base - height * rise), (1.0, base)], fill)
 
     def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """Paste a soft round light."""
@@ -131,11 +131,11 @@ class Backdrop:
             }[self.air]
             k = self.rng.uniform(0.8, 1.3)
             for colour, dy in ((shade, 0.014), (top, 0.0)):
-                for dx, rise, r in points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
+                for dx, rise, r in format_points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
                     self.ellipse(x + dx * k, y - rise * k + dy, r * 1.15 * k, r * 0.9 * k, colour)
 
 
-def curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
+def make_curve(x: np.ndarray, y: np.ndarray) -> list[Point]:
     """Return the points (x, y) of a curve."""
     return list(zip(x.tolist(), y.tolist(), strict=True))
 
@@ -157,7 +157,7 @@ def _make_glow(pixels: int) -> Image.Image:
     return Image.fromarray(np.round(220 * np.clip(1 - r, 0, 1) ** 1.8).astype(np.uint8))
 
 
-def beach(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_beach(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw the sea with its waves between `horizon` and `shore`, the surf, and spots on the sand below."""
     b.gradient(horizon, shore + 0.02, (b.tone((58, 138, 196)), b.tone((110, 196, 214))))
     for x, y in b.rng.random((10, 2)):
@@ -167,7 +167,7 @@ def beach(b: Backdrop, horizon: float, shore: float) -> None:
     for depth, colour in ((0.030, (214, 188, 134)), (0.016, (250, 252, 252)), (0.0, (110, 196, 214))):
         x = np.linspace(0, 1, 30)
         y = shore + depth + 0.010 * np.sin(12 * x + phase) + 0.004 * np.sin(29 * x)
-        b.polygon([(0.0, shore - 0.006), *curve(x, y), (1.0, shore - 0.006)], b.tone(colour))
+        b.polygon([(0.0, shore - 0.006), *make_curve(x, y), (1.0, shore - 0.006)], b.tone(colour))
     for x, y in b.spots(26, shore + 0.06):
         b.ellipse(x, y, 0.006, 0.003, b.tone((214, 184, 126)))
 
@@ -188,7 +188,7 @@ def _draw_grass(b: Backdrop, shore: float, number: int, flowers: int) -> None:
         b.ellipse(x, y, 0.008, 0.008, b.tone(pick(b.rng, ((252, 250, 240), (250, 224, 110), (244, 176, 196)))))
 
 
-def park(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_park(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw hills, trees and grass."""
     b.hills(horizon + 0.02, 0.10, 0.9, b.tone((134, 190, 138)))
     b.hills(horizon + 0.02, 0.05, 1.6, b.tone((120, 182, 104)))
@@ -200,7 +200,7 @@ def park(b: Backdrop, horizon: float, shore: float) -> None:
     _draw_grass(b, horizon, 26, 12)
 
 
-def street(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_street(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw houses behind a pavement and a road."""
     x = -0.03
     while x < 1.0:
@@ -236,14 +236,14 @@ def _draw_pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: 
             b.polygon([*tip, (x + wide * h * 0.42, tip[0][1])], b.tone((244, 248, 253)))
 
 
-def snow(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_snow(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw mountains, hills, pines and snowdrifts."""
     for x in (b.rng.uniform(0.0, 0.25), b.rng.uniform(0.75, 1.0), b.rng.uniform(0.38, 0.62)):
         h, w = b.rng.uniform(0.22, 0.34), b.rng.uniform(0.26, 0.38)
         peak, foot = horizon - h, horizon + 0.02
         b.polygon([(x - w, foot), (x, peak), (x + w, foot)], b.tone((150, 166, 194)))
         b.polygon([(x, peak), (x + w, foot), (x + w * 0.1, foot), (x - 0.03, peak + h * 0.5)], b.tone((124, 140, 172)))
-        cap = points("-0.42,0.42 0,0 0.42,0.42 0.2,0.33 0.06,0.47 -0.14,0.34")
+        cap = format_points("-0.42,0.42 0,0 0.42,0.42 0.2,0.33 0.06,0.47 -0.14,0.34")
         b.polygon([(x + w * dx, peak + h * dy) for dx, dy in cap], b.tone((250, 252, 255)))
     b.hills(horizon + 0.03, 0.05, 0.8, b.tone((246, 250, 255)))
     for x in b.rng.uniform(0.0, 1.0, 4):
@@ -252,14 +252,14 @@ def snow(b: Backdrop, horizon: float, shore: float) -> None:
         b.ellipse(x, y, b.rng.uniform(0.03, 0.08), 0.007, b.tone((204, 218, 238)))
 
 
-def desert(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_desert(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw dunes, and a cactus if the scene has one."""
     b.hills(horizon + 0.02, 0.13, 0.7, b.tone((216, 158, 124)))
     b.hills(horizon + 0.03, 0.07, 1.1, b.tone((230, 182, 124)))
     for y in (0.60, 0.74, 0.88):
         xs = np.linspace(0, 1, 14)
         ridge = y + 0.012 * np.sin(9 * xs + b.rng.random() * 6)
-        b.line(curve(xs, ridge), 0.006, b.tone((212, 160, 98)))
+        b.line(make_curve(xs, ridge), 0.006, b.tone((212, 160, 98)))
     for x, y in b.spots(10, horizon + 0.08):
         b.ellipse(x, y, 0.009, 0.005, b.tone((190, 140, 92)))
     if "cactus" in b.scene.scenery:
@@ -275,7 +275,7 @@ def desert(b: Backdrop, horizon: float, shore: float) -> None:
         b.line([(x - 0.008, foot - 0.02), (x - 0.008, foot - 0.26)], 0.007, light)
 
 
-def lake(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_lake(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw hills, pines, water and a grassy shore."""
     b.hills(horizon + 0.02, 0.17, 0.8, b.tone((128, 164, 168)))
     x = -0.03
@@ -291,7 +291,7 @@ def lake(b: Backdrop, horizon: float, shore: float) -> None:
     _draw_grass(b, shore, 18, 6)
 
 
-def farm(b: Backdrop, horizon: float, shore: float) -> None:
+def draw_farm(b: Backdrop, horizon: float, shore: float) -> None:
     """Draw fields, a fence, and a barn if the scene has one."""
     b.hills(horizon + 0.02, 0.12, 0.7, b.tone((156, 196, 126)))
     b.hills(horizon + 0.02, 0.06, 1.0, b.tone((212, 208, 124)))
@@ -300,7 +300,7 @@ def farm(b: Backdrop, horizon: float, shore: float) -> None:
     if "barn" in b.scene.scenery:
         x, y, red = b.scene.scenery["barn"], horizon + 0.03, b.tone((178, 70, 62))
         white = b.tone((246, 238, 228))
-        gable = [(x + dx, y + dy) for dx, dy in points("-0.12,-0.13 -0.09,-0.2 0,-0.245 0.09,-0.2 0.12,-0.13")]
+        gable = [(x + dx, y + dy) for dx, dy in format_points("-0.12,-0.13 -0.09,-0.2 0,-0.245 0.09,-0.2 0.12,-0.13")]
         b.polygon([(x - 0.11, y), *gable, (x + 0.11, y)], red)
         b.line(gable, 0.020, b.tone((104, 72, 72)))
         b.box(x - 0.045, y - 0.105, x + 0.045, y, white)
@@ -317,5 +317,6 @@ def farm(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {
-    landscape.__name__: landscape for landscape in (beach, park, street, snow, desert, lake, farm)
+    landscape.__name__: landscape
+    for landscape in (draw_beach, draw_park, draw_street, draw_snow, draw_desert, draw_lake, draw_farm)
 }  # by setting: called with the backdrop, horizon and shore

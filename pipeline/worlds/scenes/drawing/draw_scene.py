@@ -11,13 +11,28 @@ from PIL import Image, ImageDraw
 from pipeline.worlds.scenes.drawing import animals, people, things
 from pipeline.worlds.scenes.drawing.backdrop import LANDSCAPES, Backdrop
 from pipeline.worlds.scenes.drawing.pen import INK, PAD, Pen, mix
-from pipeline.worlds.scenes.scene_facts import Box, Scene, Thing, atmosphere, make_generator
+from pipeline.worlds.scenes.scene_facts import Box, Scene, Thing, make_generator, name_atmosphere
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
 
 SUPERSAMPLING = 2
-ANIMALS = (animals.dog, animals.cat, animals.horse, animals.cow, animals.sheep, animals.bird)
-VEHICLES = (things.car, things.bus, things.truck, things.bicycle, things.boat)
-OTHERS = (things.house, things.tent, things.umbrella, things.kite, things.balloon, things.bench, things.ball)
+ANIMALS = (
+    animals.draw_dog,
+    animals.draw_cat,
+    animals.draw_horse,
+    animals.draw_cow,
+    animals.draw_sheep,
+    animals.draw_bird,
+)
+VEHICLES = (things.draw_car, things.draw_bus, things.draw_truck, things.draw_bicycle, things.draw_boat)
+OTHERS = (
+    things.draw_house,
+    things.draw_tent,
+    things.draw_umbrella,
+    things.draw_kite,
+    things.draw_balloon,
+    things.draw_bench,
+    things.draw_ball,
+)
 DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
     drawing.__name__: drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
 }  # by category: called with the pose
@@ -38,7 +53,7 @@ def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
     rng = make_generator(seed, index, 1)
     side = size * SUPERSAMPLING
     picture = draw_backdrop(scene, side, rng)
-    air = atmosphere(scene)
+    air = name_atmosphere(scene)
     objects = [(box, thing) for thing in scene.things for box in thing.boxes]
     for box, thing in sorted(objects, key=lambda item: item[0][3]):
         layer = draw_object(thing, (box[3] - box[1]) * side, air, rng)
@@ -62,7 +77,7 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
     if thing.category in DRAWINGS:
         DRAWINGS[thing.category](pen, thing.pose)
     else:
-        people.person(pen, thing.category, thing.pose, rng)
+        people.draw_person(pen, thing.category, thing.pose, rng)
     layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))
     if air in TINT:
         layer = layer.point(_make_light_table(air))

@@ -29,13 +29,13 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 
 @cache
-def points(shape: str) -> tuple[tuple[float, ...], ...]:
+def format_points(shape: str) -> tuple[tuple[float, ...], ...]:
     """Return the points of a shape in SVG's notation."""
     return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
 
 @lru_cache(maxsize=512)
-def spline(knots: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
+def interpolate_spline(knots: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
     """Return the points of a Catmull-Rom curve through the points `knots`."""
     p = np.array(knots)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
@@ -94,12 +94,12 @@ class Pen:
 
     def blob(self, shape: Shape, fill: Colour) -> None:
         """Draw a smooth closed shape through the points of `shape`."""
-        self._draw.polygon(self._to_pixels(spline(tuple(self._to_layer_units(shape)), True)), fill=fill)
+        self._draw.polygon(self._to_pixels(interpolate_spline(tuple(self._to_layer_units(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
         """Draw a line with round ends; with `smooth` it is a Catmull-Rom curve."""
         layer_points = self._to_layer_units(shape)
-        path = self._to_pixels(spline(tuple(layer_points), False) if smooth else layer_points)
+        path = self._to_pixels(interpolate_spline(tuple(layer_points), False) if smooth else layer_points)
         pixels = self._to_pixel_width(width)
         self._draw.line(path, fill=fill, width=pixels, joint="curve")
         r = pixels / 2 - 0.5
@@ -108,7 +108,7 @@ class Pen:
 
     def limb(self, joints: Shape, fill: Colour) -> None:
         """Draw a leg or an arm through (x, y, width) joints."""
-        joints = points(joints) if isinstance(joints, str) else joints
+        joints = format_points(joints) if isinstance(joints, str) else joints
         for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
             length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
             nx, ny = (y1 - y0) / length / 2, (x0 - x1) / length / 2
@@ -137,7 +137,7 @@ class Pen:
 
     def _to_layer_units(self, shape: Shape) -> Sequence[tuple[float, ...]]:
         """Return the points of a shape in the units of the whole layer."""
-        shape = points(shape) if isinstance(shape, str) else shape
+        shape = format_points(shape) if isinstance(shape, str) else shape
         if self._unit == 1.0 and not (self._x or self._y):
             return shape
         return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]

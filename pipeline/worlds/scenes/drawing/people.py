@@ -30,7 +30,7 @@ ARMS = {
 }
 
 
-def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
+def draw_person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
     """Draw one person of height 1; the main colour is the shirt's, for women and girls the dress's."""
     child, has_dress = category in ("boy", "girl"), category in ("woman", "girl")
     skin, hair, trousers = pick(rng, SKIN), pick(rng, HAIR), pick(rng, TROUSERS)

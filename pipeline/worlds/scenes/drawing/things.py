@@ -25,7 +25,7 @@ def _draw_speed_lines(pen: Pen, heights: tuple[float, ...], back: float) -> None
             pen.ellipse(dx, r + 0.01, r, r, (214, 208, 200) if i % 2 else (228, 222, 214))
 
 
-def car(pen: Pen, pose: str) -> None:
+def draw_car(pen: Pen, pose: str) -> None:
     """Draw a car."""
     if pose == "driving":
         _draw_speed_lines(pen, (0.36, 0.28, 0.20), -0.70)
@@ -45,7 +45,7 @@ def car(pen: Pen, pose: str) -> None:
         _draw_wheel(pen, x, 0.105)
 
 
-def bus(pen: Pen, pose: str) -> None:
+def draw_bus(pen: Pen, pose: str) -> None:
     """Draw a bus."""
     if pose == "driving":
         _draw_speed_lines(pen, (0.46, 0.36, 0.26), -0.66)
@@ -64,7 +64,7 @@ def bus(pen: Pen, pose: str) -> None:
         _draw_wheel(pen, x, 0.095)
 
 
-def truck(pen: Pen, pose: str) -> None:
+def draw_truck(pen: Pen, pose: str) -> None:
     """Draw a truck."""
     if pose == "driving":
         _draw_speed_lines(pen, (0.46, 0.34, 0.22), -0.66)
@@ -80,7 +80,7 @@ def truck(pen: Pen, pose: str) -> None:
         _draw_wheel(pen, x, 0.10)
 
 
-def bicycle(pen: Pen, pose: str) -> None:
+def draw_bicycle(pen: Pen, pose: str) -> None:
     """Draw a bicycle."""
     rear, front, crank, seat, head = (-0.30, 0.21), (0.30, 0.21), (-0.04, 0.20), (-0.13, 0.50), (0.20, 0.53)
     for x, y in (rear, front):
@@ -100,7 +100,7 @@ def bicycle(pen: Pen, pose: str) -> None:
     pen.stroke("-0.015,0.095 0.06,0.095", 0.028, INK)
 
 
-def boat(pen: Pen, pose: str) -> None:
+def draw_boat(pen: Pen, pose: str) -> None:
     """Draw a boat."""
     pen.stroke("0,0.2 0,1.03", 0.032, (112, 80, 54))
     pen.blob("-0.05,0.96 -0.05,0.3 -0.44,0.29 -0.28,0.6", WHITE if sum(pen.main) < 690 else pen.light)
@@ -110,7 +110,7 @@ def boat(pen: Pen, pose: str) -> None:
     pen.polygon("0.015,1.05 0.015,0.98 0.13,1.015", (226, 64, 56) if pen.main[0] < 200 else (60, 110, 210))
 
 
-def house(pen: Pen, pose: str) -> None:
+def draw_house(pen: Pen, pose: str) -> None:
     """Draw a house."""
     roof = (124, 70, 58) if sum(pen.main) > 420 or pen.main[2] > pen.main[0] else (92, 98, 116)
     pen.box(0.20, 0.60, 0.31, 0.91, (166, 106, 88))
@@ -131,7 +131,7 @@ def house(pen: Pen, pose: str) -> None:
     pen.box(-0.45, 0.0, 0.45, 0.03, (134, 130, 132))
 
 
-def tent(pen: Pen, pose: str) -> None:
+def draw_tent(pen: Pen, pose: str) -> None:
     """Draw a tent."""
     pen.polygon("-0.1,0.66 0.36,0.6 0.55,0 0.16,0", mix(pen.main, pen.dark, 0.7))
     pen.polygon("-0.52,0 -0.1,0.66 0.32,0", pen.main)
@@ -141,7 +141,7 @@ def tent(pen: Pen, pose: str) -> None:
     pen.stroke("-0.52,0.012 0.32,0.012", 0.022, pen.dark)
 
 
-def umbrella(pen: Pen, pose: str) -> None:
+def draw_umbrella(pen: Pen, pose: str) -> None:
     """Draw an umbrella."""
     pen.stroke("0,0.9 0,0.02", 0.038, WOOD)
     pen.stroke("0,0.04 0.03,0.02 0.08,0.03 0.09,0.08", 0.036, WOOD, smooth=True)
@@ -153,7 +153,7 @@ def umbrella(pen: Pen, pose: str) -> None:
     pen.stroke("0,0.93 0,0.965", 0.03, WOOD)
 
 
-def kite(pen: Pen, pose: str) -> None:
+def draw_kite(pen: Pen, pose: str) -> None:
     """Draw a kite."""
     pen.stroke("0,0.3 -0.08,0.22 0.06,0.13 -0.02,0.02", 0.02, INK, smooth=True)
     for x, y in ((-0.03, 0.205), (0.03, 0.125), (0.0, 0.05)):
@@ -163,7 +163,7 @@ def kite(pen: Pen, pose: str) -> None:
     pen.stroke("-0.37,0.66 0.37,0.66", 0.024, pen.dark)
 
 
-def balloon(pen: Pen, pose: str) -> None:
+def draw_balloon(pen: Pen, pose: str) -> None:
     """Draw a balloon."""
     for x in (-0.07, 0.07):
         pen.stroke([(x * 1.9, 0.36), (x, 0.17)], 0.014, (110, 84, 60))
@@ -176,7 +176,7 @@ def balloon(pen: Pen, pose: str) -> None:
     pen.blob("-0.24,0.84 -0.16,0.9 -0.17,0.76 -0.26,0.66", pen.light)
 
 
-def bench(pen: Pen, pose: str) -> None:
+def draw_bench(pen: Pen, pose: str) -> None:
     """Draw a bench."""
     iron = (70, 74, 84)
     for x in (-0.40, 0.40):
@@ -187,7 +187,7 @@ def bench(pen: Pen, pose: str) -> None:
         pen.box(-0.49, y, 0.49, y + 0.016, pen.dark)
 
 
-def ball(pen: Pen, pose: str) -> None:
+def draw_ball(pen: Pen, pose: str) -> None:
     """Draw a ball."""
     pen.ellipse(0.0, 0.5, 0.5, 0.5, pen.main)
     pen.blob("-0.3,0.76 -0.16,0.86 -0.1,0.78 -0.26,0.64", pen.light)

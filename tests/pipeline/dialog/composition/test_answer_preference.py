@@ -9,12 +9,12 @@ from small_dialogs import make_batch, make_discriminator
 from torch.nn import functional as F
 
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore, is_human
-from pipeline.estimators.rollouts import StepRollouts, human_message
-from pipeline.types import Message, caption_mask
+from pipeline.estimators.rollouts import StepRollouts, make_human_message
+from pipeline.types import Message, make_caption_mask
 
 
 def make_message(tokens: torch.Tensor, samples: int = 1) -> Message:
-    return Message(tokens, caption_mask(tokens), torch.arange(len(tokens)) // samples, samples)
+    return Message(tokens, make_caption_mask(tokens), torch.arange(len(tokens)) // samples, samples)
 
 
 def score_candidates(model, batch) -> torch.Tensor:
@@ -29,7 +29,7 @@ def test_eq_4_is_a_softmax_cross_entropy():
     own = scores.gather(1, truth.unsqueeze(1))
     negatives = scores.scatter(1, truth.unsqueeze(1), -torch.inf)
     eq4 = torch.log1p((negatives - own).exp().sum(1))
-    torch.testing.assert_close(-NPairScore(model)(human_message(batch), batch), eq4)
+    torch.testing.assert_close(-NPairScore(model)(make_human_message(batch), batch), eq4)
     torch.testing.assert_close(eq4, F.cross_entropy(scores, truth, reduction="none"))
 
 
@@ -39,7 +39,7 @@ def test_no_negative_is_the_human_answer(options, batch_negatives):
     same = batch.rounds.options[:1, :1].expand_as(batch.rounds.options)  # the same human answer everywhere
     rounds = replace(batch.rounds, options=same, truth=torch.zeros_like(batch.rounds.truth))
     batch = replace(batch, rounds=rounds)
-    found = NPairScore(model, options, batch_negatives)(human_message(batch), batch)
+    found = NPairScore(model, options, batch_negatives)(make_human_message(batch), batch)
     torch.testing.assert_close(found, torch.zeros(len(batch)))  # no candidate differs from the human answer
 
 
@@ -64,7 +64,7 @@ def compute_human_probability(model, batch, seed: int, step: int = 0, **options)
     """Return (N,): the probability of the human answer among the candidates of this seed and step."""
     rollouts = StepRollouts(None, replace(batch, step=step), seed)
     score = NPairScore(model, **options).bind_batch(rollouts)
-    return score(human_message(batch), replace(batch, step=step)).exp()
+    return score(make_human_message(batch), replace(batch, step=step)).exp()
 
 
 @pytest.mark.parametrize(("options", "batch_negatives"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
@@ -170,7 +170,7 @@ def test_scores_of_a_thousand_give_finite_losses_and_gradients(scale):
     model.encode_question = lambda batch: scale * torch.ones(len(batch), 8)
     other = make_message(batch.captions.roll(1, 0))
     for score, message in (
-        (NPairScore(model), human_message(batch)),
+        (NPairScore(model), make_human_message(batch)),
         (PairwiseScore(model), other),
         (PairwiseScore(model, True), other),
     ):
@@ -187,7 +187,7 @@ def test_one_pair_by_hand():
     gain = ((model.encode_answers(other) - model.encode_answers(batch.captions)) * model.encode_question(batch)).sum(1)
     torch.testing.assert_close(PairwiseScore(model)(make_message(other), batch), -torch.log1p((-gain).exp()))
     torch.testing.assert_close(
-        PairwiseScore(model)(human_message(batch), batch), torch.full((len(batch),), -torch.log(torch.tensor(2.0)))
+        PairwiseScore(model)(make_human_message(batch), batch), torch.full((len(batch),), -torch.log(torch.tensor(2.0)))
     )
     reverse = PairwiseScore(model, reverse=True)(make_message(other), batch)
     differs = (other != batch.captions).any(1)
@@ -204,9 +204,9 @@ def test_several_samples_belong_to_their_question():
 
 def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
     batch, model = make_batch(), make_discriminator().eval()
-    plain = NPairScore(model)(human_message(batch), batch)
+    plain = NPairScore(model)(make_human_message(batch), batch)
     adverse = NPairScore(model, adversary=True)
-    torch.testing.assert_close(adverse(human_message(batch), batch), plain)
+    torch.testing.assert_close(adverse(make_human_message(batch), batch), plain)
     other = make_message(batch.captions.roll(1, 0))
     found, same = adverse(other, batch), is_human(other, batch)
     torch.testing.assert_close(found[same], plain[same])
@@ -228,6 +228,6 @@ def test_norms_are_subtracted():
     encoding, answers = model.encode_question(batch), model.encode_answers(batch.rounds.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()
     torch.testing.assert_close(
-        NPairScore(model, norms=0.1)(human_message(batch), batch),
-        NPairScore(model)(human_message(batch), batch) - 0.1 * size,
+        NPairScore(model, norms=0.1)(make_human_message(batch), batch),
+        NPairScore(model)(make_human_message(batch), batch) - 0.1 * size,
     )

@@ -16,12 +16,12 @@ from pipeline.dialog.drawn.answerer import (
     HEDGE_RELEVANCE,
     AnswererStyle,
     SceneQuestion,
+    list_true_answers,
     list_wordings,
-    relevance,
-    true_answers,
+    rate_answers,
 )
 from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
-from pipeline.dialog.drawn.dialog_words import HEDGES, KIND_TEXTS, OTHER_TEXTS, REPEAT_TEXTS, depth
+from pipeline.dialog.drawn.dialog_words import HEDGES, KIND_TEXTS, OTHER_TEXTS, REPEAT_TEXTS, name_depth
 from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, DialogState, generate_dialog
 from pipeline.dialog.drawn.rival_answers import RIVALS, RivalAnswers
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
@@ -98,14 +98,14 @@ def pool(scene_dialogs) -> CandidatePool:
     ],
 )
 def test_an_answer_is_relevant_if_it_is_true(question, true, false):
-    found = relevance(SCENE, question)
+    found = rate_answers(SCENE, question)
     assert {text: found.get(text, 0.0) for text in true} == dict.fromkeys(true, 1.0)
     assert not false & found.keys()
     assert {found[text] for text in HEDGES} == {HEDGE_RELEVANCE}
 
 
 def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
-    found = relevance(SCENE, SceneQuestion("age", "how old is she", 1))
+    found = rate_answers(SCENE, SceneQuestion("age", "how old is she", 1))
     assert found["can't tell"] == 1.0
     assert found["maybe 10"] == GUESS_RELEVANCE
     assert "brown" not in found
@@ -113,12 +113,12 @@ def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
 
 def test_an_answerer_keeps_to_one_style():
     asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
-    curt, wordy = (dict(list_wordings(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    curt, wordy = (dict(list_wordings(list_true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
     assert max(curt, key=curt.__getitem__) == "yep"
     assert wordy["it is brown"] == pytest.approx(0.60 / 2)
     assert wordy["yes"] == 0.06
     assert sum(curt.values()) == pytest.approx(1)
-    assert {text for text, _ in list_wordings(true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
+    assert {text for text, _ in list_wordings(list_true_answers(SCENE, SceneQuestion("count", "", 1), True), CURT)} >= {
         "2",
         "there are 2",
     }
@@ -144,7 +144,7 @@ def test_every_answer_is_relevant_and_nothing_is_asked_twice(scene_dialogs):
         assert len(rounds) == ROUNDS
         assert len({(q.kind, q.thing, q.asked) for q, _ in rounds}) == ROUNDS
         for question, answer in rounds:
-            assert relevance(scene, question)[answer] > 0, (question, answer)
+            assert rate_answers(scene, question)[answer] > 0, (question, answer)
             refers[question.refers] += 1
     # These questions need the history.
     assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
@@ -213,9 +213,9 @@ def test_a_question_repeated_for_another_thing_refers_to_the_last_one():
 
 
 def test_a_thing_is_at_the_top_in_the_back_or_in_front():
-    assert [depth(thing) for thing in (DOG, GIRLS)] == ["back", "front"]
-    assert depth(replace(DOG, place="air", box=(0.1, 0.5, 0.3, 0.9))) == "top"
-    assert depth(replace(DOG, box=(0.1, 0.5, 0.3, 0.79))) == "front"
+    assert [name_depth(thing) for thing in (DOG, GIRLS)] == ["back", "front"]
+    assert name_depth(replace(DOG, place="air", box=(0.1, 0.5, 0.3, 0.9))) == "top"
+    assert name_depth(replace(DOG, box=(0.1, 0.5, 0.3, 0.79))) == "front"
 
 
 @pytest.mark.parametrize(("thing", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
@@ -293,7 +293,7 @@ def test_dialogs_have_many_kinds_of_questions_and_an_unknown_kind_is_refused(sce
     asked = {question.kind for _, rounds in scene_dialogs for question, _ in rounds}
     assert len(asked) > 25
     with pytest.raises(ValueError, match="flavour"):
-        answerer.true_answers(SCENE, SceneQuestion("flavour", ""))
+        answerer.list_true_answers(SCENE, SceneQuestion("flavour", ""))
 
 
 def make_pool(*questions: tuple[str, int]) -> CandidatePool:
@@ -331,7 +331,7 @@ def test_the_vector_of_a_question_by_hand():
 
 
 def test_things_nearby_are_named_with_their_colour_first():
-    meant = true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
+    meant = list_true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
     assert (meant.short, meant.longer) == ("2 girls in grey dresses", ("2 girls",))
     assert meant.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
 
@@ -374,7 +374,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
 def test_a_total_is_written_in_the_answerers_style_of_numbers(digits, number):
-    meant = true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
+    meant = list_true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
@@ -414,7 +414,7 @@ def rivals(other_scenes) -> RivalAnswers:
 
 def test_rivals_of_a_colour_are_other_colours_that_such_a_thing_can_have(rivals):
     question = SceneQuestion("colour", "what color is it", 0)
-    relevant = relevance(SCENE, question)
+    relevant = rate_answers(SCENE, question)
     found = rivals.draw(np.random.default_rng(1), SCENE, question, relevant)
     assert len(found) == len(set(found)) > 10
     assert not set(found) & relevant.keys()
@@ -426,12 +426,12 @@ def test_rivals_of_a_colour_are_other_colours_that_such_a_thing_can_have(rivals)
 def test_rivals_of_a_number_are_other_numbers_and_other_rivals_keep_the_number(rivals):
     words = {*("1", "2", "3"), *("one", "two", "three")}
     question = SceneQuestion("count", "how many", 1)
-    found = rivals.draw(np.random.default_rng(1), SCENE, question, relevance(SCENE, question))
+    found = rivals.draw(np.random.default_rng(1), SCENE, question, rate_answers(SCENE, question))
     named = {word for text in found for word in set(text.split()) & words}
     assert {"1", "one"} <= named <= {"1", "3", "one", "three"}
     question = SceneQuestion("pose", "what are they doing", 1)
     women = replace(SCENE, things=(DOG, replace(GIRLS, category="woman")))  # no other scene has two girls
-    found = rivals.draw(np.random.default_rng(1), women, question, relevance(women, question))
+    found = rivals.draw(np.random.default_rng(1), women, question, rate_answers(women, question))
     assert found
     assert not any(set(text.split()) & {"she", "is"} for text in found)
 

@@ -14,9 +14,9 @@ from small_dialogs import REGION, make_dialogs, make_encoder, write_dialog_corpu
 from pipeline.channels.hard import Beam
 from pipeline.dialog.data.dialog_batches import iterate_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
+from pipeline.dialog.evaluation.candidate_ranking import compute_candidate_ranks, compute_ndcg, summarise_ranking
 from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation, _human_preference
-from pipeline.dialog.evaluation.priors import prior_scores
+from pipeline.dialog.evaluation.priors import compute_prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.dialog.models.discriminator import Discriminator
@@ -94,11 +94,13 @@ def test_candidates_are_ranked_by_summed_and_by_mean_likelihood(
     _, results, columns = evaluated_split
     sums, counts = compute_likelihoods(speaker, batch)
     assert columns["rank"] == rank_human_answers(sums, batch)
-    assert results["ranking_per_word"] == ranking_summary(torch.tensor(rank_human_answers(sums / counts, batch)))
+    assert results["ranking_per_word"] == summarise_ranking(torch.tensor(rank_human_answers(sums / counts, batch)))
     relevance = torch.from_numpy(dialogs.relevance[prepared_corpus[0].rows("val")]).flatten(0, 1)
-    gains = ndcg(sums, relevance)
+    gains = compute_ndcg(sums, relevance)
     torch.testing.assert_close(torch.tensor(columns["ndcg"]), gains, equal_nan=True)
-    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.rounds.truth), gains))
+    assert results["ranking"] == pytest.approx(
+        summarise_ranking(compute_candidate_ranks(sums, batch.rounds.truth), gains)
+    )
     best = sums.topk(5, 1).indices
     texts = [[dialogs.texts[dialogs.options[i, r][k]] for k in row] for (i, r), row in zip(
         ((int(i), n % ROUNDS) for n, i in enumerate(batch.images)), best.tolist(), strict=True
@@ -122,7 +124,7 @@ def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, jud
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
     assert "human_preferred" not in results["beside"]["d"]
     prepared = prepared_corpus[0]
-    scores = torch.from_numpy(prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
+    scores = torch.from_numpy(compute_prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
     assert columns["rank_prior"] == rank_human_answers(scores, batch)
     assert set(results["beside"]) == {"d", "prior"}
 

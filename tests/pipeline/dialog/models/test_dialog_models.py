@@ -8,12 +8,12 @@ from small_dialogs import HIDDEN, REGIONS, VOCABULARY, make_batch, make_discrimi
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import Gumbel
-from pipeline.dialog.models.dialog_encoders import ENCODERS, last_lstm_states
+from pipeline.dialog.models.dialog_encoders import ENCODERS, compute_last_lstm_states
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.models.agent_files import save_agents
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.slices.slice_agents import load_any_agent
-from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
+from pipeline.types import Message, RelaxedTokens, TokenDistributions, make_caption_mask
 
 ROUNDS = 4
 
@@ -51,14 +51,14 @@ def test_disabled_inputs_do_not_affect_the_encoding(kind):
 def test_attention_of_hciae_by_hand():
     batch, model = make_batch(dialogs=1, rounds=2), make_encoder("hciae").eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
-    from pipeline.dialog.models.dialog_encoders import last_lstm_states
+    from pipeline.dialog.models.dialog_encoders import compute_last_lstm_states
     from pipeline.models.decoder import RolloutDropout
     from pipeline.random import BatchRandom
 
     drop = RolloutDropout(0.0, BatchRandom(batch, None))
     rounds = batch.rounds
-    question, _ = last_lstm_states(model.question, word(rounds.questions), rounds.questions)
-    items, _ = last_lstm_states(model.rounds, word(rounds.history[0]), rounds.history[0])
+    question, _ = compute_last_lstm_states(model.question, word(rounds.questions), rounds.questions)
+    items, _ = compute_last_lstm_states(model.rounds, word(rounds.history[0]), rounds.history[0])
     history, shares = model.attend_history(rounds, question, word, drop)
     torch.testing.assert_close(history[0], items[0])  # the history of round 1 is the caption
     score = [
@@ -167,7 +167,7 @@ def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer
     soft = torch.nn.functional.one_hot(tokens.flatten(), VOCABULARY + 1).float().requires_grad_()
     message = Message(
         tokens,
-        caption_mask(tokens),
+        make_caption_mask(tokens),
         torch.arange(len(tokens)),
         1,
         relaxed=RelaxedTokens(full=TokenDistributions(indices, soft)),
@@ -175,7 +175,7 @@ def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer
     torch.testing.assert_close(model.encode_text(message), plain)
     model.encode_text(message).sum().backward()
     has_gradient = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
-    encoded = caption_mask(tokens) & (encode_eos | (tokens > 0))
+    encoded = make_caption_mask(tokens) & (encode_eos | (tokens > 0))
     assert not (has_gradient & ~encoded).any()
     assert (has_gradient == encoded)[encoded.any(1)].all()
 
@@ -281,7 +281,7 @@ def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
 def test_an_empty_text_leaves_the_state_of_one_step():
     torch.manual_seed(1)
     lstm, text_vectors = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
-    h, c = last_lstm_states(lstm, text_vectors, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
+    h, c = compute_last_lstm_states(lstm, text_vectors, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
     for n, steps in ((0, 1), (1, 3)):
         _, (expected, cells) = lstm(text_vectors[n : n + 1, :steps])
         torch.testing.assert_close((h[n], c[n]), (expected[0, 0], cells[0, 0]))

@@ -14,10 +14,10 @@ from pipeline.dialog.report.dialog_ranking import (
     MRR,
     collect_discriminators,
     collect_generators,
+    compute_mrr_difference,
     compute_reciprocal_ranks,
     get_adversary_name,
     get_known_difference,
-    mrr_difference,
 )
 
 DIALOGS, ROUNDS = 40, 3
@@ -92,10 +92,10 @@ def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
 
 def test_a_seed_without_ranks_gives_no_difference():
     high, low = np.full(DIALOGS, 0.9), np.full(DIALOGS, 0.1)
-    assert mrr_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
-    assert mrr_difference([high, None], [low, low]) is None
-    assert mrr_difference([None, high], [low, None]) is None
-    assert mrr_difference([None], [low]) is None
+    assert compute_mrr_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
+    assert compute_mrr_difference([high, None], [low, low]) is None
+    assert compute_mrr_difference([None, high], [low, None]) is None
+    assert compute_mrr_difference([None], [low]) is None
 
 
 def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
@@ -107,7 +107,7 @@ def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
 def test_true_answers_of_a_method_have_relevance_1(rankers):
     first, second = rankers["g_mle"].true_shares(), rankers["gan2"].true_shares()
     assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
-    found = mrr_difference(second, first)
+    found = compute_mrr_difference(second, first)
     assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice, SelectionBasis
-from pipeline.dialog.report.dialog_tables import REPORTED, dialog_tables
+from pipeline.dialog.report.dialog_tables import REPORTED, build_dialog_tables
 
 ANSWERS = {
     ("answers", "true"): 0.51234,
@@ -41,7 +41,7 @@ def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(tmp_pat
     numbers = {("test", *keys): value for keys, value in ANSWERS.items()} | {("test", "ranking", "MRR"): 0.75}
     point = Point((Run("g_mle", {"seed": 1}, "signature", numbers, {}, file),))
     choices = [Choice("g_mle", point, SelectionBasis.MET)]
-    tables = {table.name: table for table in dialog_tables(Results((point,)), choices, "g_mle")}
+    tables = {table.name: table for table in build_dialog_tables(Results((point,)), choices, "g_mle")}
     assert "kinds" not in tables  # without annotated kinds, the table would have names alone
     ((*cells,),) = tables["answers"].rows
     difference = "0.0000 [0.0000, 0.0000]"

@@ -10,18 +10,18 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.gradients.report.gradient_tables import (
-    claim_panels,
-    gradients_csv,
-    gradients_tables,
-    plane_panels,
+    build_claim_panels,
+    build_gradients_tables,
+    build_plane_panels,
+    format_gradients_csv,
     read_gradients,
 )
-from pipeline.report.method_names import estimator_colour, method_colours
-from pipeline.report.number_files import markdown
+from pipeline.report.method_names import assign_method_colours, choose_estimator_colour
+from pipeline.report.number_files import format_markdown
 
 
 def test_a_row_per_estimator_with_accuracy_and_cost(gradients_file):
-    table = gradients_tables(read_gradients(gradients_file))[0]
+    table = build_gradients_tables(read_gradients(gradients_file))[0]
     assert table.caption.endswith("K = 4 captions per image")
     assert [column.label for column in table.columns] == [
         "Estimator", "ρ", "τ", "bias", "cosine", "length", "variance", "ms", "K=1", "K=4", "K=16",
@@ -41,7 +41,7 @@ def test_a_row_per_estimator_with_accuracy_and_cost(gradients_file):
 
 
 def test_the_effect_of_rho_beside_the_claim(gradients_file):
-    table = gradients_tables(read_gradients(gradients_file))[1]
+    table = build_gradients_tables(read_gradients(gradients_file))[1]
     assert table.groups == [("", 1), ("bias", 2), ("variance", 2)]
     assert table.rows == [
         ["claimed", "0.50", "0.00", "0.50", "0.00"],
@@ -51,14 +51,14 @@ def test_the_effect_of_rho_beside_the_claim(gradients_file):
 
 
 def test_the_rows_of_an_estimator_may_have_any_order(gradients_file):
-    expected = gradients_tables(read_gradients(gradients_file))[1].rows
+    expected = build_gradients_tables(read_gradients(gradients_file))[1].rows
     content = json.loads(gradients_file.read_text())
     gradients_file.write_text(json.dumps(content | {"rows": content["rows"][::-1]}))
-    assert sorted(gradients_tables(read_gradients(gradients_file))[1].rows) == sorted(expected)
+    assert sorted(build_gradients_tables(read_gradients(gradients_file))[1].rows) == sorted(expected)
 
 
 def test_noise_against_bias_for_one_sample_and_for_many(gradients_file):
-    one, many = plane_panels(read_gradients(gradients_file))
+    one, many = build_plane_panels(read_gradients(gradients_file))
     assert (one.title, many.title) == ("1 caption per image", "16 captions per image")
     spots = {series.label: series.points for series in one.series}
     assert not spots["REINFORCE, greedy, centred"]
@@ -71,18 +71,21 @@ def test_noise_against_bias_for_one_sample_and_for_many(gradients_file):
 
 
 def test_an_estimator_has_the_colour_of_its_method_in_all_figures(gradients_file):
-    expected = method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
-    for panel in (*plane_panels(read_gradients(gradients_file)), *claim_panels(read_gradients(gradients_file))):
+    expected = assign_method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
+    for panel in (
+        *build_plane_panels(read_gradients(gradients_file)),
+        *build_claim_panels(read_gradients(gradients_file)),
+    ):
         found = {series.label: series.style.colour for series in panel.series}
         assert found["PSST-Multinomial"] == expected["psst_multinomial"]
         assert found.get("ST-Gumbel", expected["st_gumbel"]) == expected["st_gumbel"]
         assert found.get("REINFORCE, greedy, centred", expected["reinforce"]) == expected["reinforce"]
         assert panel.includes == ((0, 1), (0, 1)), "expected no error and an error as large as the true gradient"
-    assert (estimator_colour("PSST-Gumbel-Rao"), estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
+    assert (choose_estimator_colour("PSST-Gumbel-Rao"), choose_estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
 
 
 def test_a_panel_has_a_line_for_the_claim_and_for_the_estimator(gradients_file):
-    bias, variance = claim_panels(read_gradients(gradients_file))
+    bias, variance = build_claim_panels(read_gradients(gradients_file))
     claim, psst = bias.series
     assert [(spot.x, spot.y) for spot in claim.points] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
     assert [spot.y for spot in psst.points] == pytest.approx([1.0, 1.2, 2.0])
@@ -90,7 +93,7 @@ def test_a_panel_has_a_line_for_the_claim_and_for_the_estimator(gradients_file):
 
 
 def test_every_number_of_every_world_is_in_the_csv(gradients_file):
-    found = list(csv.DictReader(io.StringIO(gradients_csv(read_gradients(gradients_file)))))
+    found = list(csv.DictReader(io.StringIO(format_gradients_csv(read_gradients(gradients_file)))))
     assert len(found) == 2 * (2 + 3 * 7)
     assert found[1] == {
         "score": "hinge", "estimator": "REINFORCE, greedy, centred", "rho": "", "temperature": "", "samples": "4",
@@ -100,7 +103,7 @@ def test_every_number_of_every_world_is_in_the_csv(gradients_file):
 
 
 def test_markdown_needs_no_rule(gradients_file):
-    text = markdown(gradients_tables(read_gradients(gradients_file)))
+    text = format_markdown(build_gradients_tables(read_gradients(gradients_file)))
     assert text.startswith("**Gradient estimators before the exact gradient")
 
 

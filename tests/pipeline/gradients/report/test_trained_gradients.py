@@ -1,4 +1,4 @@
-from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
+from pipeline.gradients.report.trained_gradients import build_trained_panels, build_trained_table
 
 ROW = {"name": "ST-Multinomial", "settings": {}, "seconds": 0.1, "bias": 0.9, "bias_error": 0.05, "cosine": 0.3,
        "length": 0.4, "variance": 0.16}  # fmt: skip
@@ -9,7 +9,7 @@ MEASUREMENT = {
 
 
 def test_a_bias_within_two_standard_errors_is_shown_as_an_upper_bound():
-    table = trained_table(MEASUREMENT)
+    table = build_trained_table(MEASUREMENT)
     assert table.rows[0] == ["ST-Multinomial", "–", "–", "0.90±0.05", "0.30", "0.40", "0.16", "100"]
     assert table.rows[1][:4] == ["PSST-Multinomial", "0.5", "–", "<0.22"]
     assert "102,400 captions" in table.notes[0]
@@ -17,7 +17,7 @@ def test_a_bias_within_two_standard_errors_is_shown_as_an_upper_bound():
 
 
 def test_the_figure_has_noise_against_bias_and_length_against_cosine():
-    plane, direction = trained_panels(MEASUREMENT)
+    plane, direction = build_trained_panels(MEASUREMENT)
     assert [(spot.x, spot.y) for line in plane.series for spot in line.points] == [(0.9, 0.4), (0.1, 0.4)]
     assert [(spot.x, spot.y) for line in direction.series for spot in line.points] == [(0.3, 0.4), (0.3, 0.4)]
     assert "PSST-Multinomial, ρ 0.5" in plane.series[1].points[0].label

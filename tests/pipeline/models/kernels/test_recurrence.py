@@ -9,7 +9,7 @@ import torch
 from plain import plain_unroll
 
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.kernels.dispatch import accelerate_decoder
 from pipeline.models.unroll import generate, teacher_force
 
 
@@ -21,7 +21,7 @@ def speaker_and_batch(toy):
 
 def test_single_precision_is_the_plain_form_up_to_rounding(speaker_and_batch):
     speaker, batch = speaker_and_batch
-    assert fast_form(speaker) is not speaker
+    assert accelerate_decoder(speaker) is not speaker
     twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
     message = generate(speaker, batch, channel, torch.Generator().manual_seed(1))
     tokens, _, _, log_probs = plain_unroll(twin, batch, channel, torch.Generator().manual_seed(1))

@@ -12,12 +12,12 @@ from pipeline.worlds.films.__main__ import main as draw_films_sheet
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Event, Film, Track
-from pipeline.worlds.films.film_words import conjugate, participle
+from pipeline.worlds.films.film_words import conjugate, form_participle
 from pipeline.worlds.films.film_world import GAITS, OPPOSITE, list_inside_plans, list_outside_plans
-from pipeline.worlds.films.motion import actor_state, list_visible_actors, times
+from pipeline.worlds.films.motion import compute_actor_state, compute_frame_times, list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film, sample_film_neighbourhood
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim
-from pipeline.worlds.scenes.scene_facts import Thing, atmosphere
+from pipeline.worlds.scenes.scene_facts import Thing, name_atmosphere
 from pipeline.worlds.scenes.scene_world import CATEGORIES, NEIGHBOURS
 
 SEED, NUMBER, FRAMES = 1, 120, 16
@@ -171,7 +171,9 @@ def test_captions_are_sentences_of_a_small_vocabulary(captioned_films: list[tupl
 
 
 def test_verbs_have_two_forms() -> None:
-    pairs = {text: (conjugate(text), participle(text)) for text in ("run[s] in", "fl[ies]", "go[es] up", "lie[s] down")}
+    pairs = {
+        text: (conjugate(text), form_participle(text)) for text in ("run[s] in", "fl[ies]", "go[es] up", "lie[s] down")
+    }
     assert pairs == {
         "run[s] in": ("runs in", "running in"),
         "fl[ies]": ("flies", "flying"),
@@ -186,7 +188,7 @@ OUTSIDE, INSIDE = (Track(0.5, 0.9, 0.5, inside) for inside in (False, True))
 
 def test_an_actor_enters_stops_and_leaves() -> None:
     events = (Event("enter", "left", "walk", 0.1, 0.3), Event("leave", "right", "run", 0.6, 0.8))
-    states = {time: actor_state(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
+    states = {time: compute_actor_state(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
     assert states[0.05] is None
     assert states[0.9] is None
     outside = -0.39 * 0.5  # the widest pose is outside the left edge
@@ -200,7 +202,7 @@ def test_acts_change_pose_place_and_facing() -> None:
     dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
 
     def compute_state(event: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
-        found = actor_state(thing, INSIDE, (Event(event, "", "", 0.2, 0.6),), time)
+        found = compute_actor_state(thing, INSIDE, (Event(event, "", "", 0.2, 0.6),), time)
         assert found is not None
         return found
 
@@ -218,7 +220,7 @@ def test_a_balloon_stays_at_the_height_after_sinking() -> None:
     balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
     events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
     track = INSIDE._replace(base=0.5)
-    found = [actor_state(balloon, track, events, time) for time in (0.35, 0.5)]
+    found = [compute_actor_state(balloon, track, events, time) for time in (0.35, 0.5)]
     assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
 
 
@@ -247,7 +249,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
     for films in neighbourhoods[:30]:
         film = films[0]
         # water reflects actors outside their boxes
-        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"
+        plain = name_atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"
         if not plain or film.tracks[0].inside or len(film.tracks) > 1:
             continue
         frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]
@@ -269,7 +271,7 @@ def test_every_moving_category_has_enough_plans() -> None:
 
 
 def test_frames_are_spread_over_the_film() -> None:
-    assert times(5) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert compute_frame_times(5) == [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 @pytest.mark.parametrize(

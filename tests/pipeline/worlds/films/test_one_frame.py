@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipeline.models.listener import Listener
 from pipeline.scores.discriminability import InfoNCE
-from pipeline.types import Batch, Message, caption_mask
+from pipeline.types import Batch, Message, make_caption_mask
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import list_visible_actors
@@ -50,7 +50,7 @@ def measure_recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
     def make_batch(rows: Tensor) -> tuple[Message, Batch]:
         captions = tokens[rows]
         regions, mask = vectors[rows, None], torch.ones(len(rows), 1, dtype=torch.bool)
-        message = Message(captions, caption_mask(captions), torch.arange(len(rows)), samples=1)
+        message = Message(captions, make_caption_mask(captions), torch.arange(len(rows)), samples=1)
         return message, Batch(rows, vectors[rows], regions, mask, captions)
 
     for _ in range(STEPS):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from pipeline.worlds.scenes.drawing.draw_scene import draw_object, draw_scene
-from pipeline.worlds.scenes.drawing.pen import PAD, mix, spline
+from pipeline.worlds.scenes.drawing.pen import PAD, interpolate_spline, mix
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, make_generator
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
@@ -86,8 +86,8 @@ def test_pictures_have_the_requested_size_and_are_repeatable(size: int) -> None:
 def test_mix_and_spline() -> None:
     assert mix((0, 100, 200), (100, 100, 100), 0.25) == (25, 100, 175)
     corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-    curve = spline(corners, closed=True)
+    curve = interpolate_spline(corners, closed=True)
     assert len(curve) == 24
     assert set(corners) <= set(curve)
-    assert spline(corners, closed=False)[0] == corners[0]
-    assert spline(corners, closed=False)[-1] == corners[-1]
+    assert interpolate_spline(corners, closed=False)[0] == corners[0]
+    assert interpolate_spline(corners, closed=False)[-1] == corners[-1]

@@ -18,7 +18,7 @@ from pipeline.worlds.scenes.fact_features import (
     REGIONS,
     SIZE,
     THING_FACTS,
-    fact_vectors,
+    compute_fact_vectors,
     write_fact_features,
 )
 from pipeline.worlds.scenes.sample_scenes import sample_scene
@@ -28,7 +28,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 def test_a_vector_has_the_facts_of_one_thing_and_no_others():
     for index in range(0, 80, 8):
         scene = sample_scene(2, index)
-        vectors, facts = fact_vectors(scene), list(COLUMNS)
+        vectors, facts = compute_fact_vectors(scene), list(COLUMNS)
         assert vectors.shape == (REGIONS, SIZE)
         labels = {facts[i] for i in np.flatnonzero(vectors[0, :-4])}
         assert {value for name, value in labels if name == "scenery"} == set(scene.scenery)

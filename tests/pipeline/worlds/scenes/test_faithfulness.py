@@ -10,7 +10,7 @@ from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
 from pipeline.worlds.films.film_facts import read_films
-from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
+from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, judge_faithfulness, list_facts
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Box, Scene, Thing, read_facts
@@ -116,7 +116,7 @@ def test_a_repeated_claim_counts_once() -> None:
 
 
 def test_figures_by_hand() -> None:
-    counts = faithfulness(["two red dogs at night", "a boy near zebras", ""], [SCENE, COUPLE, COUPLE])
+    counts = judge_faithfulness(["two red dogs at night", "a boy near zebras", ""], [SCENE, COUPLE, COUPLE])
     facts = len(list(list_facts(COUPLE)))
     assert facts == 11
     assert counts.columns() == {
@@ -145,7 +145,7 @@ def test_figures_by_hand() -> None:
 def test_annotators_claim_nothing_false_and_omit_facts() -> None:
     scenes = [sample_scene(2, i) for i in range(300)]
     captions = [(caption.raw, scene) for i, scene in enumerate(scenes) for caption in describe_scene(scene, 2, i)]
-    counts = faithfulness(*zip(*captions, strict=True))
+    counts = judge_faithfulness(*zip(*captions, strict=True))
     assert [captions[n] for n in np.flatnonzero((counts.claims != counts.true).any(1))] == []
     assert (counts.told <= counts.facts).all()
     assert (counts.claims.sum(1) > 0).all()
@@ -153,7 +153,7 @@ def test_annotators_claim_nothing_false_and_omit_facts() -> None:
     assert summary["precision"] == 1.0
     assert summary["unknown_words"] == 0.0
     assert all(kind["precision"] == 1.0 and 0.05 < kind["told"] < 0.75 for kind in summary["by_kind"].values())
-    mismatched = faithfulness(
+    mismatched = judge_faithfulness(
         [caption for caption, _ in captions], [scene for _, scene in captions[400:] + captions[:400]]
     )
     assert mismatched.summary()["precision"] < 0.4
@@ -170,15 +170,15 @@ def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None
     assert facts == {str(i): sample_scene(5, i) for i in range(24)}
     for row in prepared.rows("test"):
         texts = prepared.texts(row)
-        counts = faithfulness(texts, [facts[prepared.ids[row].as_py()]] * len(texts))
+        counts = judge_faithfulness(texts, [facts[prepared.ids[row].as_py()]] * len(texts))
         assert counts.summary()["precision"] == 1.0
 
 
 def test_invalid_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 2 and 1\)"):
-        faithfulness(["a", "b"], [SCENE])
+        judge_faithfulness(["a", "b"], [SCENE])
     with pytest.raises(UserError, match=r"got 0 and 0\)"):
-        faithfulness([], [])
+        judge_faithfulness([], [])
     with pytest.raises(UserError, match="no such file"):
         read_facts(tmp_path / SCENE_FACTS)
     for bad in ("{", "[1]", '{"imgid": 1}'):

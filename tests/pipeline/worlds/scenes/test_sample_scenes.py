@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from pipeline.worlds.scenes.sample_scenes import sample_scene, sample_scene_neighbourhood
-from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, relation_holds
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere, relation_holds
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 ATTRIBUTES = ("colour", "count", "pose", "pattern", "size")
@@ -37,7 +37,7 @@ def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(n
     for number, scenes in enumerate(neighbourhoods):
         assert len(scenes) == NEIGHBOURS == 8
         assert {scene.neighbourhood for scene in scenes} == {number}
-        assert len({(scene.setting, atmosphere(scene)) for scene in scenes}) == 1
+        assert len({(scene.setting, name_atmosphere(scene)) for scene in scenes}) == 1
         assert len({frozenset(index_by_category(scene)) for scene in scenes}) == 1
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, article, describe_scene
+from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, choose_article, describe_scene
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, relation_holds
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE
 
@@ -247,7 +247,7 @@ def test_articles_and_clothes(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     assert (
         len(re.findall(r"\b(?:men|women|people|boys|girls) (?:in|wearing) (?:\w+ )+?(?:shirts|dresses)\b", text)) > 20
     )
-    assert (article("orange tent"), article("red tent")) == ("an", "a")
+    assert (choose_article("orange tent"), choose_article("red tent")) == ("an", "a")
 
 
 def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tuple[Scene, SceneCaption]]) -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, make_generator, overlap, pick, read_facts, uniform
+from pipeline.worlds.scenes.scene_facts import (
+    SCENE_FACTS,
+    Scene,
+    compute_overlap,
+    make_generator,
+    pick,
+    read_facts,
+    sample_uniform,
+)
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
 
 SEED, NUMBER = 3, 1200
@@ -43,7 +51,9 @@ def test_pick_follows_its_weights() -> None:
 @pytest.mark.parametrize(("low", "high"), [(0.42, 0.48), (-0.012, 0.012), (0.3, 0.3)])
 def test_uniform_draws_the_numbers_of_numpy(low: float, high: float) -> None:
     generator, reference = make_generator(1, 5, 0), make_generator(1, 5, 0)
-    assert [uniform(generator, low, high) for _ in range(200)] == [reference.uniform(low, high) for _ in range(200)]
+    assert [sample_uniform(generator, low, high) for _ in range(200)] == [
+        reference.uniform(low, high) for _ in range(200)
+    ]
 
 
 def test_no_thing_leaves_the_picture(scenes: list[Scene]) -> None:
@@ -75,7 +85,7 @@ def test_things_do_not_hide_each_other(scenes: list[Scene]) -> None:
         boxes = [(i, box) for i, thing in enumerate(scene.things) for box in thing.boxes]
         for i, a in boxes:
             for j, b in boxes:
-                assert i == j or overlap(a, b) < 0.12
+                assert i == j or compute_overlap(a, b) < 0.12
 
 
 def test_the_main_object_is_large(scenes: list[Scene]) -> None:

@@ -117,7 +117,7 @@ def test_a_failure_leaves_no_partial_data_set(tmp_path: Path, monkeypatch: pytes
 
     root = tmp_path / "scenes"
     expected = draw_few(root, seed=1)
-    monkeypatch.setattr(dataset_files, "coco_form", fail)
+    monkeypatch.setattr(dataset_files, "format_coco", fail)
     with pytest.raises(OSError, match="disk full"):
         draw_scenes(root, 18, SIZE, 8, 8, 1, workers=1)
     with pytest.raises(OSError, match="disk full"):
