@@ -26,11 +26,11 @@ from printing import begin_table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import COMPUTED as SCORES
+from pipeline.metrics.registry import METRIC_NAMES as SCORES
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 
-COMPUTED = [metric for metric in SCORES if metric != "SPICE"]
+PARSERLESS = [metric for metric in SCORES if metric != "SPICE"]
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     row = begin_table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
     def score_captions() -> dict[str, float]:
-        with LanguageScorer(COMPUTED) as scorer:
+        with LanguageScorer(PARSERLESS) as scorer:
             return scorer.score(captions, human).scores
 
     # all scorers use the same Java
@@ -57,7 +57,7 @@ def main() -> None:
         )
         assert shared_scores == scores
     peer, peer_cpu, expected = _measure(row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, human))
-    difference = max(abs(expected[name] - scores[name]) for name in COMPUTED)
+    difference = max(abs(expected[name] - scores[name]) for name in PARSERLESS)
     for label, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
         row(f"pycocoevalcap / {label}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
@@ -107,7 +107,7 @@ def _score_by_pycocoevalcap(captions: list[str], human: list[list[str]]) -> dict
 
     with contextlib.redirect_stdout(io.StringIO()):
         references, candidates = tokenise(human), tokenise([[text] for text in captions])
-        scores = dict(zip(COMPUTED, Bleu(4).compute_score(references, candidates, verbose=0)[0], strict=False))
+        scores = dict(zip(PARSERLESS, Bleu(4).compute_score(references, candidates, verbose=0)[0], strict=False))
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
             scores[metric] = float(scorer.compute_score(references, candidates)[0])

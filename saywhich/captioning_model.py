@@ -67,7 +67,7 @@ class CandidateSettings(Generic[Features]):
 
     beam: int
     samples: int | None  # number of sampled captions; None: beam search
-    chosen: bool  # whether the listener chooses among the captions; if so, all captions of the beam are candidates
+    rerank: bool  # whether the listener chooses among the captions; if so, all captions of the beam are candidates
     seed: int
     temperature: float | None  # divides the logits of samples; None: the default of the model
     pragmatic: PragmaticGallery[Features] | None  # None: plain decoding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import make_animated_thumbnail
 from saywhich.offline_page import PAGES, PLAIN, write_offline_page
-from saywhich.search_page import SHOWN, encode_thumbnail_url
+from saywhich.search_page import THUMBNAIL_SIDE, encode_thumbnail_url
 
 if TYPE_CHECKING:
     from saywhich.captioning_model import Caption
@@ -21,7 +21,7 @@ def make_sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
         "name": escape_line(str(file)),
         "url": file.resolve().as_uri(),
         "thumbnail": encode_thumbnail_url(file),
-        "animation": make_animated_thumbnail(file, SHOWN),
+        "animation": make_animated_thumbnail(file, THUMBNAIL_SIDE),
         "caption": escape_line(caption.text),
         "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",
         "first": caption.rank == 1,

@@ -36,7 +36,7 @@ from saywhich.photos import Photo, compute_content_digest, open_photo
 from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery, TextListener
 
 BATCH = 32  # photos in one batch of the network
-CHOSEN_TEMPERATURE = 0.3  # at 1, re-ranked samples have half the beam's CIDEr on photos
+RERANK_TEMPERATURE = 0.3  # at 1, re-ranked samples have half the beam's CIDEr on photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,10 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     @torch.no_grad()
     def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
         """Generate candidate captions of one or more photos, with the token UNK banned."""
-        channel: Channel = Beam(settings.beam, settings.beam if settings.chosen else 1)
+        channel: Channel = Beam(settings.beam, settings.beam if settings.rerank else 1)
         if settings.samples is not None:
             channel = Multinomial(settings.samples, requires_grad=False)
-            default = CHOSEN_TEMPERATURE if settings.chosen else 1.0
+            default = RERANK_TEMPERATURE if settings.rerank else 1.0
             temperature = default if settings.temperature is None else settings.temperature
             channel = channel if temperature == 1 else TemperatureScaling(channel, temperature)
         # one image at a time, so that samples depend on no other image

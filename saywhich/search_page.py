@@ -9,7 +9,7 @@ from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import encode_data_uri, make_animated_thumbnail, open_first_frame
 from saywhich.offline_page import PLAIN, write_offline_page
 
-SHOWN = 360  # pixels of a thumbnail's longer side
+THUMBNAIL_SIDE = 360  # pixels of a thumbnail's longer side
 
 
 def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> None:
@@ -20,14 +20,14 @@ def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> N
             "url": file.resolve().as_uri(),
             "score": f"{score:.3f}",
             "thumbnail": encode_thumbnail_url(file),
-            "animation": make_animated_thumbnail(file, SHOWN),
+            "animation": make_animated_thumbnail(file, THUMBNAIL_SIDE),
         }
         for file, score in matches
     ]
     write_offline_page(out, "found.html", styles=[PLAIN], text=escape_line(text), photos=photos)
 
 
-def encode_thumbnail_url(photo: Path, side: int = SHOWN) -> str:
+def encode_thumbnail_url(photo: Path, side: int = THUMBNAIL_SIDE) -> str:
     """Return a photo, or the first frame of a film, as a data URI of a JPEG of at most `side` pixels a side."""
     image = open_first_frame(photo)
     image.thumbnail((side, side))

@@ -77,7 +77,7 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
     assert test["human_answers"]["relevance"] > 0.65  # hedges and guesses have less relevance than true answers
     assert 0 <= test["answers"]["true"] <= 1
     assert test["judges"]["own"]["ranking"] == test["judges"]["d_np_att"]["ranking"]  # the discriminator was frozen
-    assert test["beside"] == {}
+    assert test["rankers"] == {}
     assert "ties=against" in found["signature"]
     columns = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pydict()
     assert len(columns["rank"]) == 2 * 8 * 10
@@ -88,10 +88,10 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
 
 def test_priors_and_other_rankers_are_evaluated_with_one_method(world):
     test = json.loads((world / "data/evaluation/g_mle/metrics.json").read_text())["test"]
-    assert set(test["beside"]) == {*PRIORS, "d_np"}
-    assert test["beside"]["d_np"]["ranking"] == test["judges"]["d_np"]["ranking"]
-    assert test["beside"]["question_prior"]["ranking"]["MRR"] > test["beside"]["chance"]["ranking"]["MRR"]
-    assert set(test["beside"]["prior"]["refers"]) == set(test["refers"])
+    assert set(test["rankers"]) == {*PRIORS, "d_np"}
+    assert test["rankers"]["d_np"]["ranking"] == test["judges"]["d_np"]["ranking"]
+    assert test["rankers"]["question_prior"]["ranking"]["MRR"] > test["rankers"]["chance"]["ranking"]["MRR"]
+    assert set(test["rankers"]["prior"]["refers"]) == set(test["refers"])
     tables = (world / "data/report/tables.md").read_text()
     assert tables.count("| answer frequency given the question |") == 2
 

@@ -19,7 +19,7 @@ from pipeline.analysis.judge_titles import TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.metrics.registry import COUNTED, MEANS
+from pipeline.metrics.registry import COUNT_METRICS, MEANS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,7 @@ class Resamples:
         Resampled values are shifted by the difference between metrics.json and the mean over captions. Corpus METEOR is
         not exactly that mean.
         """
-        if run.beside and keys[0] != "judges":
+        if run.evaluated_with and keys[0] != "judges":
             return None  # the captions file has these scores for the method only
         stored_keys = keys
         if keys[0] == "judges":
@@ -142,7 +142,7 @@ def _rank_columns(run: Run, judge: str) -> Iterator[str]:
     yield run.column("rank", judge)
     yield run.column(HARD_GALLERY, judge)
     for name in {keys[2] for keys in run.numbers if keys[1] == "baselines"}:
-        yield replace(run, method=name, frozen=None, beside=run.speaker).column(HARD_GALLERY, judge)
+        yield replace(run, method=name, frozen=None, evaluated_with=run.speaker).column(HARD_GALLERY, judge)
 
 
 def _read_scores(path: Path, ranks: Sequence[str]) -> dict[CaptionsKey, pd.DataFrame]:
@@ -182,7 +182,7 @@ def _resample_metrics(
     resampled, overall = resample_means(table, counts, resample_counts)
     if "bleu" in frame:
         bleu = _read_bleu_counts(path, frame["bleu"])
-        columns |= {("language", name): bleu for name in COUNTED}
+        columns |= {("language", name): bleu for name in COUNT_METRICS}
         resampled = np.hstack([resampled, compute_bleu_from_counts(resample_counts @ bleu)])
         overall = np.hstack([overall, compute_bleu_from_counts(bleu.sum(0))])
     return {keys: (resampled[:, n], float(overall[n])) for n, keys in enumerate(columns) if np.isfinite(overall[n])}

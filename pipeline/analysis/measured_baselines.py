@@ -22,10 +22,10 @@ BASELINE_DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class MeasuredBaseline:
-    """Metrics of baseline captions that were evaluated beside those of the point `beside`."""
+    """Metrics of baseline captions that were evaluated beside those of the point `evaluated_with`."""
 
     name: str
-    beside: Point
+    evaluated_with: Point
     point: Point
 
 
@@ -89,7 +89,9 @@ def _list_names(point: Point) -> set[str]:
 def _make_run(run: Run, name: str) -> Run:
     """Return the baseline as a run of its own; of the method's settings it keeps only the seed, which affects it."""
     settings = {key: value for key, value in run.settings.items() if key == "seed"}
-    return replace(run, method=name, beside=run.method, settings=settings, numbers=dict(_select_numbers(run, name)))
+    return replace(
+        run, method=name, evaluated_with=run.method, settings=settings, numbers=dict(_select_numbers(run, name))
+    )
 
 
 def _select_numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:

@@ -83,7 +83,9 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
         baselines = list_measured_baselines(results)
-        baselines.sort(key=lambda baseline: baseline.beside.method in (claim.more, claim.than))  # the last one counts
+        baselines.sort(
+            key=lambda baseline: baseline.evaluated_with.method in (claim.more, claim.than)
+        )  # the last one counts
         points |= {baseline.name: baseline.point for baseline in baselines}
         missing = [name for name in (claim.more, claim.than) if name not in points]
         if missing:

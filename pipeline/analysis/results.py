@@ -22,7 +22,7 @@ from pipeline.analysis.judge_titles import (
     order_judges,
 )
 from pipeline.errors import UserError
-from pipeline.metrics.registry import SHOWN
+from pipeline.metrics.registry import TABLE_METRICS
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
 SYMBOLS = {
@@ -40,7 +40,7 @@ SYMBOLS = {
 CURVE_SETTINGS = ("gamma", "alpha", "similarity", "rerank", "pragmatic")
 MISSING = "–"
 CIDER = ("language", "CIDEr")
-LANGUAGE = tuple(SHOWN)
+LANGUAGE = tuple(TABLE_METRICS)
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Run:
     captions: Path  # the captions.parquet that holds this run's captions
     cell: str | None = None  # the cell's name in the sweep's captions
     frozen: str | None = None  # for a frozen-speaker system: the method that generated the captions
-    beside: str | None = None  # for baseline captions: the method that was evaluated with them
+    evaluated_with: str | None = None  # for baseline captions: the method that was evaluated with them
 
     @property
     def speaker(self) -> str:
         """Return the method under whose name the captions file holds this run's captions."""
-        return self.frozen or self.beside or self.method
+        return self.frozen or self.evaluated_with or self.method
 
     def column(self, quantity: str, judge: str) -> str:
         """Return the captions file's column of `quantity` (rank, retrieved, HARD_GALLERY) by `judge`.
@@ -68,7 +68,7 @@ class Run:
         For a frozen speaker, the own listener is the adapted one. Baseline captions have columns of their own.
         """
         name = f"{quantity}_{ADAPTED if self.frozen and judge == OWN else judge}"
-        return f"{self.method}_{name}" if self.beside else name
+        return f"{self.method}_{name}" if self.evaluated_with else name
 
     def value(self, split: str, *keys: str) -> float | None:
         """Return the number at `keys` of `split`; None if it is missing, null, NaN or infinite."""
@@ -139,7 +139,7 @@ class Results:
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = field(default=(), compare=False)
     # the score that compares methods; None: HARD_RECALL, or WHOLE_RECALL if HARD_RECALL was not measured
-    wanted: str | None = None
+    requested_score: str | None = None
 
     @property
     def runs(self) -> list[Run]:
@@ -160,7 +160,7 @@ class Results:
     @cached_property
     def score(self) -> str:
         """Return the score that selects settings, defines curves and compares methods."""
-        return self.wanted or (
+        return self.requested_score or (
             HARD_RECALL if self.has(*make_recall_keys(self.first.name, HARD_RECALL)) else WHOLE_RECALL
         )
 
@@ -238,9 +238,9 @@ def read_results(
 ) -> Results:
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
-    Methods are compared by `score`; None: as `Results.wanted`. A cell replaces a method's own run with equal settings,
-    since both are the same training. Raises UserError if a file is missing or malformed, or if the captions next to it
-    belong to another evaluation.
+    Methods are compared by `score`; None: as `Results.requested_score`. A cell replaces a method's own run with equal
+    settings, since both are the same training. Raises UserError if a file is missing or malformed, or if the captions
+    next to it belong to another evaluation.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
     cells = sweep / "cells.json"

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, compute_means
-from pipeline.metrics.registry import ShownMetric
+from pipeline.metrics.registry import TableMetric
 from pipeline.ranges import Distinct, Natural, Positive, Seed, Share, require_distinct
 
 
@@ -23,7 +23,7 @@ class ReportSettings:
     seed: Seed = 0  # seed of the choice of those images
     control: str = "mle"  # the method whose naturalness is the reference
     min_cider_share: Share = 0.95  # share of the control's validation CIDEr that a chosen setting must keep
-    metric: ShownMetric = "CIDEr"  # x axis of the curve
+    metric: TableMetric = "CIDEr"  # x axis of the curve
     # methods whose frozen speakers are also shown with a listener adapted to them
     frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     # levels of recall tables; None: from the curves

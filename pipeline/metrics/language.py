@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.registry import COMPUTED, COUNTED, METRICS, MetricProcess
+from pipeline.metrics.registry import COUNT_METRICS, METRIC_NAMES, METRICS, MetricProcess
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class LanguageScorer:
     METEOR takes many seconds to load its tables, so processes start on entry; captions may be generated meanwhile.
     `timeout`: the limit in seconds for a Java program on one set of captions; after it, its metric is not computed.
     `metrics`: names of scores. SPIDEr, a sum, is added where both of its parts are computed. Raises UserError for a
-    name that is not in COMPUTED.
+    name that is not in METRIC_NAMES.
     """
 
-    def __init__(self, metrics: Sequence[str] = COMPUTED, timeout: float = 900.0) -> None:
+    def __init__(self, metrics: Sequence[str] = METRIC_NAMES, timeout: float = 900.0) -> None:
         self._metrics = _check_names(metrics)
         self._timeout = timeout
         self._tokenised: dict[str, str] = {}
@@ -92,7 +92,7 @@ class LanguageScorer:
             if not any(texts):
                 raise UserError(f"references of image {image}: none of {len(texts)} has a word; every image needs one")
         result = LanguageScores(
-            bleu_counts=compute_bleu_statistics(tokenised, human) if set(COUNTED) & set(wanted) else None
+            bleu_counts=compute_bleu_statistics(tokenised, human) if set(COUNT_METRICS) & set(wanted) else None
         )
         with ThreadPoolExecutor(1) as executor:
             for names, compute in self._build_scorers(tokenised, human, wanted, executor).items():
@@ -143,9 +143,9 @@ class LanguageScorer:
 
 
 def _check_names(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return `metrics`. Raises UserError for a name that is not in COMPUTED."""
-    if unknown := [metric for metric in metrics if metric not in COMPUTED]:
-        raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(COMPUTED)}")
+    """Return `metrics`. Raises UserError for a name that is not in METRIC_NAMES."""
+    if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
+        raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(METRIC_NAMES)}")
     return tuple(metrics)
 
 

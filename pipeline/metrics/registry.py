@@ -69,17 +69,17 @@ FIRST = "CIDEr"  # the first metric in tables
 IN_TABLES = tuple(sorted(METRICS, key=lambda metric: metric.name != FIRST))
 
 BY_NAME = {metric.name: metric for metric in METRICS}
-SHOWN = {metric.names[-1]: metric for metric in IN_TABLES}
+TABLE_METRICS = {metric.names[-1]: metric for metric in IN_TABLES}
 MEANS = tuple(name for metric in IN_TABLES if metric.resampled == "mean" for name in metric.names)
-COUNTED = tuple(name for metric in METRICS if metric.resampled == "counts" for name in metric.names)
-COMPUTED = tuple(name for metric in METRICS if not metric.parts for name in metric.names)
+COUNT_METRICS = tuple(name for metric in METRICS if metric.resampled == "counts" for name in metric.names)
+METRIC_NAMES = tuple(name for metric in METRICS if not metric.parts for name in metric.names)
 REWARDS = tuple(name for metric in IN_TABLES if metric.reward for name in metric.names)
 
 if TYPE_CHECKING:
     MetricName = str
-    ShownMetric = str
+    TableMetric = str
     RewardMetric = str
 else:
     MetricName = Literal[tuple(metric.name for metric in METRICS if not metric.parts)]
-    ShownMetric = Literal[tuple(SHOWN)]
+    TableMetric = Literal[tuple(TABLE_METRICS)]
     RewardMetric = Literal[REWARDS]

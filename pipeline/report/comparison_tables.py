@@ -8,7 +8,7 @@ from pipeline.analysis.comparison import MAX_SHORT_SHARE, Comparison, Comparison
 from pipeline.analysis.judge_titles import Keys, make_recall_keys
 from pipeline.analysis.measured_baselines import read_baseline_curves
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Run, format_setting
-from pipeline.metrics.registry import SHOWN
+from pipeline.metrics.registry import TABLE_METRICS
 from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, format_sign
 
 BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is in brackets where it was measured."
@@ -60,7 +60,7 @@ def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Tab
     """Return language metrics at equal score by the first judge (Tables 1 and 6 of PSST)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
-    columns = [_estimate_column(name, ("language", name), SHOWN[name].digits) for name in metrics]
+    columns = [_estimate_column(name, ("language", name), TABLE_METRICS[name].digits) for name in metrics]
     level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
         f"equal-recall-{_slug(slice_)}",

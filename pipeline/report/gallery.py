@@ -59,7 +59,7 @@ def find_no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
 
 
 @dataclass(frozen=True)
-class ShownCaption:
+class GalleryCaption:
     """Caption of an image by one setting, and the image's rank by each judge (1 is best)."""
 
     method: str
@@ -82,7 +82,7 @@ class GalleryPicture:
     id: str
     image: Image.Image
     human: tuple[str, ...]
-    captions: tuple[ShownCaption, ...]
+    captions: tuple[GalleryCaption, ...]
     annotator: str = "person"  # author of the human captions
     moving: str = ""  # data URI of a film's animated copy; `image` is the first frame
 
@@ -203,7 +203,7 @@ def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | No
 
 def choose_example_along(
     pictures: Sequence[GalleryPicture], line: str | None
-) -> tuple[GalleryPicture, list[ShownCaption]] | None:
+) -> tuple[GalleryPicture, list[GalleryCaption]] | None:
     """Return the picture with the most distinct captions by `line` along λ, and these captions.
 
     The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
@@ -249,7 +249,7 @@ def find_changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     return [(word, n not in shared) for n, word in enumerate(words)]
 
 
-def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
+def mark_words(shown: GalleryCaption, other: str) -> list[tuple[str, bool, bool | None]]:
     """Return the words of a caption, each with the mark of `find_changed_words` and its truth (None: no claim).
 
     With an empty `other`, no word is marked.
@@ -258,19 +258,19 @@ def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | 
     return [(word, marked, truth) for (word, marked), truth in zip_longest(words, shown.truths)]
 
 
-def _add_truths(shown: ShownCaption, scene: SceneRecord) -> ShownCaption:
+def _add_truths(shown: GalleryCaption, scene: SceneRecord) -> GalleryCaption:
     return replace(shown, truths=tuple(scene.judge_words(shown.caption or "")))
 
 
 def _collect_captions(
     results: Results, views: Sequence[GalleryView], images: Sequence[int]
-) -> dict[int, list[ShownCaption]]:
+) -> dict[int, list[GalleryCaption]]:
     """Return the captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in build_curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, choose_styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
     columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
-    captions: dict[int, list[ShownCaption]] = {image: [] for image in images}
+    captions: dict[int, list[GalleryCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
         cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.score_keys(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
@@ -282,7 +282,7 @@ def _collect_captions(
             if run.frozen:
                 ranks[ADAPTED] = None  # the adapted listener of a frozen speaker is its own listener
             captions[image].append(
-                ShownCaption(
+                GalleryCaption(
                     method=run.method,
                     line=line,
                     style=style[line],

@@ -10,7 +10,7 @@ from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.gallery import GalleryPicture, select_captions_of_methods
 
-SHOWN = 6  # examples
+MOST_EXAMPLES = 6  # examples
 
 HackedCaption = tuple[int, str]  # row of an image, and the method of its caption
 
@@ -21,8 +21,9 @@ def select_hacked_captions(
     """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
 
     The reference is the control's caption. Each change is a ratio of ranks, and the smaller of the two counts. Each
-    image has one caption, by one of `methods` at its chosen setting and first seed. At most SHOWN are returned, largest
-    first. Returns [] where the control has no chosen setting, and where `retriever` is no judge or the last one.
+    image has one caption, by one of `methods` at its chosen setting and first seed. At most MOST_EXAMPLES are returned,
+    largest first. Returns [] where the control has no chosen setting, and where `retriever` is no judge or the last
+    one.
     """
     judge = results.ends[-1]
     first = {choice.method: choice.point.runs[0] for choice in choices if choice.point}
@@ -43,7 +44,7 @@ def select_hacked_captions(
             change = _compare_ranks(get_ranks(0, image), get_ranks(n, image))
             if change > best_of.get(image, (0.0, ""))[0]:
                 best_of[image] = change, run.method
-    best = sorted(best_of, key=lambda image: (-best_of[image][0], image))[:SHOWN]
+    best = sorted(best_of, key=lambda image: (-best_of[image][0], image))[:MOST_EXAMPLES]
     return [(image, best_of[image][1]) for image in best]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.analysis.judge_titles import JudgeTitle
 from pipeline.report.drawing import encode_png
-from pipeline.report.gallery import GalleryPicture, ShownCaption
+from pipeline.report.gallery import GalleryCaption, GalleryPicture
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_axes import escape_math
 from pipeline.report.plot_elements import SOFT
@@ -86,7 +86,7 @@ def draw_pairs_png(shared: SharedCaptions) -> bytes:
     return encode_png(figure)
 
 
-def draw_along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
+def draw_along_png(picture: GalleryPicture, captions: Sequence[GalleryCaption], judge: JudgeTitle) -> bytes:
     """Draw one picture and, to its right, `captions` in the given order, then the first human caption."""
     from matplotlib.figure import Figure
 
@@ -124,7 +124,7 @@ def _list_lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], width: in
     return [line for text in texts for line in _wrap(text, width)]
 
 
-def _format_caption(source: str, shown: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
+def _format_caption(source: str, shown: GalleryCaption, judges: Sequence[JudgeTitle]) -> str:
     ranks = [shown.ranks.get(judge.name) for judge in judges]
     brackets = ", ".join("–" if rank is None else str(rank) for rank in ranks)
     return f"{source} [{brackets}]: {escape_math(shown.caption or '–')}"

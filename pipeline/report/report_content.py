@@ -171,7 +171,7 @@ class ReportContent:
         return any(shown.truths for shown in self._captions)
 
     @cached_property
-    def _captions(self) -> list[gallery.ShownCaption]:
+    def _captions(self) -> list[gallery.GalleryCaption]:
         return [shown for picture in self.pictures for shown in picture.captions]
 
     def control_caption(self, picture: gallery.GalleryPicture) -> str:

@@ -355,7 +355,7 @@ def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], sample
     ]
     if baselines:
         descriptions = {
-            label: BASELINE_DESCRIPTIONS[b.name].format(method=b.beside.method)
+            label: BASELINE_DESCRIPTIONS[b.name].format(method=b.evaluated_with.method)
             for label, b in zip(labels, baselines, strict=True)
         }
         notes.append(f"Without training: {'; '.join(f'{name}: {text}' for name, text in descriptions.items())}.")

@@ -13,7 +13,7 @@ from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.judge_titles import HARD_RECALL, JudgeTitle
 from pipeline.analysis.results import Results, Run
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.report.gallery import GalleryPicture, ShownCaption, select_captions_of_methods
+from pipeline.report.gallery import GalleryCaption, GalleryPicture, select_captions_of_methods
 from pipeline.report.method_names import replace_method_names
 
 PAIRS = 4
@@ -25,8 +25,8 @@ class CaptionedImage:
     """Image with its captions by the control and by the other method, and its rank with each caption (1 is best)."""
 
     picture: GalleryPicture
-    control: ShownCaption
-    other: ShownCaption
+    control: GalleryCaption
+    other: GalleryCaption
     control_rank: int
     other_rank: int
 

@@ -12,7 +12,7 @@ from pipeline.analysis.judge_titles import Keys, make_recall_keys
 from pipeline.analysis.measured_baselines import MeasuredBaseline
 from pipeline.analysis.results import MISSING, SYMBOLS, Point, Run, format_setting
 from pipeline.analysis.selection import Choice, SelectionBasis
-from pipeline.metrics.registry import SHOWN
+from pipeline.metrics.registry import TABLE_METRICS
 
 RECALLS = ("R@1", "R@5", "R@10")
 
@@ -125,7 +125,7 @@ def make_metric_column(
 
 def make_language_column(name: str, group: str = "", split: str = "test", spread: bool = True) -> TableColumn:
     """Return a column of the language metric `name`, with the metric's decimals."""
-    return make_metric_column(name, ("language", name), SHOWN[name].digits, group, split, spread)
+    return make_metric_column(name, ("language", name), TABLE_METRICS[name].digits, group, split, spread)
 
 
 def make_setting_column(name: str, group: str = "") -> TableColumn:
@@ -153,8 +153,8 @@ def make_rows_with_baselines(
     choices: Sequence[Choice], baselines: Sequence[MeasuredBaseline]
 ) -> list[tuple[str, Sequence[Run], Point | None]]:
     """Return rows for `fill_table`, one per choice, followed by one per baseline without training."""
-    multiple_methods = len({baseline.beside.method for baseline in baselines}) > 1
-    labels = [f"{b.name} ({b.beside.method})" if multiple_methods else b.name for b in baselines]
+    multiple_methods = len({baseline.evaluated_with.method for baseline in baselines}) > 1
+    labels = [f"{b.name} ({b.evaluated_with.method})" if multiple_methods else b.name for b in baselines]
     return [
         *make_chosen_rows(choices),
         *((name, b.point.runs, b.point) for name, b in zip(labels, baselines, strict=True)),

@@ -11,7 +11,7 @@ from pipeline.data.corpus import tokenise
 from pipeline.metrics.chair import count_objects
 from pipeline.metrics.diversity import compute_self_bleu, has_bad_ending, has_repetition
 from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import COMPUTED, COUNTED
+from pipeline.metrics.registry import COUNT_METRICS, METRIC_NAMES
 from saywhich.judging.caption_scores import (
     BAD_END,
     CHAIR_I,
@@ -92,11 +92,11 @@ def score_by_references(
     scores = {}
     for name, value in result.scores.items():
         key = ScoreKey("", name)
-        if name in COUNTED and result.bleu_counts is not None:
+        if name in COUNT_METRICS and result.bleu_counts is not None:
             counts = np.stack(
                 [np.bincount(owners, column, len(captions)) for column in result.bleu_counts.T.astype(np.float64)], 1
             )
-            scores[key] = ScoreValues(value, bleu=counts, order=COUNTED.index(name) + 1)
+            scores[key] = ScoreValues(value, bleu=counts, order=COUNT_METRICS.index(name) + 1)
         else:
             mean = average_over(owners, result.per_caption[name], len(captions))
             scores[key] = ScoreValues(value, mean.sums, mean.counts)
@@ -117,5 +117,5 @@ def list_computable_scores(names: Sequence[str] | None) -> list[str]:
                 metric.check()
         except NotComputedError:
             continue  # SPICE's parser is missing, and SPICE was not requested
-        scores += [name for name in metric.names if name in COMPUTED]
+        scores += [name for name in metric.names if name in METRIC_NAMES]
     return scores

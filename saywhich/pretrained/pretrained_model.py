@@ -74,7 +74,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
             self.settings,
             beam=settings.beam,
             samples=samples,
-            whole_beam=settings.chosen,
+            whole_beam=settings.rerank,
             temperature=self.settings.temperature if settings.temperature is None else settings.temperature,
             seed=settings.seed,
         )

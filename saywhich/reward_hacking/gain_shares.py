@@ -20,7 +20,7 @@ from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.reward_hacking.word_drift import NgramGrowth, find_grown_ngrams
 
-SHOWN = 12  # most images of disagreements
+MOST_IMAGES = 12  # most images of disagreements
 SCORES = (HARD, "R@1")
 
 Interval = tuple[float, float]
@@ -156,7 +156,7 @@ def _compute_gains(
 
 
 def _find_disagreements(judgement: Judgement, reward: str, judge: str) -> list[JudgeDisagreement]:
-    """Return the images whose rank improved most by the reward and worsened by the judge, at most SHOWN.
+    """Return the images whose rank improved most by the reward and worsened by the judge, at most MOST_IMAGES.
 
     Both changes are log-ratios of best ranks among all images, and the smaller one counts.
     """
@@ -164,7 +164,7 @@ def _find_disagreements(judgement: Judgement, reward: str, judge: str) -> list[J
     ranks = [[row.best_ranks(name) for row in (first, second)] for name in (reward, judge)]
     rise, fall = np.log(ranks[0][0] / ranks[0][1]), np.log(ranks[1][1] / ranks[1][0])
     disagreement = np.minimum(rise, fall)
-    order = [row for row in np.argsort(-disagreement, kind="stable")[:SHOWN].tolist() if disagreement[row] > 0]
+    order = [row for row in np.argsort(-disagreement, kind="stable")[:MOST_IMAGES].tolist() if disagreement[row] > 0]
     return [
         JudgeDisagreement(
             judgement.files[row],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import escape_line
 from saywhich.offline_page import PLAIN, write_offline_page
-from saywhich.reward_hacking.gain_shares import SHOWN, JudgeGain, RewardHacking
+from saywhich.reward_hacking.gain_shares import MOST_IMAGES, JudgeGain, RewardHacking
 from saywhich.search_page import encode_thumbnail_url
 
 
@@ -21,7 +21,7 @@ def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
     for grown in hacking.grown:
         yield f"  {grown.before:5.1f} {grown.after:5.1f}  {escape_line(' '.join(grown.words))}"
     rule = f"improved by the reward and worsened by {escape_line(hacking.judges[0])}"
-    yield f"images whose rank {rule}, at most {SHOWN}: {len(hacking.disagreements)}"
+    yield f"images whose rank {rule}, at most {MOST_IMAGES}: {len(hacking.disagreements)}"
     for part in hacking.disagreements:
         ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
         yield escape_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")

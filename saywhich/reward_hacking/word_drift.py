@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline.data.corpus import tokenise
 
 LONGEST = 3  # n of the n-grams
-SHOWN = 8  # n-grams shown for each n
+MOST_NGRAMS = 8  # n-grams shown for each n
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NgramGrowth:
         return self.after - self.before
 
 
-def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = SHOWN) -> list[NgramGrowth]:
+def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = MOST_NGRAMS) -> list[NgramGrowth]:
     """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `limit` of each n, by growth."""
     ngrams = []
     for n in range(1, LONGEST + 1):

@@ -105,7 +105,7 @@ class DialogEvaluation:
         results["judges"] = {
             name: measure_ranking(f"rank_{name}") | _human_preference(scores[f"gain_{name}"]) for name in self.judges
         }
-        results["beside"] = {name: measure_ranking(f"rank_{name}") for name in self.rankers}
+        results["rankers"] = {name: measure_ranking(f"rank_{name}") for name in self.rankers}
         for name in ("history", "regions"):
             columns |= {f"{name}_shares": scores[name].numpy().round(3).tolist()} if name in scores else {}
         best = scores["rank"].topk(min(TOP_CANDIDATES, scores["rank"].shape[1])).indices.numpy()

@@ -151,7 +151,7 @@ def _draw_example_dialogs(
 def _list_rankers(points: Sequence[Point]) -> list[str]:
     """Return the names of all rankers of candidates: judges and baselines."""
     numbers = (keys for point in points for keys in point.runs[0].numbers)
-    return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
+    return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "rankers")))
 
 
 def _read_rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None) -> list[Row]:

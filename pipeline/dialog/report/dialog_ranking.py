@@ -79,7 +79,7 @@ def collect_discriminators(results: Results, choices: Sequence[Choice]) -> dict[
     measured: dict[str, tuple[Run, Keys]] = {}
     for run in results.runs:
         for keys in run.numbers:
-            if keys[1] in ("judges", "beside") and keys[2] not in METHOD_JUDGES:
+            if keys[1] in ("judges", "rankers") and keys[2] not in METHOD_JUDGES:
                 measured.setdefault(keys[2], (run, (keys[1], keys[2])))
     for name, (run, ranker_keys) in measured.items():
         match = SEED.fullmatch(name)
@@ -105,7 +105,7 @@ def get_adversary_name(method: str) -> str:
 def _select_ranking(run: Run, keys: Keys, name: str) -> Run:
     """Return `run` with only the numbers of the ranker at the keys `keys`, under the ranker's name."""
     numbers = {(k[0], *k[1 + len(keys) :]): v for k, v in run.numbers.items() if k[1 : 1 + len(keys)] == keys}
-    return replace(run, method=name, beside=run.speaker, settings={}, numbers=numbers)
+    return replace(run, method=name, evaluated_with=run.speaker, settings={}, numbers=numbers)
 
 
 def compute_reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:

@@ -263,7 +263,7 @@ def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(wo
 def test_configured_levels_are_used_and_frozen_speakers_have_curves(full_world):
     settings = replace(ReportSettings(), cider_levels=(0.9,), score_levels=(70.0,), frozen_speakers=("luo",))
     comparison = compare_methods(
-        replace(read_world_results(full_world, *settings.frozen_speakers), wanted="R@5"), settings
+        replace(read_world_results(full_world, *settings.frozen_speakers), requested_score="R@5"), settings
     )
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]

@@ -63,8 +63,8 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world
     assert template.mean("test", "language", "CIDEr") == pytest.approx(0.65)
     assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
     assert template.mean("test", *make_recall_keys("own", HARD_RECALL)) == 50
-    assert found["template"].beside.method == "mle"
-    human, mle = found["human"].point, found["human"].beside
+    assert found["template"].evaluated_with.method == "mle"
+    human, mle = found["human"].point, found["human"].evaluated_with
     recall = ("text_to_image", "R@1")
     assert human.mean("test", "judges", "judge", *recall) == mle.mean("test", "judges", "judge", "human", *recall)
     assert human.mean("test", "faithfulness", "precision") == 1
@@ -108,9 +108,9 @@ def test_resampled_ranks_in_the_hard_gallery_count_only_images_with_neighbours(m
 def test_human_captions_are_listed_beside_the_first_method_if_there_are_no_other_baselines(full_world):
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
     (human,) = list_measured_baselines(results)
-    assert (human.name, human.beside.method) == ("human", "mle")
+    assert (human.name, human.evaluated_with.method) == ("human", "mle")
     recall = ("text_to_image", "R@10")
-    expected = human.beside.mean("test", "judges", "pretrained", "human", *recall)
+    expected = human.evaluated_with.mean("test", "judges", "pretrained", "human", *recall)
     assert expected is not None
     assert human.point.mean("test", "judges", "pretrained", *recall) == expected
 

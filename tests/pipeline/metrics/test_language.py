@@ -14,12 +14,12 @@ from pycocoevalcap.meteor import meteor
 from pipeline.errors import UserError
 from pipeline.metrics import java
 from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import COMPUTED as SCORES
-from pipeline.metrics.registry import COUNTED as BLEU
+from pipeline.metrics.registry import COUNT_METRICS as BLEU
+from pipeline.metrics.registry import METRIC_NAMES as SCORES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
 PACKAGE = Path(meteor.__file__).parents[1]
-COMPUTED = [metric for metric in SCORES if metric != "SPICE"]
+PARSERLESS = [metric for metric in SCORES if metric != "SPICE"]
 
 CAPTIONS = [
     ("a dog runs through the grass", ["A dog runs through the grass.", "a brown dog, running", "The dog is outside!"]),
@@ -43,7 +43,7 @@ def score(hypotheses, references, metrics):
 
 @pytest.fixture(scope="module")
 def scorer():
-    with LanguageScorer(COMPUTED) as scorer:
+    with LanguageScorer(PARSERLESS) as scorer:
         yield scorer
 
 
@@ -55,8 +55,8 @@ def test_equals_pycocoevalcap(scorer):
     files = sorted(PACKAGE.rglob("*"))
     result = scorer.score(*zip(*CAPTIONS, strict=True))
     assert result.not_computed == {}
-    assert set(result.scores) == set(golden["scores"]) == set(COMPUTED)
-    for metric in COMPUTED:
+    assert set(result.scores) == set(golden["scores"]) == set(PARSERLESS)
+    for metric in PARSERLESS:
         assert result.scores[metric] == pytest.approx(golden["scores"][metric], rel=1e-12), metric
         np.testing.assert_allclose(result.per_caption[metric], golden["per_caption"][metric], rtol=1e-12)
     assert sorted(PACKAGE.rglob("*")) == files  # nothing is written into the package
@@ -77,7 +77,7 @@ def test_a_second_set_in_the_same_process(scorer):
     captions, human = zip(*CAPTIONS, strict=True)
     forward = scorer.score(captions, human)
     backward = scorer.score(captions[::-1], human[::-1])
-    for metric in COMPUTED:
+    for metric in PARSERLESS:
         np.testing.assert_allclose(backward.per_caption[metric][::-1], forward.per_caption[metric], rtol=1e-12)
     last = scorer.score(["a dog", ""], [["a dog"], ["a cat"]])
     assert last.scores["METEOR"] > 0

@@ -8,25 +8,25 @@ import pytest
 
 from pipeline.metrics import registry
 from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import BY_NAME, COMPUTED, COUNTED, MEANS, METRICS, REWARDS, SHOWN
+from pipeline.metrics.registry import BY_NAME, COUNT_METRICS, MEANS, METRIC_NAMES, METRICS, REWARDS, TABLE_METRICS
 
 HUMAN = [["a dog runs through the grass", "a brown dog is running"], ["two people ride bicycles", "people on bikes"]]
 
 
 def test_derived_lists_of_metrics_have_a_fixed_order():
-    assert tuple(SHOWN) == ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
+    assert tuple(TABLE_METRICS) == ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
     assert MEANS == ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
-    assert COMPUTED == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
-    assert COMPUTED[:4] == COUNTED
+    assert METRIC_NAMES == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+    assert METRIC_NAMES[:4] == COUNT_METRICS
     assert [metric.name for metric in METRICS if metric.best_of_beam] == ["METEOR", "CIDEr", "SPICE"]
-    assert REWARDS[1:] == tuple(name for name in COMPUTED if name != "CIDEr")
+    assert REWARDS[1:] == tuple(name for name in METRIC_NAMES if name != "CIDEr")
 
 
 def test_a_metric_is_computed_in_one_way_and_a_sum_is_of_others():
     assert len(BY_NAME) == len(METRICS)
     for metric in METRICS:
         assert sum(map(bool, (metric.compute, metric.start, metric.parts))) == 1, metric.name
-        assert {*metric.parts} <= {*COMPUTED}
+        assert {*metric.parts} <= {*METRIC_NAMES}
 
 
 @pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.compute and not metric.check])
@@ -43,9 +43,9 @@ def test_numbers_lie_in_the_range_and_point_in_the_direction(metric):
 
 
 def test_scores_are_written_in_one_order():
-    with LanguageScorer(["CIDEr", "ROUGE-L", *COUNTED]) as scorer:
+    with LanguageScorer(["CIDEr", "ROUGE-L", *COUNT_METRICS]) as scorer:
         found = scorer.score(["a dog", "a cat"], HUMAN)
-    assert tuple(found.scores) == (*COUNTED, "ROUGE-L", "CIDEr")
+    assert tuple(found.scores) == (*COUNT_METRICS, "ROUGE-L", "CIDEr")
 
 
 def test_the_registry_imports_nothing_heavy():

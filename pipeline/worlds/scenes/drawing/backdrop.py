@@ -317,6 +317,11 @@ def draw_farm(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {
-    landscape.__name__: landscape
-    for landscape in (draw_beach, draw_park, draw_street, draw_snow, draw_desert, draw_lake, draw_farm)
+    "beach": draw_beach,
+    "park": draw_park,
+    "street": draw_street,
+    "snow": draw_snow,
+    "desert": draw_desert,
+    "lake": draw_lake,
+    "farm": draw_farm,
 }  # by setting: called with the backdrop, horizon and shore

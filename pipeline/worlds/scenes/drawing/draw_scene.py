@@ -34,7 +34,7 @@ OTHERS = (
     things.draw_ball,
 )
 DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
-    drawing.__name__: drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
+    drawing.__name__.removeprefix("draw_"): drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
 }  # by category: called with the pose
 FAINT = [v * 2 // 5 for v in range(256)]  # lookup table of the opacity of reflections
 TINT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue

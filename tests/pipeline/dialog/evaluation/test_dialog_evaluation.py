@@ -122,11 +122,11 @@ def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, jud
             )
         assert columns[f"rank_{name}"] == rank_human_answers(scores, batch)
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
-    assert "human_preferred" not in results["beside"]["d"]
+    assert "human_preferred" not in results["rankers"]["d"]
     prepared = prepared_corpus[0]
     scores = torch.from_numpy(compute_prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
     assert columns["rank_prior"] == rank_human_answers(scores, batch)
-    assert set(results["beside"]) == {"d", "prior"}
+    assert set(results["rankers"]) == {"d", "prior"}
 
 
 def test_answers_are_generated_by_the_beam_and_compared_with_human_answers(
