@@ -84,7 +84,7 @@ def compare_bfloat16(root: Path, times: int) -> None:
     score = build_reference_cider(prepared)
     batches = list(iterate_sequentially(prepared, store, rows, BATCH))
     row = begin_table(
-        "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
+        "Matrix products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )
     for name, channel in CHANNELS.items():
         if not channel.requires_grad:

@@ -1,11 +1,11 @@
-"""Times of `saywhich judge`, `compare` and `bags` on real photos, with the listener of an exported model as judge.
+"""Times of `saywhich judge` and `compare` on real photos, with an exported model's listener as judge, and of `bags`.
 
     python benchmarks/judging_photos.py DATASET.json IMAGES --judge DIR
 
 DATASET.json has Karpathy's form. The benchmark takes the first --photos photos of its test split. `judge` scores the
 first human caption of each, `compare` compares it with the second, and the other captions are the references. Each
-command runs in a process of its own; the first begins with an empty cache. Numbers of `judge` and `compare` are printed
-on stderr.
+command runs in a process of its own; the first begins with an empty cache. The commands' own output is
+printed on stderr.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def main() -> None:
     query = "SELECT name, start_time, end_time FROM runs WHERE end_time IS NOT NULL ORDER BY start_time"
     with closing(sqlite3.connect(f"file:{parser.parse_args().database}?mode=ro", uri=True)) as database:
         runs = database.execute(query).fetchall()
-    begin = max(start for name, start, _ in runs if name.startswith("draw"))
+    begin = max((start for name, start, _ in runs if name.startswith("draw")), default=None)
+    if begin is None:
+        parser.error("the database has no run of the stage draw; run make repro with drawn data first")
     row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
     for name, start, end in runs:
         if start >= begin and " " not in name:

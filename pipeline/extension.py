@@ -71,12 +71,12 @@ class SplitEvaluation(Protocol):
 class Slice(ABC):
     """A package beside the core with agents of its own, and the protocol that evaluates them.
 
-    `agents` are the classes that files of weights may name. A method with an agent of one of the classes `owned`
-    belongs to the slice.
+    `agents` are the classes that files of weights may name. A method with an agent of one of the classes
+    `handled_agents` belongs to the slice.
     """
 
     agents: tuple[type[nn.Module], ...]
-    owned: tuple[type[nn.Module], ...]
+    handled_agents: tuple[type[nn.Module], ...]
 
     @abstractmethod
     def build_evaluation(
@@ -97,9 +97,9 @@ class Slice(ABC):
 
 
 class SliceTraining(ABC):
-    """The parts of the stages that train a slice's agents. These agents have one of the classes `owned`."""
+    """The parts of the stages that train a slice's agents. These agents have one of the classes `handled_agents`."""
 
-    owned: tuple[type[nn.Module], ...]
+    handled_agents: tuple[type[nn.Module], ...]
 
     @abstractmethod
     def trains(self, settings: Section) -> bool:

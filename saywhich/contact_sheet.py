@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import make_animated_thumbnail
-from saywhich.offline_page import PAGES, PLAIN, write_offline_page
+from saywhich.offline_page import PAGES, PLAIN_STYLE, write_offline_page
 from saywhich.search_page import THUMBNAIL_SIDE, encode_thumbnail_url
 
 if TYPE_CHECKING:
@@ -34,5 +34,5 @@ def write_sheet(out: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     """Write the page of the photos `entries`, in that order, to `out`."""
     ranked = [entry for entry in entries if entry["rank"]]
     first = sum(entry["first"] for entry in ranked)
-    styles = [PLAIN, PAGES / "captions.css"]
+    styles = [PLAIN_STYLE, PAGES / "captions.css"]
     write_offline_page(out, "captions.html", styles=styles, photos=entries, ranked=len(ranked), first=first)

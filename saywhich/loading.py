@@ -31,7 +31,7 @@ LISTENERS = (Listener.__name__,)
 
 
 def load_model(folder: Path) -> Model:
-    """Load the model in a folder of either kind; raises UserError as `saywhich.load` does."""
+    """Load the model in `folder`, of a repository or of `saywhich export`; raises UserError as `saywhich.load` does."""
     files = locate_model(folder)
     speaker = load_agent(files.weights, "speaker", CAPTIONERS)
     listener = load_agent(files.weights, "listener", LISTENERS)

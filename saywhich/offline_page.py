@@ -12,8 +12,8 @@ from pipeline.report import html_templates
 from saywhich.outputs import open_output
 
 PAGES = Path(__file__).with_name("pages")
-REPORT = Path(html_templates.__file__).parent / "template" / "page.css"  # the style of the pipeline's report
-PLAIN = PAGES / "plain.css"  # the style of pages that are one list of photos
+REPORT_STYLE = Path(html_templates.__file__).parent / "template" / "page.css"  # the style of the pipeline's report
+PLAIN_STYLE = PAGES / "plain.css"  # the style of pages that are one list of photos
 
 
 def write_offline_page(out: Path, template: str, *, styles: Sequence[Path], **content: Any) -> None:

@@ -27,7 +27,7 @@ def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None]
         if path.exists() and not path.is_file():
             continue  # a pipe or a device
         if (resolved := path.resolve()) in taken:
-            raise UserError(f"{path}: is another file of this command, too; name another file to write")
+            raise UserError(f"{path}: is also an input or another output of this command; name another file to write")
         if path.exists() and path.suffix.lower() in PHOTOS:
             raise UserError(f"{path}: is a photo; name another file to write")
         taken.add(resolved)

@@ -58,7 +58,7 @@ def _caption_batch(
 ) -> list[ModelCaption]:
     """Return one model's captions of the photos `part`, whose first photo has the index `first` in `features`."""
     options: dict[str, Any] = {"beam": query.beam}
-    if query.samples_candidates:
+    if query.uses_sampling:
         options = {"samples": query.samples, "temperature": query.temperature}
     if query.pragmatic is not None:
         gallery = PragmaticGallery(PragmaticDecoding(query.pragmatic), features, features.select)

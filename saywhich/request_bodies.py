@@ -11,7 +11,9 @@ from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.uploads import BODY, LONGEST
 
-VALUES = 4000  # limit of commas, colons and brackets in a request: small values take 100 times their bytes in memory
+MAX_VALUES = (
+    4000  # limit of commas, colons and brackets in a request: small values take 100 times their bytes in memory
+)
 Photos = Annotated[
     list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
 ]
@@ -37,8 +39,10 @@ class CaptionRequest(RequestBody):
     models: list[str] | None = Field(None, min_length=1, max_length=1000, description="names, each once")
     among: bool = False
     score: Literal["margin", "similarity"] = "margin"
-    samples: int = Field(20, ge=1, le=100, description="candidates, with among or the score similarity")
-    beam: int = Field(5, ge=1, le=20, description="size of the beam; without among and similarity, and with pragmatic")
+    samples: int = Field(
+        20, ge=1, le=100, description="sampled candidates, with among or the score similarity, without pragmatic"
+    )
+    beam: int = Field(5, ge=1, le=20, description="size of the beam, where no candidates are sampled")
     temperature: float | None = Field(
         None, ge=1e-6, le=100, description="divides the samples' logits; default of a trained model: .3"
     )
@@ -51,10 +55,10 @@ class CaptionRequest(RequestBody):
         """Return the number of captions that are generated at once for one photo."""
         if self.pragmatic is not None:
             return self.beam * PragmaticDecoding(self.pragmatic).width
-        return self.samples if self.samples_candidates else self.beam
+        return self.samples if self.uses_sampling else self.beam
 
     @property
-    def samples_candidates(self) -> bool:
+    def uses_sampling(self) -> bool:
         """Return whether captions are sampled for the listener to choose from."""
         return (self.among or self.score == SIMILARITY) and self.pragmatic is None
 
@@ -99,7 +103,7 @@ class PhotoHit(BaseModel):
 
 
 class FindResponse(BaseModel):
-    """Photos, best first, words of the query that are not in the vocabulary, and photos unlike the training images."""
+    """The photos, best first; the query's words outside the vocabulary; and the photos unlike the training images."""
 
     found: list[PhotoHit]
     unknown: list[str]
@@ -109,8 +113,8 @@ class FindResponse(BaseModel):
 def parse_body(request: Request, kind: type[B]) -> B:
     """Parse a request's body; raises HTTPException 422 with one line where it is invalid."""
     content = request.scope.pop(BODY)
-    if sum(content.count(sign) for sign in b",:[{") > VALUES:
-        raise make_unprocessable(f"a request has at most {VALUES:,} values")
+    if sum(content.count(sign) for sign in b",:[{") > MAX_VALUES:
+        raise make_unprocessable(f"expected at most {MAX_VALUES:,} values in a request; send fewer photos at once")
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:

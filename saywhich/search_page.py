@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import encode_data_uri, make_animated_thumbnail, open_first_frame
-from saywhich.offline_page import PLAIN, write_offline_page
+from saywhich.offline_page import PLAIN_STYLE, write_offline_page
 
 THUMBNAIL_SIDE = 360  # pixels of a thumbnail's longer side
 
@@ -24,7 +24,7 @@ def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> N
         }
         for file, score in matches
     ]
-    write_offline_page(out, "found.html", styles=[PLAIN], text=escape_line(text), photos=photos)
+    write_offline_page(out, "found.html", styles=[PLAIN_STYLE], text=escape_line(text), photos=photos)
 
 
 def encode_thumbnail_url(photo: Path, side: int = THUMBNAIL_SIDE) -> str:

@@ -86,9 +86,9 @@ trained = (model / "weights.safetensors").read_text()
 assert (model / "adapted/weights.safetensors").exists()
 settings = {"lambda": float(trained.split("lambda=")[1].split()[0]), "seed": int(options["--seed"])}
 out.mkdir(exist_ok=True)
-from pipeline.runtime.checksums import checksummed_json
+from pipeline.runtime.checksums import serialise_with_checksum
 metrics = {"method": options["--method"], "settings": settings, "val": {"images": 2}}
-(out / "metrics.json").write_text(checksummed_json(metrics))
+(out / "metrics.json").write_text(serialise_with_checksum(metrics))
 captions = {"split": ["val", "val"], "image": [3, 4], "caption": ["a", trained]}
 pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
 """

@@ -20,10 +20,10 @@ AS_USER = [
 def run_homeless(folder: Path, *arguments: str, code: Path = ROOT, **settings: str) -> str:
     """Run Python in `folder` with the packages below `code`; its temporary files and its home are in `folder`, too.
 
-    Skips the test where this done is not root.
+    Skips the test where this process is not root.
     """
     if os.geteuid() or shutil.which("setpriv") is None:
-        pytest.skip("expected root and the program setpriv, which together start a done as another user")
+        pytest.skip("expected root and the program setpriv, which together start a process as another user")
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
     environment = {name: value for name, value in environment.items() if not name.startswith(("XDG_", "NUMBA_"))}
     environment |= {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)} | settings

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import NONE, serialise_with_checksum
+from pipeline.runtime.checksums import ZERO_DIGEST, serialise_with_checksum
 from saywhich.exporting import export_model
 from saywhich.model_files import EXPORTED, locate_model
 from saywhich.text_encoder import TextEncoder
@@ -246,8 +246,8 @@ def _replace_with_digest(whole: Any, key_path: tuple, text: str) -> bytes:
     """Return JSON with `text` in place of one value, and with the new digest of a file that has one."""
     if not isinstance(whole, dict) or "sha256" not in whole:
         return _replace_value(whole, key_path, text).encode()
-    content = _replace_value(whole | {"sha256": NONE}, key_path, text)
-    return content.replace(NONE, sha256(content.encode()).hexdigest()).encode()
+    content = _replace_value(whole | {"sha256": ZERO_DIGEST}, key_path, text)
+    return content.replace(ZERO_DIGEST, sha256(content.encode()).hexdigest()).encode()
 
 
 def _read_agents(path: Path) -> Any:
@@ -259,9 +259,9 @@ def _read_agents(path: Path) -> Any:
 
 def _make_weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
     """Return a file of weights with the text `agents` in its header, and with its digest."""
-    header = {"agents": re.sub('"sha256": "[0-9a-f]{64}"', f'"sha256": "{NONE}"', agents, count=1)}
+    header = {"agents": re.sub('"sha256": "[0-9a-f]{64}"', f'"sha256": "{ZERO_DIGEST}"', agents, count=1)}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, header)
-    return content.replace(NONE.encode(), sha256(content).hexdigest().encode(), 1)
+    return content.replace(ZERO_DIGEST.encode(), sha256(content).hexdigest().encode(), 1)
 
 
 def _try_in_process(folder: Path, photo: Path) -> str:

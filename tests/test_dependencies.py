@@ -135,7 +135,7 @@ def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path
     ("before", "after", "stale"),
     [
         ('MethodCard("Luo et al.", 3', 'MethodCard("Luo and others", 2', {"report"}),
-        ("return tradeoff(", "return  tradeoff(", {"train luo", "sweep"}),
+        ("return build_tradeoff(", "return  build_tradeoff(", {"train luo", "sweep"}),
     ],
 )
 def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path, monkeypatch, before, after, stale):

@@ -39,6 +39,12 @@ def test_the_package_has_a_home_without_its_commands(run_python, tmp_path):
     assert run_python("-c", code) == f"{tmp_path}/saywhich-{USER}\n"
 
 
+def test_a_user_with_a_home_and_without_a_name_has_one(run_python, tmp_path):
+    """Containers set HOME for a user of any id, and MLflow asks for the user's name."""
+    code = "import saywhich; import getpass; from pathlib import Path; print(Path.home(), getpass.getuser())"
+    assert run_python("-c", code, HOME="/") == f"/ {USER}\n"
+
+
 def test_a_home_prepared_by_another_user_is_not_used(run_python, tmp_path):
     (tmp_path / f"saywhich-{USER}").mkdir(mode=0o777)
     found = Path(run_python("-c", CODE).split()[0])

@@ -14,12 +14,12 @@ from toy_world import succeed
 METHOD, METRIC, TITLE = "joint_reinforce", "Word-F1", "REINFORCE, joint"
 INTERVALS = """
 from pathlib import Path
-from pipeline.analysis.bootstrap import interval, resample
+from pipeline.analysis.bootstrap import compute_interval, resample
 from pipeline.analysis.results import read_results
 
 results = read_results(Path("data/sweep"), [])
 values = resample(results, 100).get_values(results.runs[0], "language", "Word-F1")
-print(results.runs[0].value("test", "language", "Word-F1"), *interval(values))
+print(results.runs[0].value("test", "language", "Word-F1"), *compute_interval(values))
 """
 REWARD = """
 import torch

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import RECALLS, Resamples, compute_interval, resample
 from pipeline.analysis.judge_titles import Keys, make_recall_keys
-from pipeline.analysis.levels import choose_cider_levels, find_highest_shared, find_span, score_levels
+from pipeline.analysis.levels import choose_cider_levels, choose_score_levels, find_highest_shared, find_span
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import TOLERANCE, Curve, build_curves, compute_mixture
@@ -130,7 +130,7 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
 
     reference = _select_reference(results, lines, settings)
     ciders, cider_rule = choose_cider_levels(results, lines, settings, reference)
-    scores, score_rule = score_levels(results, lines, settings)
+    scores, score_rule = choose_score_levels(results, lines, settings)
     language = [("language", name) for name in LANGUAGE]
     return Comparison(
         results,

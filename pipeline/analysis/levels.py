@@ -65,12 +65,14 @@ def choose_cider_levels(
     if quarters or (highest := find_highest_shared(spans)) is None:
         return quarters, reason + exclusions
     return (highest,), (
-        f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
-        f"half.{exclusions}"
+        f"Fixed CIDEr: {highest:.3f}, the lowest of the curves' highest values; no range of values is common to more "
+        f"than half of the curves.{exclusions}"
     )
 
 
-def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> tuple[tuple[float, ...], str]:
+def choose_score_levels(
+    results: Results, curves: Sequence[Curve], settings: ReportSettings
+) -> tuple[tuple[float, ...], str]:
     """Return the levels (in %) of the first judge's score at which to compare language metrics, and the reason."""
     if settings.score_levels is not None:
         return settings.score_levels, f"Values of {results.score} as set in report.score_levels."
@@ -91,7 +93,7 @@ def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[
 
 
 def find_highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """Return the highest value that all `spans` reach, rounded down; None if there are no spans."""
+    """Return the lowest of the upper ends of `spans`, rounded down; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 

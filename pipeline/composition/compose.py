@@ -25,9 +25,9 @@ def compose(
 ) -> Method:
     """Build the method of `composition` with its own `arguments`, and guidance by `gamma`.
 
-    `objective` may add normalised gradients, RELAX and a KL penalty to any method.
+    `objective` may add normalised gradients, RELAX and a KL penalty.
 
-    Raises UserError where the composition takes other agents, or a KL penalty does not fit.
+    Raises UserError where the composition takes other agents, and where RELAX or the KL penalty does not fit.
     """
     expected = get_type_hints(composition)["agents"]
     if not isinstance(agents, expected):
@@ -47,7 +47,7 @@ def compose(
     if objective.kl_weight:
         if not isinstance(agents, Agents):
             raise UserError(
-                f"train.objective.kl_weight: expected agents of captions, got {type(agents).__name__}; set it to 0"
+                f"train.objective.kl_weight: expected captioning agents, got {type(agents).__name__}; set it to 0"
             )
         method = with_kl_penalty(method, objective)
     return replace(method, gamma=gamma)

@@ -63,7 +63,7 @@ def list_reward_files(root: Path) -> list[Path]:
 
     Raises UserError where the folder is missing or damaged. The weights are not read here.
     """
-    return [root / FOLDER, *(_weights_path(root, name) for name in _read_inputs(root).models.values())]
+    return [root / FOLDER, *(_locate_weights(root, name) for name in _read_inputs(root).models.values())]
 
 
 def make_rewards(
@@ -83,7 +83,7 @@ def make_rewards(
     stores = {role: open_features(root, encoder.features, prepared) for role, encoder in encoders.items()}
     inputs = RewardInputs(
         models,
-        {role: compute_sha256(_weights_path(root, name)) for role, name in models.items()},
+        {role: compute_sha256(_locate_weights(root, name)) for role, name in models.items()},
         {role: store.manifest["crc"] for role, store in stores.items()},
         settings.temperature,
         settings.beam,
@@ -158,7 +158,7 @@ def _read_inputs(root: Path) -> RewardInputs:
         raise UserError(f"{path}: made by another version of this program; {RERUN}") from None
 
 
-def _weights_path(root: Path, model: str) -> Path:
+def _locate_weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
@@ -171,13 +171,13 @@ def _load_matching_encoder(
     store = open_features(root, encoder.features, prepared)
     if inputs.features[role] != store.manifest["crc"]:
         raise UserError(f"{folder}: its image vectors come from other features than {store.path}; {RERUN}")
-    if inputs.weights[role] != compute_sha256(_weights_path(root, name)):
+    if inputs.weights[role] != compute_sha256(_locate_weights(root, name)):
         raise UserError(f"{folder}: made with other weights of {name}; {RERUN}")
     return encoder
 
 
 def _load_encoder(root: Path, model: str) -> Listener | DualEncoder:
-    encoder = load_agent(_weights_path(root, model), "listener")
+    encoder = load_agent(_locate_weights(root, model), "listener")
     assert isinstance(encoder, Listener | DualEncoder)
     return encoder
 

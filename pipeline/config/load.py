@@ -265,11 +265,11 @@ def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Meth
     own = {key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")}
     if method not in list(own):
         key = f"{name}.method = {show_value(method)}" if "method" in block else name
-        raise UserError(f"methods.{key} is no method of {_module_path(block)}; {suggest_words(str(method), own)}")
+        raise UserError(f"methods.{key} is no method of {_locate_module(block)}; {suggest_words(str(method), own)}")
     return own[method]
 
 
-def _module_path(block: Mapping[str, Any]) -> str:
+def _locate_module(block: Mapping[str, Any]) -> str:
     """Return the path of the module that a method's block names."""
     return f"{find_method_modules()[block['from']].replace('.', '/')}.py"
 
@@ -283,7 +283,7 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         for option in inspect.signature(composition, eval_str=True).parameters.values():
             if option.name in ("agents", "objective", REWARDS):
                 continue
-            place = f"{_module_path(block)}: option {option.name} of {composition.__name__}"
+            place = f"{_locate_module(block)}: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:
                 raise UserError(
                     f"{place} has no type; write for example {option.name}: float, or a range of pipeline/ranges.py"
@@ -304,7 +304,7 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # raised by the method's own file
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        line = f"methods.{name}: {_module_path(block)}: {problem}"
+        line = f"methods.{name}: {_locate_module(block)}: {problem}"
         raise _MistakeError(("methods", name), line) from error
 
 

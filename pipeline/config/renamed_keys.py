@@ -46,6 +46,7 @@ RENAMED = {
     "methods.*.forced": "forced_tokens",
     "sweep.grid.*.forced": "forced_tokens",
     "methods.*.continuations": "rollouts",
+    "methods.*.norms": "norm_penalty",
     "sweep.grid.*.continuations": "rollouts",
     "evaluate.no_repeat": "no_repeat_ngram_size",
     "evaluate.near": "hard_gallery",

@@ -119,7 +119,7 @@ Seeds = Annotated[tuple[Seed, ...], *Distinct]
 Options = dict[str, Any]
 
 
-def _grids(value: Any) -> tuple[Options, ...]:
+def _list_grids(value: Any) -> tuple[Options, ...]:
     """Return a method's grids as in params.yaml: one mapping of options to lists of values, or several of them."""
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
@@ -137,7 +137,7 @@ class SweepSettings(Section):
     """
 
     seeds: Seeds
-    grid: dict[Name, Annotated[Any, AfterValidator(_grids)]]
+    grid: dict[Name, Annotated[Any, AfterValidator(_list_grids)]]
     seconds_per_cell: Positive | None = None
 
 

@@ -73,7 +73,9 @@ def unpack(
     except UserError:
         raise
     except UNREADABLE as error:
-        raise UserError(f"{archive}: it cannot be read as an archive ({str(error) or type(error).__name__})") from None
+        raise UserError(
+            f"{archive}: cannot be read as an archive ({str(error) or type(error).__name__}); download it again"
+        ) from None
     except OSError as error:
         raise UserError(f"{archive}: cannot be unpacked into {target} ({error.strerror or error})") from None
     finally:

@@ -89,9 +89,9 @@ def _print_plan(
         target, max_bytes = out / archive.to, archive.unpacked
         needs.append((target, max_bytes))
         print_line(f"unpacking {archive.file} to {target}: {archive.files:,} files, up to {_format_size(max_bytes)}")
-    disks = {_nearest_existing(folder).stat().st_dev: _nearest_existing(folder) for folder, _ in needs}
+    disks = {_find_nearest_existing(folder).stat().st_dev: _find_nearest_existing(folder) for folder, _ in needs}
     for device, folder in disks.items():
-        size = sum(size for path, size in needs if _nearest_existing(path).stat().st_dev == device)
+        size = sum(size for path, size in needs if _find_nearest_existing(path).stat().st_dev == device)
         free = shutil.disk_usage(folder).free
         print_line(f"disk of {folder}: {_format_size(size)} needed, {_format_size(free)} free")
         if size > free:
@@ -153,7 +153,7 @@ def _has_entries(folder: Path) -> bool:
     return folder.is_dir() and any(os.scandir(folder))
 
 
-def _nearest_existing(path: Path) -> Path:
+def _find_nearest_existing(path: Path) -> Path:
     path = path.resolve()
     while not path.exists():
         path = path.parent

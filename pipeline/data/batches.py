@@ -47,11 +47,11 @@ class Batches:
     ):
         """Prepare the batches. Images of a pass that do not fill a batch are dropped.
 
-        With fewer images than `batch`, a batch has all of them.
-        `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part` (k,
-        n): the k-th of n equal parts of each batch, k from 0. `image_dropout`: the share of images whose regions are
-        all masked, so that a speaker learns its null image. `groups`: a number for each image of the data set; images
-        of equal numbers follow each other. `look_alikes`: groups that follow each other, formed anew in each epoch.
+        With fewer images than `batch`, a batch has all of them. `pinned` is for a GPU: features stay in half precision,
+        in pinned memory, until `Batch.to` is called. `part` (k, n): the k-th of n equal parts of each batch, k from 0.
+        `image_dropout`: the share of images whose regions are all masked, so that a speaker learns its null image.
+        `groups`: a number for each image of the data set; images of equal numbers follow each other. `look_alikes`:
+        groups whose images follow each other, formed anew in each pass.
 
         Raises UserError where a batch cannot be divided into equal parts, the store has another number of images, or
         there are fewer than two images.

@@ -67,7 +67,7 @@ class FeatureWriter(AbstractContextManager):
     def __enter__(self) -> Self:
         import h5py
 
-        images, pooled, regions, size = self._shape
+        rows, pooled, regions, size = self._shape
         shapes = {"pooled": (pooled,), "regions": (regions, size), "region_count": (), "boxes": (regions, 4)}
         shapes |= {"crc": (), "crc_pooled": ()}
         if not self._boxes:
@@ -75,11 +75,11 @@ class FeatureWriter(AbstractContextManager):
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
             _require_space(
-                path, sum(images * math.prod(shapes[name]) * np.dtype(DTYPES[name]).itemsize for name in shapes)
+                path, sum(rows * math.prod(shapes[name]) * np.dtype(DTYPES[name]).itemsize for name in shapes)
             )
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
             for name, shape in shapes.items():
-                self._file.create_dataset(name, (images, *shape), DTYPES[name])
+                self._file.create_dataset(name, (rows, *shape), DTYPES[name])
             self._exit_stack = stack.pop_all()
         return self
 
@@ -102,7 +102,10 @@ class FeatureWriter(AbstractContextManager):
         finite = np.isfinite(half[0]).all(1) & np.asarray(np.isfinite(half[1]).all((1, 2)))
         if not finite.all():
             row = rows[np.argmin(finite)]
-            raise UserError(f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision")
+            raise UserError(
+                f"{self.folder / FILE}, row {row}: a feature is infinite or NaN in half precision; "
+                "check the network's weights"
+            )
         count = np.full(len(rows), regions.shape[1]) if region_count is None else region_count
         values: dict[str, np.ndarray] = {"pooled": half[0], "regions": half[1]}
         values["region_count"] = np.asarray(count, np.int32)
@@ -110,8 +113,8 @@ class FeatureWriter(AbstractContextManager):
             values["boxes"] = np.asarray(boxes, np.float32)
         for name, value in values.items():
             self._file[name][rows] = value
-        self._crc[rows] = _checksums(*values.values())
-        self._crc_pooled[rows] = _checksums(half[0])
+        self._crc[rows] = _compute_checksums(*values.values())
+        self._crc_pooled[rows] = _compute_checksums(half[0])
         self._written[rows] = True
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -229,7 +232,7 @@ class FeatureStore:
         pooled = self._read_stored("pooled", rows)
         new = np.flatnonzero(~self._verified_pooled[rows])
         if len(new) and self._crc_pooled is not None:
-            self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._verified_pooled)
+            self._compare(rows[new], _compute_checksums(pooled[new]), self._crc_pooled, self._verified_pooled)
         return _to_float32(pooled)
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
@@ -250,7 +253,7 @@ class FeatureStore:
             new_rows = rows[new]
             values = [pooled[new], regions[new], self.region_count[new_rows]]
             values += [self._read_stored("boxes", new_rows)] if self.has_boxes else []
-            self._compare(new_rows, _checksums(*values), self._crc, self._verified)
+            self._compare(new_rows, _compute_checksums(*values), self._crc, self._verified)
 
     def _compare(self, rows: np.ndarray, computed: np.ndarray, stored: np.ndarray, verified: np.ndarray) -> None:
         if len(damaged := np.flatnonzero(computed != stored[rows])):
@@ -308,7 +311,7 @@ def _require_space(path: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-def _checksums(*values: np.ndarray) -> np.ndarray:
+def _compute_checksums(*values: np.ndarray) -> np.ndarray:
     """Return (B,) uint32: CRC-32 of each row's bytes as stored: pooled, regions, region_count, boxes if any."""
     checksums = np.empty(len(values[0]), np.uint32)
     for i, row in enumerate(zip(*values, strict=True)):

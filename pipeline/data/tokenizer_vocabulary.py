@@ -70,7 +70,8 @@ class TokenizerVocabulary(Vocabulary):
             numbers = sorted({number for text in texts for number in text.ids} - special)
             if len(numbers) + 1 > max_tokens:
                 raise UserError(
-                    f"{name}: the captions have {len(numbers)} different tokens, and {max_tokens - 1} are possible"
+                    f"{name}: expected at most {max_tokens - 1} different tokens in the captions, got {len(numbers)}; "
+                    "choose a tokenizer with fewer"
                 )
         numbers += [] if unknown is None else [unknown]
         words = tuple(tokenizer.id_to_token(number) for number in numbers)

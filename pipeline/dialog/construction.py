@@ -37,7 +37,7 @@ DIALOGS_PER_BATCH = 16  # in evaluation
 class DialogTraining(SliceTraining):
     """Training of visual dialog: generators answer questions, and discriminators rank candidate answers."""
 
-    owned = (DialogDecoder, Discriminator)
+    handled_agents = (DialogDecoder, Discriminator)
 
     def trains(self, settings: Section) -> bool:
         return isinstance(settings, GeneratorSettings | DiscriminatorSettings)
@@ -56,7 +56,9 @@ class DialogTraining(SliceTraining):
         )
         return listener_matching(
             discriminator,
-            NPairScore(discriminator, settings.sampled_options, settings.batch_negatives, norms=settings.norm_penalty),
+            NPairScore(
+                discriminator, settings.sampled_options, settings.batch_negatives, norm_penalty=settings.norm_penalty
+            ),
         )
 
     def pair_agents(self, speaker: nn.Module, listener: nn.Module) -> DialogAgents:

@@ -28,7 +28,7 @@ class DialogSlice(Slice):
     """Visual dialog: generators answer questions, and discriminators rank candidate answers."""
 
     agents = (DialogDecoder, DialogLstm, Discriminator, *ENCODERS.values())
-    owned = (DialogDecoder, Discriminator)
+    handled_agents = (DialogDecoder, Discriminator)
 
     def build_evaluation(
         self,

@@ -111,11 +111,11 @@ def compute_one_cycle_rate(step: int, steps: int, highest: float) -> float:
     """
     lowest, peak_step = highest / 10, float(0.2 * steps) - 1
     if step <= peak_step and peak_step:
-        return _cosine(lowest, highest, step / peak_step)
-    return _cosine(highest, lowest / 1e4, (step - peak_step) / (steps - 1 - peak_step))
+        return _compute_cosine(lowest, highest, step / peak_step)
+    return _compute_cosine(highest, lowest / 1e4, (step - peak_step) / (steps - 1 - peak_step))
 
 
-def _cosine(start: float, end: float, share: float) -> float:
+def _compute_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
 

@@ -69,12 +69,12 @@ def decode_within(
             raise UserError(f"the photo has {size / 1e6:.1f} megapixels, and the limit is {largest:g}; make it smaller")
         if image.format in JPEG:
             decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
-            if (factor := _reduction_factor(image)) > 1:
+            if (factor := _choose_reduction_factor(image)) > 1:
                 image.draft(None, (image.width // factor, image.height // factor))  # type: ignore[arg-type]
         else:
             decoder = DECODERS.get(image.format or "", UNKNOWN_DECODER) * size
         source = (1 if image.mode in FLAT else 4) * image.width * image.height
-        result = image.width * image.height // _reduction_factor(image) ** 2
+        result = image.width * image.height // _choose_reduction_factor(image) ** 2
         if (needed := max(decoder + source + 4 * result, (4 + used) * result)) > MEMORY:
             raise UserError(
                 f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
@@ -130,7 +130,7 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels, and for
     integers outside 0 … 65,535.
     """
-    factor, (width, height) = _reduction_factor(image), image.size
+    factor, (width, height) = _choose_reduction_factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     for top in range(0, height, rows):  # strips save memory: a whole transparent image would need five copies
@@ -140,7 +140,7 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     return result
 
 
-def _reduction_factor(image: Image.Image) -> int:
+def _choose_reduction_factor(image: Image.Image) -> int:
     """Return the smallest divisor of an image's sides that leaves at most `MAX_PIXELS` pixels."""
     return math.ceil(math.sqrt(image.width * image.height / MAX_PIXELS))
 

@@ -95,7 +95,10 @@ class ObjectDetection:
         """Return targets (labels, height, width): 1 where an object with the label covers enough of the cell."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
-            covered = np.outer(_cell_shares(top, bottom, height), _cell_shares(left, right, width)) >= MIN_COVERAGE
+            covered = (
+                np.outer(_compute_cell_shares(top, bottom, height), _compute_cell_shares(left, right, width))
+                >= MIN_COVERAGE
+            )
             targets[[self.labels[label] for label in labels]] += covered
         return np.minimum(targets, 1)
 
@@ -104,7 +107,7 @@ def _index_labels(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(set(labels)))}
 
 
-def _cell_shares(start: float, end: float, cells: int) -> np.ndarray:
+def _compute_cell_shares(start: float, end: float, cells: int) -> np.ndarray:
     """Return the share of each of `cells` equal cells of [0, 1] that lies between `start` and `end`."""
     edges = np.arange(cells + 1) / cells
     return np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None) * cells

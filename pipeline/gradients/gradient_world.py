@@ -49,7 +49,7 @@ class GradientWorld:
         return log_probs.sum(1).view(len(images), -1)
 
     def outcomes(self) -> Tensor:
-        """Return the caption of each image, int64 (S, B), in all S = C^B combinations."""
+        """Return indices into `captions()`, int64 (S, B): a caption for each image, in all S = C^B combinations."""
         return torch.cartesian_prod(*[torch.arange(len(self.captions()))] * len(self.batch)).view(-1, len(self.batch))
 
     @property

@@ -41,7 +41,7 @@ def sll_me(
 ) -> Method:
     """Build SLL on CIDEr-D plus `weight` times the entropy of each token's distribution."""
     channel = Multinomial(samples, entropies=True)
-    precision = _precision(agents, objective, channel, scale / MAX_CIDER)
+    precision = _compute_precision(agents, objective, channel, scale / MAX_CIDER)
     return _train_speaker(agents, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))
 
 
@@ -58,10 +58,12 @@ def sll_sle(
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     estimator = score_function(objective, "group", channel)
     exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), estimator)
-    return _train_speaker(agents, _precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration)
+    return _train_speaker(
+        agents, _compute_precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration
+    )
 
 
-def _precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
+def _compute_precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
     return Term("naturalness", weight, CiderScore(agents.cider), score_function(objective, channel=channel))
 
 

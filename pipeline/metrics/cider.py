@@ -45,7 +45,7 @@ def compute_document_frequencies(
     words = mask_after_end(_pad_captions(captions, max_words)[0], eos)
     distinct_keys = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
-        distinct = _mark_repetitions(_ngram_keys(part).permute(2, 0, 1, 3).flatten(1))
+        distinct = _mark_repetitions(_compute_ngram_keys(part).permute(2, 0, 1, 3).flatten(1))
         distinct_keys.append(distinct[distinct >= 0].numpy())
     keys, counts = np.unique(np.concatenate(distinct_keys), return_counts=True)
     return keys, counts.astype(np.int32)
@@ -117,7 +117,7 @@ class CiderD:
         log_images = float(np.log(images))
         slots, idf = _build_hash_table(np.asarray(keys, np.int64), log_images - np.log(np.maximum(counts, 1)))
         parts = words.split(_IMAGES_AT_ONCE, dim=1)
-        norms = [_compute_norms(part, _look_up(_ngram_keys(part), slots, idf, log_images)) for part in parts]
+        norms = [_compute_norms(part, _look_up(_compute_ngram_keys(part), slots, idf, log_images)) for part in parts]
         return cls(
             words=words.permute(1, 2, 0).contiguous(),
             bigrams=_count_bigrams(words).to(dtype),
@@ -152,7 +152,7 @@ class CiderD:
         words, human = self.pair_with_references(tokens, images)
         own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
         matching = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
-        keys = _ngram_keys(words)
+        keys = _compute_ngram_keys(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
@@ -184,7 +184,7 @@ def _compute_norms(words: Tensor, idf: Tensor) -> Tensor:
 
 def _compute_batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
-    reference_keys, rows = _ngram_keys(human), human.shape[-1]
+    reference_keys, rows = _compute_ngram_keys(human), human.shape[-1]
     all_keys = _mark_repetitions(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
     def compute_idf(ngrams: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ def _count_bigrams(words: Tensor) -> Tensor:
     return (words >= 0).sum(dim=0).sub_(1).clamp_(min=0)
 
 
-def _ngram_keys(words: Tensor) -> Tensor:
+def _compute_ngram_keys(words: Tensor) -> Tensor:
     """Return keys (4, T, …) int64 of the n-grams that begin at each position of `words` (T, …); -1 if none begins."""
     words = words.long()
     keys, packed = words.new_full((ORDERS, *words.shape), -1), words

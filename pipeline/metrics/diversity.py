@@ -84,7 +84,7 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError("diversity of sets: give each image the same number of captions, two or more")
     words = [[caption.split() for caption in captions] for captions in sets]
-    corpus, per_caption = zip(*(_bleu_against_others(sets, k) for k in range(len(sets[0]))), strict=True)
+    corpus, per_caption = zip(*(_compute_bleu_against_others(sets, k) for k in range(len(sets[0]))), strict=True)
     return {
         "Div-1": fmean(_share_distinct_ngrams(captions, 1) for captions in words),
         "Div-2": fmean(_share_distinct_ngrams(captions, 2) for captions in words),
@@ -105,7 +105,7 @@ def compute_self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 
         raise UserError(f"Self-BLEU: {len(words)} captions; two or more are needed")
     logs = [0.0] * len(words)
     for n in range(1, orders + 1):
-        counts = [Counter(_ngrams(caption, n)) for caption in words]
+        counts = [Counter(_list_ngrams(caption, n)) for caption in words]
         top_counts: dict[tuple[str, ...], tuple[int, int]] = {}  # the two largest counts of each n-gram in a caption
         for ngram, count in chain.from_iterable(each.items() for each in counts):
             best, second = top_counts.get(ngram, (0, 0))
@@ -117,18 +117,20 @@ def compute_self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 
                 logs[index] = -math.inf
             logs[index] += math.log((matched or 0.1) / max(1, each.total())) / orders
     lengths = Counter(map(len, words))
-    return fmean(math.exp(log) * _brevity(len(caption), lengths) for log, caption in zip(logs, words, strict=True))
+    return fmean(
+        math.exp(log) * _compute_brevity(len(caption), lengths) for log, caption in zip(logs, words, strict=True)
+    )
 
 
-def _ngrams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
+def _list_ngrams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(n)), strict=False)
 
 
 def _share_distinct_ngrams(captions: Sequence[Sequence[str]], n: int) -> float:
-    return len({ngram for words in captions for ngram in _ngrams(words, n)}) / max(1, sum(map(len, captions)))
+    return len({ngram for words in captions for ngram in _list_ngrams(words, n)}) / max(1, sum(map(len, captions)))
 
 
-def _bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
+def _compute_bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
     """Return BLEU-4 of the k-th captions against the image's others: corpus BLEU, and the mean over captions."""
     from pycocoevalcap.bleu.bleu import Bleu
 
@@ -138,7 +140,7 @@ def _bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, 
     return corpus[3], fmean(per_caption[3])
 
 
-def _brevity(length: int, lengths: Counter[int]) -> float:
+def _compute_brevity(length: int, lengths: Counter[int]) -> float:
     """Return NLTK's brevity penalty of a caption of `length` words against the closest length of another caption.
 
     `lengths` counts the lengths of all captions, this one included.

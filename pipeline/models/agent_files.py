@@ -26,7 +26,7 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
-from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, NONE, check_history
+from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, ZERO_DIGEST, check_history
 from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import Line, Record, describe_first_problem, parse_json, parse_record
@@ -72,12 +72,12 @@ def save_agents(
         for name, value in agent.state_dict().items():
             tensors[f"{prefix}.{name}"] = value.cpu().contiguous()
     specs = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
-    header: dict[str, Any] = {"sha256": NONE}
+    header: dict[str, Any] = {"sha256": ZERO_DIGEST}
     header |= {} if history is None else {HISTORY: [history.name, compute_sha256(history)]}
     header |= {} if data is None else {INPUTS: dict(data)}
     # one entry of metadata: the order of several entries is not fixed
     content = save(tensors, metadata={"agents": json.dumps({**header, **specs})})
-    write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
+    write_atomically(path, content.replace(ZERO_DIGEST.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
 def load_agent(
@@ -154,7 +154,7 @@ def check_file_digest(path: Path) -> None:
             head = file.read(8)
             head += file.read(min(int.from_bytes(head, "little"), MAX_HEADER))
             recorded = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
-            digest = hashlib.sha256(head.replace(recorded[1], NONE.encode(), 1) if recorded else head)
+            digest = hashlib.sha256(head.replace(recorded[1], ZERO_DIGEST.encode(), 1) if recorded else head)
             while part := file.read(1 << 20):
                 digest.update(part)
     except FileNotFoundError:

@@ -30,7 +30,7 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
     for row, values in read_texts(table, COLUMNS, COLUMNS[:2]):
         for name, text in values.items():
             if not text:
-                row.fail(f"the {name} is empty" + (f", of {show_json(values['file'])}" if name != "file" else ""))
+                row.fail(f"the {name}" + (f" of {show_json(values['file'])}" if name != "file" else "") + " is empty")
         yield row, values
 
 
@@ -52,8 +52,8 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
         ]
         hint = ""
         if candidates:
-            save = f", which a spreadsheet writes as “CSV UTF-8”, {table.name}"
-            hint = f"; there is {candidates[0].name}{save if candidates[0].suffix.lower() in SPREADSHEETS else ''}"
+            save = f": save it as “CSV UTF-8”, {table.name}" if candidates[0].suffix.lower() in SPREADSHEETS else ""
+            hint = f"; there is {candidates[0].name}{save}"
         raise UserError(f"{table}: the table is missing{hint}")
     content = reader(table, wanted)
     names, columns = content.column_names, {}
@@ -121,9 +121,9 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     for number, (_, line) in enumerate(iterate_lines(table), 1):
         row = FileRow(table, number)
-        values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts, file and caption")
+        values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts")
         if not isinstance(values, dict):
-            row.fail(f"is {show_json(values)}, and a row is one JSON object of texts, file and caption")
+            row.fail(f"is {show_json(values)}, and a row is one JSON object of texts")
         for name, column in columns.items():
             value = values.get(name)
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
@@ -149,7 +149,7 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         with pq.ParquetFile(table, read_dictionary=kept.names) as file:
             parts, rows, size = [], file.metadata.num_rows, 0
             for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MAX_ROWS else ():
-                size += sum(map(_unpacked_bytes, part.columns))
+                size += sum(map(_count_unpacked_bytes, part.columns))
                 if size > MAX_BYTES:
                     break
                 parts.append(part)
@@ -157,15 +157,14 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{table}: not a Parquet file ({summarise_error(error)})") from None
-    if rows > MAX_ROWS or size > MAX_BYTES:
-        raise UserError(
-            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; at most {MAX_ROWS:,} rows, "
-            "and so many bytes of texts, are read: split the table"
-        )
+    if rows > MAX_ROWS:
+        raise UserError(f"{table}: expected at most {MAX_ROWS:,} rows, got {rows:,}; split the table")
+    if size > MAX_BYTES:
+        raise UserError(f"{table}: expected at most {MAX_BYTES:,} bytes of texts, got more; split the table")
     return pa.Table.from_batches(parts) if parts else kept.empty_table()
 
 
-def _unpacked_bytes(column: pa.Array) -> int:
+def _count_unpacked_bytes(column: pa.Array) -> int:
     """Return the bytes of a column's values after dictionary decoding, which repeats equal values."""
     import pyarrow as pa
     import pyarrow.compute as pc

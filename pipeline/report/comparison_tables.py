@@ -43,16 +43,16 @@ def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compac
     columns = [
         _estimate_column(n, make_recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names
     ]
-    columns += [_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
+    columns += [_make_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
     if compact:
         columns = [_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return fill_table(
-        "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
+        "equal-cider-compact" if compact else f"equal-cider-{_make_slug(slice_)}",
         (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _describe_bounds(slice_),
-        _rows([*slice_.readings, *baselines]),
+        _make_rows([*slice_.readings, *baselines]),
         columns,
-        [*_notes(comparison, slice_, 3), *([BASELINE_NOTE] if baselines else [])],
+        [*_list_notes(comparison, slice_, 3), *([BASELINE_NOTE] if baselines else [])],
     )
 
 
@@ -63,11 +63,11 @@ def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Tab
     columns = [_estimate_column(name, ("language", name), TABLE_METRICS[name].digits) for name in metrics]
     level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
-        f"equal-recall-{_slug(slice_)}",
+        f"equal-recall-{_make_slug(slice_)}",
         f"Naturalness at equal discriminability, {level} ({judge}): test split",
-        _rows(slice_.readings),
-        [*columns, _spread_column("CIDEr", ("language", "CIDEr"), 3)],
-        _notes(comparison, slice_, 1),
+        _make_rows(slice_.readings),
+        [*columns, _make_spread_column("CIDEr", ("language", "CIDEr"), 3)],
+        _list_notes(comparison, slice_, 1),
     )
 
 
@@ -82,18 +82,18 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
     if slice_.reference is None or len(resampled_readings) == len(compared_readings) or not compared_readings:
         return None
     pairs = [
-        _difference_columns(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
+        _make_difference_columns(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
         if compact
-        else _difference_columns(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
+        else _make_difference_columns(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
         for judge in results.judges.values()
         if judge.name in results.ends or not compact
     ]
     differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
     bounds, dash_rows = any(each.bound for each in differences), len(compared_readings) - len(slice_.differences)
     return fill_table(
-        "significance-compact" if compact else f"significance-{_slug(slice_)}",
+        "significance-compact" if compact else f"significance-{_make_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
-        _rows(compared_readings),
+        _make_rows(compared_readings),
         [column for pair in pairs for column in pair],
         [
             f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
@@ -122,8 +122,8 @@ def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
-        [*columns, _spread_column(results.first.name, results.score_keys(results.first.name), 1)],
-        ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
+        [*columns, _make_spread_column(results.first.name, results.score_keys(results.first.name), 1)],
+        ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_list_notes(comparison, slice_, 3)],
         head="ρ",
     )
 
@@ -137,7 +137,7 @@ def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dashes: int
         )
 
 
-def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iterator[str]:
+def _list_notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iterator[str]:
     """Yield notes on how values were read, on their intervals, and on curves that do not reach the level."""
     if slice_.rule:
         yield slice_.rule
@@ -214,7 +214,7 @@ def _estimate_column(label: str, keys: Keys, digits: int, group: str = "") -> Ta
     return TableColumn(label, group, show)
 
 
-def _spread_column(label: str, keys: Keys, digits: int) -> TableColumn:
+def _make_spread_column(label: str, keys: Keys, digits: int) -> TableColumn:
     """Return a column with the standard deviation over a reading's seeds, and their number."""
 
     def show(reading: CurveReading) -> str | None:
@@ -226,7 +226,7 @@ def _spread_column(label: str, keys: Keys, digits: int) -> TableColumn:
     return TableColumn(label, "± over seeds", show)
 
 
-def _difference_columns(
+def _make_difference_columns(
     slice_: ComparisonSlice, judge: str, label: str, p: str, group: str = ""
 ) -> tuple[TableColumn, TableColumn]:
     """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
@@ -252,10 +252,10 @@ def _mark(reading: CurveReading) -> str:
     return "‡" if reading.nearest is not None and reading.short > MAX_SHORT_SHARE else ""
 
 
-def _rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:
+def _make_rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:
     return [(reading.curve.label + _mark(reading), reading.curve.runs, reading) for reading in readings]
 
 
-def _slug(slice_: ComparisonSlice) -> str:
+def _make_slug(slice_: ComparisonSlice) -> str:
     """Return the slice's level in a form that an HTML id may contain."""
     return f"{slice_.level:.4g}".replace(".", "-")

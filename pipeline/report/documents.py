@@ -60,7 +60,7 @@ def write_documents(root: Path, check: bool) -> list[str]:
     """Write every document of `root`, or with `check` only compare; return a line for each wrong block.
 
     Without `check`, a block is wrong only where its result file lacks the requested content; nothing is then written.
-    Raises UserError as `documents` does.
+    Raises UserError as `find_documents` does.
     """
     errors: list[str] = []
     tables: dict[Path, str] = {}
@@ -90,7 +90,7 @@ def find_documents(root: Path) -> Iterator[tuple[Path, str]]:
             ) from None
         remaining_text = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
         if marker := MARKER.search(remaining_text):
-            position = f"{name}, line {_count_line(marker)}: "
+            position = f"{name}, line {_find_line_number(marker)}: "
             if marker["request"] is None:
                 raise UserError(f"{position}<!-- end --> without a block: remove it")
             raise UserError(f"{position}the block “{marker['request']}” has no <!-- end -->: add it")
@@ -103,7 +103,7 @@ def list_figures(root: Path, name: str) -> list[str]:
     return sorted({value for file, parts in requests if file == name for key, value in parts if key == "figure"})
 
 
-def _count_line(match: re.Match[str]) -> int:
+def _find_line_number(match: re.Match[str]) -> int:
     return match.string.count("\n", 0, match.start()) + 1
 
 
@@ -119,7 +119,7 @@ def _update_block(
 ) -> str:
     """Return the block with its content replaced; messages are added to `errors`, CSV files to `tables`."""
     name, parts = _parse_request(block)
-    position = f"{document.relative_to(root).as_posix()}, line {_count_line(block)}: "
+    position = f"{document.relative_to(root).as_posix()}, line {_find_line_number(block)}: "
     try:
         content = _build_content(root, name, parts or [("", "")], block["content"], document.parent, tables)
     except UserError as error:

@@ -25,7 +25,7 @@ class ReportContent:
     """Results, settings of the report, and values that several sections derive from them.
 
     With `simulated`, a grammar wrote the captions that the report calls human. `inputs` are files and folders of
-    optional stages, by the name of the section that reads them. `scenes` reads the facts of drawn scenes. The other
+    optional stages, by name. `scenes` reads the facts of drawn scenes. The other
     fields are arguments of `write_report`.
     """
 

@@ -86,19 +86,23 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     """Return the summary of recorded starts. Raises UserError where their methods or columns differ.
 
-    Without a table of caption results, as for dialogs, each table is summarised whose rows and columns agree in all
-    starts.
+    Without a table of caption results, as for dialogs, each table except the claims is summarised whose rows and
+    columns agree in all starts.
     """
     files = list(starts.values())
-    known = [name for name in files[0].tables if all(name in file.tables for file in files)]
-    if RESULTS in known:
+    shared = [name for name in files[0].tables if all(name in file.tables for file in files)]
+    if RESULTS in shared:
         tables = {OVER_STARTS: build_results_over_starts([file.table(RESULTS) for file in files])}
-        if CLAIMS in known:
+        if CLAIMS in shared:
             tables[CLAIMS_OVER_STARTS] = build_claims_over_starts([file.tables[CLAIMS] for file in files])
-        if BUDGET in known:
+        if BUDGET in shared:
             tables[BUDGET_OVER_STARTS] = build_results_over_starts([file.tables[BUDGET] for file in files])
     else:
-        common = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
+        common = (
+            name
+            for name in shared
+            if name != CLAIMS and len({_list_headings(file.tables[name]) for file in files}) == 1
+        )
         tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in common}
     return ResultFile(
         command=" and ".join(file.command for file in files),
@@ -111,7 +115,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     )
 
 
-def _frame(table: PrintedTable) -> tuple[str, ...]:
+def _list_headings(table: PrintedTable) -> tuple[str, ...]:
     """Return the names of the columns and rows."""
     return (*table.columns, *(_remove_marks(row[0]) for row in table.rows))
 
@@ -125,7 +129,7 @@ def measure_spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spr
 
     A bound, such as ≥2.0, is no number. Raises UserError where the rows or columns of the tables differ.
     """
-    _check_frames(tables)
+    _check_headings(tables)
     spread_by_cell = {}
     for n, row in enumerate(tables[0].rows):
         for m, column in enumerate(tables[0].columns[1:], 1):
@@ -134,14 +138,14 @@ def measure_spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spr
     return spread_by_cell
 
 
-def _check_frames(tables: Sequence[PrintedTable]) -> None:
-    if len({_frame(table) for table in tables}) > 1:
+def _check_headings(tables: Sequence[PrintedTable]) -> None:
+    if len({_list_headings(table) for table in tables}) > 1:
         raise UserError("the recorded starts differ in methods or columns: record them again")
 
 
 def build_results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return a table of every number's mean ± standard deviation between starts; equal cells are unchanged."""
-    _check_frames(tables)
+    _check_headings(tables)
     rows = []
     for same_rows in zip(*(table.rows for table in tables), strict=True):
         cells = [_remove_marks(same_rows[0][0])]
@@ -181,21 +185,23 @@ def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 
 
 def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
-    """Return this run's `table` with the recorded mean ± deviation beside each number, and a line per outlier.
+    """Return this run's numbers with the recorded mean ± deviation beside each, and a line per outlier.
+
+    A column without a recorded number is left out.
 
     An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have the same
     number, this run's number is not compared.
     """
-    known, first = measure_spreads(recorded), recorded[0]
+    spreads, first = measure_spreads(recorded), recorded[0]
     digits = {column: _count_column_decimals(first, column) for column in first.columns}
     rows, outliers = [], []
     shared = [
-        column for column in table.columns[1:] if any((_remove_marks(row[0]), column) in known for row in table.rows)
+        column for column in table.columns[1:] if any((_remove_marks(row[0]), column) in spreads for row in table.rows)
     ]
     for row in table.rows:
         cells = [row[0]]
         for column in shared:
-            cell, spread = row[table.columns.index(column)], known.get((_remove_marks(row[0]), column))
+            cell, spread = row[table.columns.index(column)], spreads.get((_remove_marks(row[0]), column))
             value = _parse_number(cell)
             if spread is None or value is None or not spread.deviation:
                 cells.append(cell)
@@ -229,8 +235,8 @@ def _count_decimals(cell: str) -> int:
 def _compute_spread(cells: Sequence[str], starts: int) -> Spread | None:
     """Return the spread of the starts' numbers; None where a start has no number, or only a bound."""
     numbers = [_parse_number(cell) for cell in cells if not cell.startswith(("≥", "≤"))]
-    known = [number for number in numbers if number is not None]
-    return Spread(tuple(known)) if len(known) == starts else None
+    known_numbers = [number for number in numbers if number is not None]
+    return Spread(tuple(known_numbers)) if len(known_numbers) == starts else None
 
 
 def _parse_number(cell: str) -> float | None:

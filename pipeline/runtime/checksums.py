@@ -15,10 +15,10 @@ from pipeline.runtime.files import compute_sha256, write_atomically
 CHECKSUMS = "sha256.json"
 CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
 HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
-INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES that they were trained with
-DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder; weights fit no others
+INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES with which they were trained
+DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder
 MAX_HEADER = 1 << 26  # bytes of the header of weights
-NONE = "0" * 64  # placeholder of a file's own SHA-256 while it is computed
+ZERO_DIGEST = "0" * 64  # placeholder of a file's own SHA-256 while it is computed
 OWN_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
 
 
@@ -52,13 +52,13 @@ def check_checksums(folder: Path, remedy: str, required: bool = False, only: Col
 
 def serialise_with_checksum(content: Mapping[str, Any]) -> str:
     """Serialise `content` with the SHA-256 of the file, computed with zeros in its place, as the last entry."""
-    text = json.dumps({**content, "sha256": NONE}, indent=2, ensure_ascii=False) + "\n"
-    head, _, tail = text.rpartition(NONE)
+    text = json.dumps({**content, "sha256": ZERO_DIGEST}, indent=2, ensure_ascii=False) + "\n"
+    head, _, tail = text.rpartition(ZERO_DIGEST)
     return head + hashlib.sha256(text.encode()).hexdigest() + tail
 
 
 def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a file of `serialise_with_checksum`. Raises UserError that ends in `remedy`, where it has changed."""
+    """Read a file of `serialise_with_checksum`. Raises UserError if it is missing or has changed."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -72,7 +72,9 @@ def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
 def check_own_digest(content: bytes, path: Path, remedy: str) -> None:
     """Raise UserError where `content`, the bytes of `path`, does not match the SHA-256 that it contains."""
     recorded = OWN_DIGEST.search(content)
-    zeroed = b"" if recorded is None else content[: recorded.start(1)] + NONE.encode() + content[recorded.end(1) :]
+    zeroed = (
+        b"" if recorded is None else content[: recorded.start(1)] + ZERO_DIGEST.encode() + content[recorded.end(1) :]
+    )
     if recorded is None or hashlib.sha256(zeroed).hexdigest().encode() != recorded[1]:
         raise UserError(f"{path}: its bytes have changed; {remedy}")
 

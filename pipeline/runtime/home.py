@@ -1,11 +1,12 @@
 """A home folder for a user unknown to the system, as in containers; importing this module sets HOME.
 
-Without HOME, `Path.home()` and `getpass.getuser()` fail for a user who is not in the system's list of users. MLflow,
-PyTorch and the caches then fail, too.
+For a user who is not in the system's list of users, `Path.home()` fails without HOME, and `getpass.getuser()` without
+USER or LOGNAME. MLflow, PyTorch and the caches then fail, too.
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import stat
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 
 def _set_home() -> None:
-    """Set HOME to a private temporary folder, and USER to the user's number, where there is no home."""
+    """Set HOME to a private temporary folder, and USER to the user's id, where the system does not know them."""
     try:
         Path.home()
     except RuntimeError:
@@ -26,7 +27,10 @@ def _set_home() -> None:
         except OSError:
             private = False
         os.environ["HOME"] = str(home) if private else tempfile.mkdtemp(prefix=f"{home.name}-")
-        os.environ.setdefault("USER", str(os.getuid()))
+    try:
+        getpass.getuser()
+    except (OSError, KeyError):  # KeyError before Python 3.13
+        os.environ["USER"] = str(os.getuid())
 
 
 with suppress(OSError):  # no folder is writable

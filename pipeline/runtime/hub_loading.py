@@ -253,7 +253,7 @@ def check_config(config: Any, where: str) -> None:
 
     Raises UserError, too, for sizes beyond BOUNDS, which would take hours or all memory.
     """
-    for key, value in _pairs(config):
+    for key, value in _iterate_pairs(config):
         for pattern, limit in BOUNDS:
             if not pattern.fullmatch(key):
                 continue
@@ -317,7 +317,9 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
 
 def _find_upper_bound(config: Any, key: str, limit: int) -> int:
     """Return the largest value that `key` may have: `limit`, or MAX_PIXELS where a processor gives areas as edges."""
-    kinds = [value for name, value in _pairs(config) if name in ("image_processor_type", "video_processor_type")]
+    kinds = [
+        value for name, value in _iterate_pairs(config) if name in ("image_processor_type", "video_processor_type")
+    ]
     areas = any(isinstance(kind, str) and kind.startswith(AREA_FAMILIES) for kind in kinds)
     return MAX_PIXELS if areas and key in EDGES else limit
 
@@ -326,11 +328,11 @@ def _list_integers(value: Any) -> list[int]:
     return [item for item in (value if isinstance(value, list) else [value]) if type(item) is int]
 
 
-def _pairs(config: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_pairs(config: Any) -> Iterator[tuple[str, Any]]:
     """Yield all keys and values at any depth; `read_json` has bounded the depth."""
     values: Iterable[Any] = config if isinstance(config, list) else ()
     if isinstance(config, dict):
         yield from config.items()
         values = config.values()
     for value in values:
-        yield from _pairs(value)
+        yield from _iterate_pairs(value)

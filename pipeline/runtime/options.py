@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 SIZES = frozenset(
     ("context_length", "head_width", "heads", "image_size", "layers", "patch_size", "vocab_size", "width")
 )
-PARTS = {  # options that are mappings, and their keys
+MAPPINGS = {  # options that are mappings, and their keys
     "force_preprocess_cfg": frozenset(("mean", "std", "interpolation", "resize_mode", "fill_color")),
     "text_cfg": SIZES,
     "vision_cfg": SIZES,
@@ -34,7 +34,7 @@ MAX_DEPTH = 2  # levels of lists in lists
 MAX_OTHERS = 2**20  # the largest number for other options
 ALLOWED = {
     "open_clip": frozenset(
-        (*PARTS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
+        (*MAPPINGS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
     ),
     "timm": frozenset(
         ("dynamic_img_pad", "dynamic_img_size", "global_pool", "img_size", "num_classes", "output_stride", "pad_type")
@@ -60,18 +60,20 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
         if name not in ALLOWED[library]:
             raise UserError(f"{problem} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
         inner: Mapping[Any, Any] = {name: value}
-        if name in PARTS and value is not None:
+        if name in MAPPINGS and value is not None:
             if not isinstance(value, Mapping):
-                raise UserError(f"{problem} ({name}: a mapping of {', '.join(sorted(PARTS[name]))} is allowed)")
-            if unknown := sorted(map(str, value.keys() - PARTS[name])):
-                raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
+                raise UserError(f"{problem} ({name}: a mapping of {', '.join(sorted(MAPPINGS[name]))} is allowed)")
+            if unknown := sorted(map(str, value.keys() - MAPPINGS[name])):
+                raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {', '.join(sorted(MAPPINGS[name]))})")
             inner = value
         for key, entry in inner.items():
             if not _is_plain(entry):
-                raise UserError(f"{problem} ({name}: numbers, texts, true and false are allowed, and lists of them)")
+                allowed = f"null, true, false, numbers, texts of up to {MAX_LENGTH} characters"
+                lists = f"lists of up to {MAX_LENGTH} of them, in up to {MAX_DEPTH} levels"
+                raise UserError(f"{problem} ({name}: allowed are {allowed}, and {lists})")
             limit = next((limit for part, limit in MAX_VALUES.items() if part in key), MAX_OTHERS)
             if any(not abs(number) <= limit for number in _list_numbers(entry)):
-                raise UserError(f"{problem} ({key}: {limit:,} is the largest allowed number)")
+                raise UserError(f"{problem} ({key}: allowed are numbers from −{limit:,} to {limit:,})")
     return dict(options)
 
 

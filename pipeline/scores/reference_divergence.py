@@ -60,7 +60,7 @@ class _Divergence(Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, reference: Tensor) -> Tensor:
-        value = torch.cat([(log_p.exp() * ratio).sum(1) for log_p, ratio in _ratios(logits, reference)])
+        value = torch.cat([(log_p.exp() * ratio).sum(1) for log_p, ratio in _compute_ratios(logits, reference)])
         ctx.save_for_backward(logits, reference, value)
         return value
 
@@ -68,12 +68,12 @@ class _Divergence(Function):
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
         logits, reference, value = ctx.saved_tensors
-        parts = zip(_ratios(logits, reference), value.split(ROWS), d.split(ROWS), strict=True)
+        parts = zip(_compute_ratios(logits, reference), value.split(ROWS), d.split(ROWS), strict=True)
         gradients = [log_p.exp() * (ratio - kl.unsqueeze(1)) * d_kl.unsqueeze(1) for (log_p, ratio), kl, d_kl in parts]
         return torch.cat(gradients), None
 
 
-def _ratios(logits: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _compute_ratios(logits: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield log p and log p − log q, each (ROWS, V), of ROWS distributions at a time."""
     for own, other in zip(logits.split(ROWS), reference.split(ROWS), strict=True):
         log_p = own.log_softmax(1)

@@ -61,11 +61,11 @@ class TextScore:
     """Metric of the caption's text; from a GPU, the tokens are first copied to the CPU."""
 
     metric: Metric
-    texts: TextScorer
+    scorer: TextScorer
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        return self.texts.score(self.metric, message.tokens, batch.images[message.images]).to(batch.pooled.dtype)
+        return self.scorer.score(self.metric, message.tokens, batch.images[message.images]).to(batch.pooled.dtype)
 
 
 @dataclass(frozen=True)

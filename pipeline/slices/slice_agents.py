@@ -18,9 +18,9 @@ AGENTS = KINDS | {kind.__name__: kind for slice_ in SLICES for kind in slice_.ag
 
 
 class AgentOwner(Protocol):
-    """Part of a slice for the agents of the classes `owned`."""
+    """Part of a slice that handles the agents of the classes `handled_agents`."""
 
-    owned: tuple[type[nn.Module], ...]
+    handled_agents: tuple[type[nn.Module], ...]
 
 
 Part = TypeVar("Part", bound=AgentOwner)
@@ -29,7 +29,7 @@ Part = TypeVar("Part", bound=AgentOwner)
 def find_owner(parts: Iterable[Part], agents: Iterable[nn.Module]) -> Part | None:
     """Return the part of a slice that owns one of the agents; None where all agents are the core's."""
     candidates = tuple(agents)
-    return next((part for part in parts if any(isinstance(agent, part.owned) for agent in candidates)), None)
+    return next((part for part in parts if any(isinstance(agent, part.handled_agents) for agent in candidates)), None)
 
 
 def load_speaker(folder: Path) -> Decoder:

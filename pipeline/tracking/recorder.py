@@ -35,7 +35,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.runtime.files import compute_digest, compute_sha256, write_atomically
-from pipeline.tracking.spool import NOT_SENT, SYNC, find_root, format_line, get_milliseconds, is_locked, make_address
+from pipeline.tracking.spool import (
+    NOT_SENT,
+    SYNC,
+    compute_sender_id,
+    find_root,
+    format_line,
+    get_milliseconds,
+    is_locked,
+)
 
 PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
 MAX_WAIT = 120.0  # seconds that a finished run waits for its records to be sent
@@ -188,7 +196,7 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
         "name": name,
         "key": key,
         "parent": os.environ.get(PARENT),
-        "sender": make_address(),
+        "sender": compute_sender_id(),
         "time": get_milliseconds(),
     }
     record._record(head | ({"profile": profile} if profile else {}))
@@ -227,7 +235,7 @@ class Sender:
 
     def _ensure_sender(self) -> bool:
         """Start a sender unless one is alive; return False after the last try."""
-        base = self._folder.with_name(f"sender-{make_address()}")
+        base = self._folder.with_name(f"sender-{compute_sender_id()}")
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
                 return True

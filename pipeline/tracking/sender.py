@@ -18,11 +18,11 @@ from pipeline.runtime.files import compute_sha256, write_atomically
 from pipeline.tracking.spool import (
     DAMAGED,
     NOT_SENT,
+    compute_sender_id,
     format_error_line,
     get_milliseconds,
     hold_lock,
     is_recording,
-    make_address,
     parse_head,
     parse_line,
 )
@@ -110,7 +110,7 @@ def serve_spool(spool: Path) -> None:
 
     Only one process at a time does so; a second one ends at once.
     """
-    own_address = make_address()
+    own_address = compute_sender_id()
     threads: dict[Path, Thread] = {}
     with suppress(BlockingIOError):
         while True:

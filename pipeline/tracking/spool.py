@@ -85,14 +85,14 @@ def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def make_address() -> str:
-    """Return the address of a run's sender: one for each machine and each setting of MLflow."""
+def compute_sender_id() -> str:
+    """Return the id of a run's sender, 8 hexadecimal digits: one for each machine and each setting of MLflow."""
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("MLFLOW_"))
     return hashlib.sha256(json.dumps([socket.gethostname(), settings]).encode()).hexdigest()[:8]
 
 
 def find_root() -> Path:
-    """Return the root of the repository: the working folder, or in copies by `dvc exp run --queue` the original's."""
+    """Return the repository's root: the working folder; in a copy by `dvc exp run --queue`, the original's root."""
     return Path(os.environ.get("DVC_ROOT") or Path.cwd()).absolute()
 
 

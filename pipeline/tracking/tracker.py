@@ -1,4 +1,6 @@
-"""Connection to MLflow, which finds, creates and logs runs; only this module and `database` import mlflow.
+"""Connection to MLflow, which finds, creates and logs runs.
+
+In `pipeline`, only this module and `database` import mlflow.
 
 Logging twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and an existing run
 is found by its key.
@@ -77,7 +79,7 @@ class Tracker:
         self.client.log_artifact(run_id, str(folder / "artifacts" / artifact), None if parent == "." else parent)
 
     def _log_data_and_models(self, run_id: str, records: Sequence[Mapping[str, Any]]) -> None:
-        """Log inputs as datasets by path and digest, and weights that the run wrote as a model of its name."""
+        """Log inputs as datasets by path and digest, and the run's weights as a model with the run's name."""
         from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, LoggedModelStatus
 
         for datasets in (record["datasets"] for record in records if record.get("datasets")):
@@ -137,7 +139,7 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
-        remedy = "start its server, or correct MLFLOW_TRACKING_URI; by default it reads mlflow.db"
+        remedy = "start its server, or correct MLFLOW_TRACKING_URI; without it, mlflow.db is read"
         raise UserError(f"MLflow's records cannot be read: {format_error_line(error)}; {remedy}") from error
 
 

@@ -118,9 +118,9 @@ class Training:
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
         """Train to the last epoch or to saturation, from the latest checkpoint if one exists; return the history.
 
-        The weights in `method` are then those of the last step, or of the best validation by `settings.select`.
-        A checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
-        training early. Raises UserError where training diverges.
+        The weights in `method` are then those of the last step, or of the best validation by `settings.select`. A
+        checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
+        training early. Raises UserError where training diverges, and StopRequest on that request.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -136,7 +136,7 @@ class Training:
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=hide_bar) as bar,
         ):
             for epoch in range(self.step // total, self.settings.epochs):
-                # training ends between epochs only, so a run resumed within an epoch completes it
+                # saturation ends training between epochs only, so a run resumed within an epoch completes it
                 if self.step % total == 0 and self.settings.has_saturated(self.history):
                     break
                 with closing(self.batches.epoch(epoch, self.step % total)) as batches:
@@ -190,7 +190,7 @@ class Training:
         reports = []
         for roles, losses, values in self.method.rounds(rollouts, self.step):
             if self.method.normalise_gradients:
-                _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(roles)])
+                _backpropagate_normalised(losses, self.method.weights, [agents[role] for role in sorted(roles)])
             elif losses:
                 torch.stack(list(losses.values())).sum().backward()
                 ranks.all_reduce_sum(
@@ -198,7 +198,7 @@ class Training:
                 )
             report = _average_over_ranks(values)
             for role in sorted(roles):
-                norm = _gradient_norm(agents[role])
+                norm = _compute_gradient_norm(agents[role])
                 self.settings.clip(agents[role].parameters())
                 self.adams[role].step(self.rates.get_rate(role))
                 report[f"{role}/gradient_norm"] = norm
@@ -331,7 +331,7 @@ class Training:
         self.means = RunningMeans({name: parts["mean"][name] for name in counts}, counts)
 
 
-def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners: Sequence[nn.Module]) -> None:
+def _backpropagate_normalised(losses: Losses, weights: Mapping[str, float], learners: Sequence[nn.Module]) -> None:
     """Accumulate the weighted sum of the losses' gradients on `learners`, each scaled to norm 1 per learner."""
     for name, loss in losses.items():
         for learner in learners:
@@ -356,7 +356,7 @@ def _average_over_ranks(report: Report) -> Report:
     return dict(zip(report, values, strict=True))
 
 
-def _gradient_norm(agent: nn.Module) -> Tensor:
+def _compute_gradient_norm(agent: nn.Module) -> Tensor:
     gradients = [p.grad for p in agent.parameters() if p.grad is not None]
     if not gradients:
         return torch.zeros((), device=next(agent.parameters()).device)

@@ -76,7 +76,7 @@ def compute_code_digest(stage: str, methods: Collection[str] = ()) -> str:
     The cards of methods count only in a stage that shows them, so that a new title trains nothing again.
     """
     modules = find_stage_modules(stage, methods)
-    lines = [f"{module} {_code_sha256(module)}" for module in sorted(modules)]
+    lines = [f"{module} {_compute_code_sha256(module)}" for module in sorted(modules)]
     if CARD_READER in modules:
         lines += [cards for module in sorted(find_method_modules().values()) if (cards := _split_cards(module)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -114,7 +114,7 @@ def _find_named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     return modules
 
 
-def _code_sha256(module: str) -> str:
+def _compute_code_sha256(module: str) -> str:
     """Return the SHA-256 of a module's file. The file of a method's module counts without its cards."""
     if module in find_method_modules().values():
         return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()

@@ -34,6 +34,8 @@ def read_recorded_costs(root: Path) -> dict[str, float]:
         table = read_result(root, "costs").table("Cost of each stage")
     except UserError:
         return {}
+    if "median, s" not in table.columns:
+        return {}
     seconds = table.columns.index("median, s")
     return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
 
@@ -99,7 +101,10 @@ class Progress:
         return "; less than a minute left" if seconds < 60 else f"; about {round(seconds / 60)} min left"
 
     def _compute_seconds_left(self) -> float:
-        """Return the seconds left by recorded costs, where each stage begins as soon as its dependencies are done."""
+        """Return the seconds left by recorded costs, with at most `max_parallel` stages at the same time.
+
+        A stage that runs counts with all its seconds.
+        """
         remaining = {stage: inputs - self._done for stage, inputs in self._inputs.items() if stage not in self._done}
         order = TopologicalSorter(remaining)
         order.prepare()

@@ -120,7 +120,7 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     listing = CACHE / digest[:2] / digest[2:]
     try:
         content = listing.read_bytes()
-        if _md5(listing) != digest.removesuffix(".dir"):
+        if _compute_md5(listing) != digest.removesuffix(".dir"):
             raise ValueError
         for entry in json.loads(content):
             yield path / entry["relpath"], entry["md5"]
@@ -131,10 +131,10 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 def _compare_digest(path: Path, expected: str, description: str) -> str:
     if not path.is_file():  # or a folder, where the lock's digest of its list has lost its ending
         return f"{path}: is missing, or no file, {description}"
-    return "" if _md5(path) == expected else f"{path}: has changed, {description}"
+    return "" if _compute_md5(path) == expected else f"{path}: has changed, {description}"
 
 
-def _md5(path: Path) -> str:
+def _compute_md5(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 

@@ -44,12 +44,12 @@ def find_earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     return duplicates
 
 
-def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
+def form_bags(vectors: Tensor, size: int, min_cosine: float) -> FormedBags:
     """Group photos with embeddings `vectors` (M, H) into bags; each photo is in at most one.
 
     The bag of a photo is the photo and its `size` − 1 nearest photos that are in no bag yet. Only its
     max(64, `size` − 1) nearest photos are considered. Nearness is the cosine of mean-centred embeddings. The bag whose
-    last photo is most similar to the first is formed first. No bag has a cosine below `least`. Equal cosines of
+    last photo is most similar to the first is formed first. No bag has a cosine below `min_cosine`. Equal cosines of
     considered photos keep the photos' order.
     """
     nearest, cosines = _find_nearest(vectors, min(max(CANDIDATES, size - 1), len(vectors) - 1))
@@ -63,7 +63,7 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
         if not free[row] or len(columns) < size - 1:
             continue
         bag_cosines = cosines[row, columns]
-        if bag_cosines[-1] < least:
+        if bag_cosines[-1] < min_cosine:
             continue
         if -bag_cosines[-1] > expected:  # a photo of the expected bag is in another bag by now
             heapq.heappush(heap, (-float(bag_cosines[-1]), row))

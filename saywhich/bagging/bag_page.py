@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from saywhich.bagging.bag_search import RULE, PhotoBags
-from saywhich.offline_page import PLAIN, write_offline_page
+from saywhich.offline_page import PLAIN_STYLE, write_offline_page
 from saywhich.search_page import encode_thumbnail_url
 
 MOST_BAGS = 100  # bags on the page, the tightest
@@ -22,4 +22,6 @@ def write_bag_page(out: Path, bags: PhotoBags) -> None:
         for bag in bags.bags[:MOST_BAGS]
     ]
     hidden = len(bags.bags) - len(rows)
-    write_offline_page(out, "bags.html", styles=[PLAIN], summary=bags.summary, rule=RULE, bags=rows, hidden=hidden)
+    write_offline_page(
+        out, "bags.html", styles=[PLAIN_STYLE], summary=bags.summary, rule=RULE, bags=rows, hidden=hidden
+    )

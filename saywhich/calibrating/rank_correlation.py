@@ -43,7 +43,7 @@ def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray 
     """
     rating_ranks, score_ranks = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
     weights = np.ones((1, len(rating_ranks))) if counts is None else counts
-    difference = _concordant_minus_discordant(rating_ranks, score_ranks, weights)
+    difference = _count_concordant_minus_discordant(rating_ranks, score_ranks, weights)
     sizes = [_count_ranks(ranks, weights) for ranks in (rating_ranks, score_ranks)]
     total = weights.sum(1)
     untied = [(total * (total - 1) - (tied * (tied - 1)).sum(1)) / 2 for tied in sizes]
@@ -55,7 +55,9 @@ def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray 
     return coefficients[0] if counts is None else coefficients
 
 
-def _concordant_minus_discordant(rating_ranks: np.ndarray, score_ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _count_concordant_minus_discordant(
+    rating_ranks: np.ndarray, score_ranks: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
     """Return C − D (R,) of N items, where item n counts `weights[r, n]` times; both ranks are (N,).
 
     Each pair of different rating ranks is counted at the highest bit in which they differ. For each bit, items whose

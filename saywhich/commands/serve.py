@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
 
     pretrained = options.speaker is not None or options.preset is not None
     if not pretrained:
-        refuse_pretrained(options, "temperature", "listener")  # a request has the temperature of a trained model
+        refuse_pretrained(options, "temperature", "listener")  # for trained models each request sets it
     folders = [Path(model) for model in options.model or []]
     folders = folders or ([] if pretrained else rank_models())
     if not folders and not pretrained:

@@ -54,11 +54,11 @@ class ScoredAnswers:
 
     name: str
     scores: dict[str, ScoreValues]
-    drawn: dict[ScoreKey, np.ndarray]
+    resampled: dict[ScoreKey, np.ndarray]
 
     def interval(self, score: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a score; None where no image has such a fact or claim."""
-        return score_interval(self.drawn.get(ScoreKey("", score)))
+        return score_interval(self.resampled.get(ScoreKey("", score)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class BenchmarkScores:
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table for a terminal."""
         yield f"{self.images:,} drawn scenes, difficulty {self.difficulty}; 95 % intervals over images, in brackets"
-        yield f"{RECALL}: among the scenes of a gallery, by the facts; a caption that fits two equally well is missed"
+        yield f"{RECALL}: captions that fit the facts of their own scene best among the gallery's; a tie is a miss"
         yield ""
         yield " " * WIDTH + "".join(row.name.rjust(CELL) for row in self.rows)
         names = {name for row in self.rows for name in row.scores}

@@ -54,7 +54,7 @@ def format_comparison_lines(comparison: CaptionComparison) -> Iterator[str]:
             for each in pair.differences:
                 if each.key in keys:
                     yield _format_line(each)
-        yield from _agreement_lines(pair)
+        yield from _format_agreement(pair)
 
 
 def make_comparison_record(comparison: CaptionComparison) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _format_line(difference: ScoreDifference) -> str:
     return f"{'  ' + name:{LABEL}}{numbers}{interval:>17}{p:>7}  {show_verdict(difference)}".rstrip()
 
 
-def _agreement_lines(pair: PairComparison) -> Iterator[str]:
+def _format_agreement(pair: PairComparison) -> Iterator[str]:
     """Yield the verdicts on the recall, the agreement of each two judges, and the gain by the rewarding judges."""
     hard = [each for each in pair.differences if each.key.name == HARD] or [
         each for each in pair.differences if each.key.name == "R@1"

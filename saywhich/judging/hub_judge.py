@@ -59,7 +59,9 @@ class HubJudge:
         self._padding = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text_config.projection_size)
         config = json.dumps(serialise_config(self._model), sort_keys=True)  # another config can change the embeddings
-        identity = f"judge {compute_weights_digest(self._model.cpu())} {config} {_processor_digest(self._processor)}"
+        identity = (
+            f"judge {compute_weights_digest(self._model.cpu())} {config} {_compute_processor_digest(self._processor)}"
+        )
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
         self._model.to(self._device)
 
@@ -105,7 +107,7 @@ class HubJudge:
             yield
 
 
-def _processor_digest(processor: Any) -> str:
+def _compute_processor_digest(processor: Any) -> str:
     """Return a digest of the processor's files: preprocessing of images, and the tokeniser with its vocabulary."""
     with TemporaryDirectory() as folder:
         processor.save_pretrained(folder)

@@ -17,11 +17,11 @@ from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.comparison_tables import format_gap_lines, show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.score_tables import MISSING, group_scores, show_interval, show_number
-from saywhich.offline_page import PAGES, REPORT, write_offline_page
+from saywhich.offline_page import PAGES, REPORT_STYLE, write_offline_page
 
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
-UNIT = 3  # units of a chart per percent
+PERCENT = 3  # units of a chart
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def write_judged_page(path: Path, judgement: Judgement, comparison: CaptionCompa
     write_offline_page(
         path,
         "judged.html",
-        styles=[REPORT, PAGES / "judged.css"],
+        styles=[REPORT_STYLE, PAGES / "judged.css"],
         judgement=judgement,
         names=[escape_line(row.name) for row in judgement.rows],
         headline=[*_write_headlines(judgement, comparison, score)],
         charts=[(judge, _make_bars(judgement, ScoreKey(judge, score))) for judge in judgement.judges],
         score=score,
-        unit=UNIT,
+        unit=PERCENT,
         groups=[*_format_scores(judgement)],
         rows=[escape_line(row.name) for row in (*judgement.rows, *judgement.baselines)],
         pairs=[(pair, [*_group_differences(judgement, pair)]) for pair in (comparison.pairs if comparison else ())],
@@ -101,7 +101,7 @@ def _choose_main_score(judgement: Judgement) -> str:
 def _write_headlines(judgement: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
     """Yield a sentence with the main number and its interval, by the first judge, for each pair or the only file."""
     judge = judgement.judges[0]
-    gallery = "among look-alikes" if score == HARD else f"among {len(judgement.files):,}"
+    gallery = "in its hard gallery" if score == HARD else f"among {len(judgement.files):,}"
     for pair in comparison.pairs if comparison else ():
         difference = pair.difference(judge, score)
         yield escape_line(
@@ -222,7 +222,9 @@ def _format_ranks(row: JudgedRow, index: int) -> str:
     parts = []
     for judge, ranks in row.ranks.items():
         hard = int(ranks.among_hard[index])
-        parts.append(f"{judge}: rank {int(ranks.among_all[index]):,}" + (f", {hard} among look-alikes" if hard else ""))
+        parts.append(
+            f"{judge}: rank {int(ranks.among_all[index]):,}" + (f", {hard} in the hard gallery" if hard else "")
+        )
     return escape_line("; ".join(parts))
 
 

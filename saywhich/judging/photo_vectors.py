@@ -1,4 +1,4 @@
-"""Embeddings of photos and captions, from the cache where possible; an interrupted run goes on from there."""
+"""Embeddings of photos and captions, from the cache where possible, so that a restarted run continues."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from saywhich.judging.clip_metrics import PROMPT, ClipMetric
 from saywhich.photos import Photo, load_readable
 from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, embed_with_cache
 
-AT_ONCE = 32  # photos in one batch
-TEXTS_AT_ONCE = 256
-CACHED_AT_ONCE = 64 * TEXTS_AT_ONCE  # captions looked up in the cache together
+PHOTO_BATCH = 32  # photos in one batch
+TEXT_BATCH = 256
+LOOKUP_BATCH = 64 * TEXT_BATCH  # captions looked up in the cache together
 
 PreparedPhoto = Mapping[str, Tensor]  # a network's inputs of one photo, by name
 
@@ -65,7 +65,7 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
     """Return the embeddings of the readable `files`; report each other photo in a line on stderr."""
 
     def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
-        for readable, prepared in load_readable(map(Path, paths), encoder.prepare, AT_ONCE):
+        for readable, prepared in load_readable(map(Path, paths), encoder.prepare, PHOTO_BATCH):
             yield (
                 [str(path) for path in readable],
                 [*map(compute_prepared_digest, prepared)],
@@ -81,16 +81,16 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
     vectors = torch.empty(len(distinct), judge.size)
     cache = VectorCache(judge.digest, judge.size)
     with tqdm(total=len(distinct), desc=f"captions by {judge.name}", unit="", disable=None) as bar:
-        for first in range(0, len(distinct), CACHED_AT_ONCE):
-            part = distinct[first : first + CACHED_AT_ONCE]
+        for first in range(0, len(distinct), LOOKUP_BATCH):
+            part = distinct[first : first + LOOKUP_BATCH]
             cached = cache.read_captions(part)
             bar.update(len(cached))
             new = [row for row, text in enumerate(part, first) if text not in cached]
             for row, text in enumerate(part, first):
                 if text in cached:
                     vectors[row] = torch.from_numpy(cached[text].copy())
-            for start in range(0, len(new), TEXTS_AT_ONCE):
-                rows = new[start : start + TEXTS_AT_ONCE]
+            for start in range(0, len(new), TEXT_BATCH):
+                rows = new[start : start + TEXT_BATCH]
                 vectors[rows] = judge.encode_texts([distinct[row] for row in rows]).float().cpu()
                 cache.add_captions([distinct[row] for row in rows], vectors[rows].numpy())
                 bar.update(len(rows))

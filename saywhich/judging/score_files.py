@@ -22,7 +22,7 @@ def make_judgement_record(judgement: Judgement) -> dict[str, Any]:
         "hard_galleries": judgement.gallery_rule,
         "resamples": judgement.resamples,
         "notes": list(judgement.notes),
-        "captions": {row.name: _row_record(row) for row in (*judgement.rows, *judgement.baselines)},
+        "captions": {row.name: _make_row_record(row) for row in (*judgement.rows, *judgement.baselines)},
     }
 
 
@@ -46,7 +46,7 @@ def write_csv(path: Path, judgement: Judgement) -> None:
                 )
 
 
-def _row_record(row: JudgedRow) -> dict[str, Any]:
+def _make_row_record(row: JudgedRow) -> dict[str, Any]:
     scores: dict[str, dict[str, Any]] = {}
     for key, values in row.scores.items():
         interval = row.interval(key)

@@ -81,7 +81,7 @@ def choose_listener(options: Namespace) -> str | None:
 
 
 def refuse_pretrained(options: Namespace, *further: str) -> None:
-    """Raise UserError for an option of pretrained speakers or of the options `further`, where no speaker is given."""
+    """Raise UserError where an option of pretrained speakers, or one of `further`, is given."""
     for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch", *further):
         if (given := getattr(options, name, None)) is not None:
             raise UserError(f"--{name.replace('_', '-')} {given}: goes with --speaker or --preset; give one of them")

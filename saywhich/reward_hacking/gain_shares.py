@@ -20,7 +20,7 @@ from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.reward_hacking.word_drift import NgramGrowth, find_grown_ngrams
 
-MOST_IMAGES = 12  # most images of disagreements
+MAX_DISAGREEMENTS = 12  # images that are listed
 SCORES = (HARD, "R@1")
 
 Interval = tuple[float, float]
@@ -28,7 +28,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class JudgeGain:
-    """Gain of the captions after a training by one judge, in points of a recall, and its share of the reward's gain.
+    """Gain of a training by one judge's recall, in points, and its share of the gain by the training's reward.
 
     `share` is in %. It is None for the reward itself, and where the 95 % interval of the reward's gain does not lie
     above 0.
@@ -64,7 +64,7 @@ class RewardHacking:
     judges: Sequence[str]
     images: int
     gains: Sequence[JudgeGain]
-    grown: Sequence[NgramGrowth]
+    ngram_growth: Sequence[NgramGrowth]
     disagreements: Sequence[JudgeDisagreement]  # by the reward and the first judge
     notes: Sequence[str]
 
@@ -80,7 +80,8 @@ class RewardHacking:
             "images": self.images,
             "gains": [vars(each) for each in self.gains],
             "ngrams": [
-                {"words": " ".join(each.words), "before": each.before, "after": each.after} for each in self.grown
+                {"words": " ".join(each.words), "before": each.before, "after": each.after}
+                for each in self.ngram_growth
             ],
             "disagreements": [{**vars(each), "photo": each.photo.name} for each in self.disagreements],
             "notes": list(self.notes),
@@ -90,7 +91,7 @@ class RewardHacking:
 def measure_hacking(
     before: Source, after: Source, images: str | Path, reward: str, options: JudgeOptions
 ) -> RewardHacking:
-    """Judge captions before and after a training by its reward and by the independent judges of `options`.
+    """Judge captions before and after a training, by the training's reward and by the judges of `options`.
 
     Raises UserError as `judge_captions` does, where the reward is also an independent judge, and without an
     independent judge.
@@ -156,7 +157,7 @@ def _compute_gains(
 
 
 def _find_disagreements(judgement: Judgement, reward: str, judge: str) -> list[JudgeDisagreement]:
-    """Return the images whose rank improved most by the reward and worsened by the judge, at most MOST_IMAGES.
+    """Return the images whose rank improved most by the reward and worsened by the judge, at most MAX_DISAGREEMENTS.
 
     Both changes are log-ratios of best ranks among all images, and the smaller one counts.
     """
@@ -164,7 +165,9 @@ def _find_disagreements(judgement: Judgement, reward: str, judge: str) -> list[J
     ranks = [[row.best_ranks(name) for row in (first, second)] for name in (reward, judge)]
     rise, fall = np.log(ranks[0][0] / ranks[0][1]), np.log(ranks[1][1] / ranks[1][0])
     disagreement = np.minimum(rise, fall)
-    order = [row for row in np.argsort(-disagreement, kind="stable")[:MOST_IMAGES].tolist() if disagreement[row] > 0]
+    order = [
+        row for row in np.argsort(-disagreement, kind="stable")[:MAX_DISAGREEMENTS].tolist() if disagreement[row] > 0
+    ]
     return [
         JudgeDisagreement(
             judgement.files[row],

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import escape_line
-from saywhich.offline_page import PLAIN, write_offline_page
-from saywhich.reward_hacking.gain_shares import MOST_IMAGES, JudgeGain, RewardHacking
+from saywhich.offline_page import PLAIN_STYLE, write_offline_page
+from saywhich.reward_hacking.gain_shares import MAX_DISAGREEMENTS, JudgeGain, RewardHacking
 from saywhich.search_page import encode_thumbnail_url
 
 
@@ -18,10 +18,10 @@ def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
         role = "reward" if each.judge == hacking.reward else "judge"
         yield escape_line(f"{each.score} by the {role} {each.judge}: {format_gain(each)}")
     yield "captions with an n-gram, in %, before and after:"
-    for grown in hacking.grown:
+    for grown in hacking.ngram_growth:
         yield f"  {grown.before:5.1f} {grown.after:5.1f}  {escape_line(' '.join(grown.words))}"
     rule = f"improved by the reward and worsened by {escape_line(hacking.judges[0])}"
-    yield f"images whose rank {rule}, at most {MOST_IMAGES}: {len(hacking.disagreements)}"
+    yield f"images whose rank {rule}, at most {MAX_DISAGREEMENTS}: {len(hacking.disagreements)}"
     for part in hacking.disagreements:
         ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
         yield escape_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")
@@ -40,5 +40,5 @@ def write_reward_hacking_page(out: Path, hacking: RewardHacking) -> None:
     photos = [encode_thumbnail_url(part.photo) for part in hacking.disagreements]
     disagreements = list(zip(hacking.disagreements, photos, strict=True))
     write_offline_page(
-        out, "hacked.html", styles=[PLAIN], hacking=hacking, disagreements=disagreements, show=format_gain
+        out, "hacked.html", styles=[PLAIN_STYLE], hacking=hacking, disagreements=disagreements, show=format_gain
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipeline.errors import UserError
 from saywhich.judging.clip_metrics import PROMPT
 from saywhich.judging.judge_sources import open_judge
-from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, CaptionJudge
+from saywhich.judging.photo_vectors import TEXT_BATCH, CaptionJudge
 from saywhich.photos import Photo, open_photo
 from saywhich.rewarding.look_alikes import LookAlikes
 from saywhich.rewarding.reward_scores import compute_contrastive_reward, compute_hard_gallery_reward
@@ -93,8 +93,7 @@ class CaptionReward:
     def _encode_texts(self, texts: Sequence[str]) -> Tensor:
         distinct = sorted(set(texts))
         parts = [
-            self.judge.encode_texts(distinct[n : n + TEXTS_AT_ONCE]).cpu()
-            for n in range(0, len(distinct), TEXTS_AT_ONCE)
+            self.judge.encode_texts(distinct[n : n + TEXT_BATCH]).cpu() for n in range(0, len(distinct), TEXT_BATCH)
         ]
         row_by_text = {text: row for row, text in enumerate(distinct)}
         return torch.cat(parts)[[row_by_text[text] for text in texts]]

@@ -87,7 +87,7 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_op
         (["caption", "a.jpg", "--model", "nowhere"], "nowhere: no trained model; train one (make repro)"),
         (["caption", "a.jpg", "--beam", "0"], "beam 0: give 1 or more"),
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
-        (["find", "a dog", ".", "--html", "a.jpg"], "a.jpg: is another file of this command, too"),
+        (["find", "a dog", ".", "--html", "a.jpg"], "a.jpg: is also an input or another output of this command"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(photos, model_option, capsys, arguments, line):
@@ -145,7 +145,7 @@ def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, mod
 
 def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, model_option, monkeypatch):
     texts = []
-    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: texts.append(text) or text)
+    monkeypatch.setattr("saywhich.caption_outputs.escape_line", lambda text: texts.append(text) or text)
     with close_output():
         assert main(["caption", ".", *model_option]) == 0
     assert texts[0::2] == ["a.jpg"]

@@ -101,7 +101,7 @@ def test_no_output_replaces_an_input_or_another_output(photos, capsys, arguments
         Path(name).write_text("{}")
     contents = {path: path.read_bytes() for path in photos.iterdir()}
     assert main(arguments) == 2
-    line = f"{arguments[-1]}: is another file of this command, too; name another file to write\n"
+    line = f"{arguments[-1]}: is also an input or another output of this command; name another file to write\n"
     assert capsys.readouterr().err == line
     assert {path: path.read_bytes() for path in photos.iterdir()} == contents
 
@@ -127,7 +127,10 @@ def test_no_output_replaces_a_photo(photos, capsys, arguments):
 def test_no_table_replaces_a_photo_of_the_captioned_folder(photos, model_option, capsys):
     content = (photos / "a.jpg").read_bytes()
     assert main(["caption", ".", "--csv", "a.jpg", *model_option]) == 2
-    assert capsys.readouterr().err == "a.jpg: is another file of this command, too; name another file to write\n"
+    assert (
+        capsys.readouterr().err
+        == "a.jpg: is also an input or another output of this command; name another file to write\n"
+    )
     assert (photos / "a.jpg").read_bytes() == content
 
 

@@ -23,16 +23,16 @@ class NPairScore:
     options, or `sampled_options` of them (D-NP), and `batch_negatives` human answers to other questions of this rank's
     part of the batch. With `adversary`, the message's answers are further negatives (GAN2). No negative equals the
     human answer. Negatives are drawn uniformly without replacement; if there are too few candidates, all are used. The
-    draw depends on the seed and the step (`bind_batch`), and for `batch_negatives` also on the number of ranks. `norms`
-    is the weight of a penalty: an encoding's squared length plus the mean squared length of the rank's distinct
-    answers.
+    draw depends on the seed and the step (`bind_batch`), and for `batch_negatives` also on the number of ranks.
+    `norm_penalty` is the weight of a penalty: an encoding's squared length plus the mean squared length of the rank's
+    distinct answers.
     """
 
     discriminator: Discriminator
     sampled_options: int | None = None
     batch_negatives: int = 0
     adversary: bool = False
-    norms: float = 0.0
+    norm_penalty: float = 0.0
     batch_random: BatchRandom | None = None  # random numbers of the draws; None: torch's default generator
     differentiable = True
 
@@ -58,7 +58,11 @@ class NPairScore:
             generated = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
             generated = generated.masked_fill(is_human(message, batch), -torch.inf)
             scores = torch.cat([scores, generated.view(len(batch), -1)], 1)
-        penalty = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
+        penalty = (
+            self.norm_penalty * (encoding.square().sum(1) + answers.square().sum(1).mean())
+            if self.norm_penalty
+            else 0.0
+        )
         log_probs = torch.cat([human_scores, scores], 1).log_softmax(1)[:, 0] - penalty
         return log_probs[message.images]
 
@@ -79,14 +83,14 @@ def _draw_negatives(answers: Tensor, human: Tensor, count: int, batch_random: Ba
 class PairwiseScore:
     """Pairwise preference log σ(s(answer) − s(human answer)): minus the loss of one pair, Eq. 5 of Lu et al. 2017.
 
-    `reverse` swaps the two answers, for the training of the discriminator (GAN1). Equal answers score 0 with
-    `reverse`, and −log 2 without it. The paper's −L_G is unbounded. `norms` is the weight of a penalty on the squared
-    length of the answer's encoding; it has no effect with `reverse`.
+    `reverse` swaps the two answers, for the training of the discriminator (GAN1). Equal answers score 0 with `reverse`,
+    and −log 2 without it. The paper's −L_G, in place of this score, has no upper bound. `norm_penalty` is the weight of
+    a penalty on the squared length of the answer's encoding; it has no effect with `reverse`.
     """
 
     discriminator: Discriminator
     reverse: bool = False
-    norms: float = 0.0
+    norm_penalty: float = 0.0
     differentiable = True
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
@@ -96,7 +100,7 @@ class PairwiseScore:
         gain = (encoding * answers).sum(1) - (encoding * human).sum(1)
         if self.reverse:
             return F.logsigmoid(-gain) * ~is_human(message, batch)
-        return F.logsigmoid(gain) - (self.norms * answers.square().sum(1) if self.norms else 0.0)
+        return F.logsigmoid(gain) - (self.norm_penalty * answers.square().sum(1) if self.norm_penalty else 0.0)
 
 
 def is_human(message: Message, batch: Batch) -> Tensor:

@@ -61,14 +61,14 @@ def discriminator_guided(
     estimator: Estimator,
     schedule: UpdateSchedule = SPEAKER_ONLY,
     discriminator_terms: tuple[Term, ...] = (),
-    norms: float = 0.0,
+    norm_penalty: float = 0.0,
 ) -> Method:
     """Build the speaker's objective: the discriminator's preference score + α · likelihood.
 
     `estimator` computes the gradient of the preference score. `discriminator_terms` train the discriminator where
-    `schedule` includes it. `norms` is the weight of the penalty in `PairwiseScore`.
+    `schedule` includes it. `norm_penalty` is the weight of the penalty in `PairwiseScore`.
     """
-    preference: Score = PairwiseScore(agents.listener, norms=norms)
+    preference: Score = PairwiseScore(agents.listener, norm_penalty=norm_penalty)
     terms = (
         Term("discriminability", 1.0, preference, estimator, SPEAKER),
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(TeacherForcing()), SPEAKER),

@@ -34,15 +34,16 @@ class CandidatePool:
         counts = Counter(self._all_answers)
         self._popular = sorted(counts, key=lambda text: (-counts[text], text))[:POPULAR]
         if len(counts) < OPTIONS + len(self._popular):
-            raise ValueError(f"{len(counts)} distinct answers are too few for {OPTIONS} candidates")
-        texts = list(self._answers)
-        words = sorted({word for text in texts for word in text.split()})
+            needed = OPTIONS + len(self._popular)
+            raise ValueError(f"expected {needed} distinct answers or more, got {len(counts)}; give more dialogs")
+        questions = list(self._answers)
+        words = sorted({word for text in questions for word in text.split()})
         self._column = {word: i for i, word in enumerate(words)}
-        frequencies = Counter(word for text in texts for word in set(text.split()))
-        self._idf = np.log(len(texts) / np.array([frequencies[word] for word in words]))
-        vectors = np.stack([self._compute_vector(text) for text in texts])
-        self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
-        self.plausible = cache(self._draw_plausible)
+        frequencies = Counter(word for text in questions for word in set(text.split()))
+        self._idf = np.log(len(questions) / np.array([frequencies[word] for word in words]))
+        vectors = np.stack([self._compute_vector(text) for text in questions])
+        self._questions, self._vectors, self._norms = questions, vectors, (vectors**2).sum(1)
+        self.plausible = cache(self._list_plausible)
 
     def candidates(
         self,
@@ -50,11 +51,11 @@ class CandidatePool:
         truth: str,
         rng: np.random.Generator,
         rivals: Sequence[str] = (),
-        true: Collection[str] = (),
+        true_answers: Collection[str] = (),
     ) -> tuple[list[str], int]:
         """Return OPTIONS distinct answers in random order, and the index of `truth`.
 
-        They contain all `rivals`, and at most SYNONYMS of the `true` answers besides `truth`.
+        They contain all `rivals`, and at most SYNONYMS of the `true_answers` besides `truth`.
         """
         chosen = dict.fromkeys((truth, *rivals))  # an ordered set
         synonyms = 0
@@ -62,8 +63,8 @@ class CandidatePool:
         def choose(texts: Iterable[str]) -> None:
             nonlocal synonyms
             for text in texts:
-                if text not in chosen and (text not in true or synonyms < SYNONYMS):
-                    synonyms += text in true
+                if text not in chosen and (text not in true_answers or synonyms < SYNONYMS):
+                    synonyms += text in true_answers
                     chosen[text] = None
 
         plausible = self.plausible(question)
@@ -74,17 +75,19 @@ class CandidatePool:
         options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
         return options, options.index(truth)
 
-    def _draw_plausible(self, question: str) -> list[str]:
+    def _list_plausible(self, question: str) -> list[str]:
         """Return answers to the most similar questions, with repetitions: at most 2 · SIMILAR."""
         vector, answers = self._compute_vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
-            answers += self._answers[self._texts[i]]
+            answers += self._answers[self._questions[i]]
             if len(answers) >= 2 * SIMILAR:
                 break
         return answers[: 2 * SIMILAR]
 
     def _compute_vector(self, question: str) -> np.ndarray:
         """Return the idf of the question's words; the first LEADING_WORDS words have separate entries by position.
+
+        The idf of the other words is divided by their number.
 
         Similar questions begin with the same words (Das et al. 2017).
         """

@@ -103,7 +103,8 @@ class DialogEvaluation:
         results: dict[str, Any] = {"images": len(rows), **measure_ranking("rank")}
         results["ranking_per_word"] = summarise_ranking(compute_candidate_ranks(scores["words"], truth))
         results["judges"] = {
-            name: measure_ranking(f"rank_{name}") | _human_preference(scores[f"gain_{name}"]) for name in self.judges
+            name: measure_ranking(f"rank_{name}") | _measure_human_preference(scores[f"gain_{name}"])
+            for name in self.judges
         }
         results["rankers"] = {name: measure_ranking(f"rank_{name}") for name in self.rankers}
         for name in ("history", "regions"):
@@ -199,7 +200,7 @@ class DialogEvaluation:
         return [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
 
 
-def _human_preference(gains: Tensor) -> dict[str, float]:
+def _measure_human_preference(gains: Tensor) -> dict[str, float]:
     """Return the percentage of rounds in which a judge scores the human answer above the generated one.
 
     Rounds with equal answers are excluded; without other rounds the mapping is empty.

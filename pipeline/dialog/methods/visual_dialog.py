@@ -66,13 +66,13 @@ def g_dis(
     objective: Objective,
     alpha: NonNegative = 0.5,
     temperature: Positive = 0.5,
-    norms: NonNegative = 0.0,
+    norm_penalty: NonNegative = 0.0,
     encoder: InitialEncoder = "own",
 ) -> Method:
     """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
     initialise_encoder(agents, encoder)
     return discriminator_guided(
-        agents, alpha, _make_pathwise(objective, _make_gumbel(objective, temperature)), norms=norms
+        agents, alpha, _make_pathwise(objective, _make_gumbel(objective, temperature)), norm_penalty=norm_penalty
     )
 
 

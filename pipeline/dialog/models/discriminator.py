@@ -31,10 +31,10 @@ class Discriminator(nn.Module):
     ) -> None:
         super().__init__()
         self.arguments = collect_constructor_arguments(locals())
-        words, hidden = encoder.question.input_size, encoder.hidden
+        embedding_size, hidden = encoder.question.input_size, encoder.hidden
         self.encoder, self.vocabulary, self.encode_eos = encoder, vocabulary, encode_eos
-        self.word = nn.Embedding(vocabulary + 2, words)
-        self.lstm = Lstm(words, hidden, batch_first=True)
+        self.word = nn.Embedding(vocabulary + 2, embedding_size)
+        self.lstm = Lstm(embedding_size, hidden, batch_first=True)
         self.inner = nn.Linear(hidden, hidden) if answer == "attention" else None
         self.weight = nn.Linear(hidden, 1, bias=False) if answer == "attention" else None
         self.outer = nn.Linear(hidden, hidden)
@@ -47,7 +47,7 @@ class Discriminator(nn.Module):
         return encoded
 
     def encode_answers(self, answers: Tensor) -> Tensor:
-        """Encode answers (U, T) of tokens, (U, H)."""
+        """Encode U distinct answers (U, T), as tokens, and return (U, H)."""
         rows = torch.arange(len(answers), device=answers.device)
         return self.encode_text(Message(answers, make_caption_mask(answers), rows, samples=1))
 
@@ -65,10 +65,10 @@ class Discriminator(nn.Module):
         if self.inner is not None and self.weight is not None:
             scores = self.weight(self.drop(torch.tanh(self.inner(encoded.states)))).squeeze(-1)
             positions, size = encoded.positions, tokens.numel()
-            shares = (
+            weights = (
                 scores.new_full((size,), -torch.inf).index_copy(0, positions, scores).view(tokens.shape).softmax(-1)
             )
             padded = encodings.new_zeros(size, encodings.shape[1]).index_copy(0, positions, encoded.states)
-            encodings = (shares.unsqueeze(1) @ padded.view(*tokens.shape, -1)).squeeze(1)
+            encodings = (weights.unsqueeze(1) @ padded.view(*tokens.shape, -1)).squeeze(1)
         encodings = encodings * (lengths > 0).unsqueeze(1)
         return torch.tanh(self.outer(self.drop(encodings)))

@@ -184,7 +184,7 @@ def _build_dialog(
         row = rows[best]
         rounds.append(
             ExampleRound(
-                number, row["question"], row["human"], answers, list(ranks.items()), row["best"], _attention(row)
+                number, row["question"], row["human"], answers, list(ranks.items()), row["best"], _read_attention(row)
             )
         )
     picture, shape = None, ""
@@ -194,7 +194,7 @@ def _build_dialog(
     return ExampleDialog(row["id"], picture, shape, row["caption"], rounds)
 
 
-def _attention(row: Row) -> AttentionMap | None:
+def _read_attention(row: Row) -> AttentionMap | None:
     """Return the attention in a row; None for a system without attention."""
     if row.get("history_shares") is None:
         return None

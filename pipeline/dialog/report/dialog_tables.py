@@ -203,9 +203,9 @@ RULE = (
 )
 NOTE = "Reported numbers are for VisDial v0.9, dialogs about photos: only their order is comparable."
 INTERVALS = (
-    "Verdict holds or fails: the 95 % interval over resampled test dialogs and the differences of all seeds, at least "
-    "two, are on one side of 0; else open. Models are fixed, and seeds are averaged. Generators have seeds of joint "
-    "training after one pretraining; discriminators have seeds of pretraining."
+    "A claim holds or fails where the 95 % interval over resampled test dialogs and the differences of all seeds, two "
+    "or more, are on one side of 0. Otherwise it is open. Models are fixed, and seeds are averaged. Generators have "
+    "seeds of joint training after one pretraining; discriminators have seeds of pretraining."
 )
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 

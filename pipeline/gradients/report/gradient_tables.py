@@ -95,10 +95,13 @@ def format_gradients_csv(results: GradientResults) -> str:
 
 def build_gradients_tables(results: GradientResults) -> list[Table]:
     """Return the accuracy of every estimator and, where ρ was varied, a comparison with PSST's claim."""
-    return [_accuracy_table(results), *([_claim_table(results)] if results.rows["rho"].notna().any() else [])]
+    return [
+        _build_accuracy_table(results),
+        *([_build_claim_table(results)] if results.rows["rho"].notna().any() else []),
+    ]
 
 
-def _accuracy_table(results: GradientResults) -> Table:
+def _build_accuracy_table(results: GradientResults) -> Table:
     rows = results.rows[results.rows["score"] == HINGE]
     costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
     samples = results.samples[len(results.samples) // 2]  # a number that every estimator has
@@ -135,12 +138,12 @@ def _accuracy_table(results: GradientResults) -> Table:
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
         f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]
-    caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
+    caption = f"Gradient estimators compared with the exact gradient, K = {samples} captions per image"
     table_rows = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in rows_of_samples]
     return fill_table("gradients", caption, table_rows, columns, notes, "Estimator")
 
 
-def _claim_table(results: GradientResults) -> Table:
+def _build_claim_table(results: GradientResults) -> Table:
     by_rho = results.order_by_rho()
     rhos = sorted(by_rho["rho"].unique())[1:]
     columns = [TableColumn("Estimator", text=True)]
@@ -151,7 +154,7 @@ def _claim_table(results: GradientResults) -> Table:
         rows.append([name if score == HINGE else f"{name} ({score})", *cells])
     notes = [
         "PSST §5: partial sampling reduces “the overall bias and variance of gradient estimation, by a factor of ρ”. "
-        "Here as multiples of those of ρ = 0."
+        "The table has both as multiples of their values at ρ = 0."
     ]
     return Table("claim", "Effect of ρ on bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
 

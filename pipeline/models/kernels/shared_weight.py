@@ -221,7 +221,7 @@ class _LogProb(Function):
         grad_x, grad_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
         saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, grad_entropy))
         for x, logits, index, total, entropy, d_log_prob, d_entropy in zip(*saved, strict=True):
-            grad_logits = _logit_gradient(
+            grad_logits = _compute_logit_gradient(
                 logits, index, total, d_log_prob, entropy, d_entropy if ctx.entropies else None, grad_bias
             )
             grad_x.append(grad_logits @ ctx.uses.weight)
@@ -230,7 +230,7 @@ class _LogProb(Function):
         return d.new_empty(0), None, torch.cat(grad_x), grad_bias, None, None, None
 
 
-def _logit_gradient(
+def _compute_logit_gradient(
     logits: Tensor,
     index: Tensor,
     total: Tensor,

@@ -83,15 +83,15 @@ def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[
     rng = make_generator(seed, index, 14)
     sentences: list[SceneCaption] = []
     for _ in range(1000):
-        caption = _write(film, rng)
+        caption = _compose_caption(film, rng)
         if SHORTEST <= len(caption.tokens) <= LONGEST and all(caption.raw != other.raw for other in sentences):
             sentences.append(caption)
         if len(sentences) == captions:
             return sentences
-    raise RuntimeError(f"no {captions} captions of film {index} of seed {seed}")
+    raise RuntimeError(f"film {index} of seed {seed}: expected {captions} distinct captions, got {len(sentences)}")
 
 
-def _write(film: Film, rng: np.random.Generator) -> SceneCaption:
+def _compose_caption(film: Film, rng: np.random.Generator) -> SceneCaption:
     style = pick(rng, STYLES, [style.share for style in STYLES])
     details: Details = {
         i: (

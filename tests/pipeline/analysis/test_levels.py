@@ -5,9 +5,9 @@ import pytest
 from pipeline.analysis.levels import (
     _collect_spans,
     choose_cider_levels,
+    choose_score_levels,
     find_highest_shared,
     intersect_spans,
-    score_levels,
 )
 from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
@@ -77,7 +77,7 @@ def test_levels_are_the_controls_where_all_curves_reach_them(world, make_cell):
 def test_levels_without_a_shared_range_and_configured_levels(world, make_cell):
     found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
     assert found == (0.7,)  # at 0.7 the second curve gives a lower bound
-    assert "the highest that all curves reach; no value is between the ends of more than half" in reason
+    assert "the lowest of the curves' highest values; no range of values is common to more than half" in reason
     found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.65, cider_levels=(1.2, 1.13))
     assert found == (1.2, 1.13)
     assert "report.cider_levels" in reason
@@ -86,7 +86,7 @@ def test_levels_without_a_shared_range_and_configured_levels(world, make_cell):
 def test_a_degenerate_curve_does_not_set_the_level(world, make_cell):
     found, reason = find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.01)], control=0.85)
     assert found == (0.7,)
-    assert reason.endswith("more than half. Not counted, with less than half of mle's CIDEr: m2.")
+    assert reason.endswith("more than half of the curves. Not counted, with less than half of mle's CIDEr: m2.")
     found, reason = find_levels(world, make_cell, [(0.8, 0.9), (0.8, 0.9), (0.0, 0.42)], control=0.85)
     assert list(found) == pytest.approx([0.85, 0.8075])
     assert "which all curves reach. Not counted" in reason
@@ -124,16 +124,16 @@ def test_the_reference_curve_reaches_every_level(world, make_cell):
     assert list(found) == pytest.approx([0.95, 0.85])  # psst reaches neither
     found, reason = choose_cider_levels(results, lines, ReportSettings(), lines[2])
     assert list(found) == pytest.approx([0.7])
-    assert "the highest that all curves reach" in reason
+    assert "the lowest of the curves' highest values" in reason
 
 
 def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     find_levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0)])  # R@10 from 51 to 91 on the test split
     results = read_results(world.sweep, [])
-    found, reason = score_levels(results, build_curves(results), ReportSettings())
+    found, reason = choose_score_levels(results, build_curves(results), ReportSettings())
     assert list(found) == [81.0, 61.0]
     assert "R@10" in reason
-    assert score_levels(results, build_curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
+    assert choose_score_levels(results, build_curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
 
 
 def test_the_highest_value_that_all_curves_reach():

@@ -177,8 +177,8 @@ def test_a_changed_value_is_reported_with_its_row(tmp_path, name):
 def test_a_row_is_compared_once(tmp_path, monkeypatch):
     write_store(tmp_path)
     store, compared = FeatureStore(tmp_path), []
-    checksums = feature_store._checksums
-    monkeypatch.setattr(feature_store, "_checksums", lambda *v: compared.append(len(v[0])) or checksums(*v))
+    checksums = feature_store._compute_checksums
+    monkeypatch.setattr(feature_store, "_compute_checksums", lambda *v: compared.append(len(v[0])) or checksums(*v))
     for rows in ([3, 1], [1, 2, 3], [2, 3], [2, 2]):
         store.read(np.array(rows))
     store.pooled(np.array([2, 3]))

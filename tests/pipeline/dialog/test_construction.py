@@ -65,7 +65,7 @@ def test_a_discriminator_has_the_settings_of_its_section(dialog_data, name, kind
     expected |= {key: value for key, value in settings.items() if key != "region_positions"}
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
-    assert term.score == NPairScore(model, 2, 3, norms=0.125)
+    assert term.score == NPairScore(model, 2, 3, norm_penalty=0.125)
     assert method.schedule.all_roles == {"listener"}
 
 

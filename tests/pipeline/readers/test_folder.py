@@ -56,10 +56,10 @@ def test_texts_of_a_parquet_file_are_counted_before_they_are_unpacked(tmp_path, 
     assert len(rows) == 3000
     assert rows[-1][1] == {"file": "a.png", "caption": ("a cat " * 1000).strip()}
     monkeypatch.setattr(table_files, "MAX_BYTES", 3000 * 6005 - 1)
-    with pytest.raises(UserError, match=r"c.parquet: 3,000 rows, or texts of more than 18,014,999 bytes"):
+    with pytest.raises(UserError, match=r"c.parquet: expected at most 18,014,999 bytes of texts"):
         list(table_files.read_texts(tmp_path / "c.parquet", ("file", "caption"), ("file",)))
     monkeypatch.setattr(table_files, "MAX_ROWS", 2999)
-    with pytest.raises(UserError, match=r"c.parquet: 3,000 rows.*; at most 2,999 rows"):
+    with pytest.raises(UserError, match=r"c.parquet: expected at most 2,999 rows, got 3,000"):
         list(table_files.read_texts(tmp_path / "c.parquet", ("file",), ("file",)))
 
 
@@ -135,7 +135,7 @@ MISTAKES = {
         r'c.csv, row 1: a column caption is needed; there are "f',
     ),
     "two columns": ("c.csv", GOOD.replace("split", "file", 1), r"c.csv, row 1: there are two columns file"),
-    "empty caption": ("c.csv", GOOD + "001.png, ,train\n", 'c.csv, row 6: the caption is empty, of "001.png"'),
+    "empty caption": ("c.csv", GOOD + "001.png, ,train\n", 'c.csv, row 6: the caption of "001.png" is empty'),
     "no words": ("c.csv", GOOD + "001.png,?!,train\n", r'c.csv, row 6: the caption is empty \("\?!"\)'),
     "no file": ("c.csv", GOOD + ",a cat,train\n", "c.csv, row 6: the file is empty"),
     "above": (
@@ -179,7 +179,7 @@ MISTAKES = {
     "a number": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": 1}',
-        r'c.jsonl, row 2: the caption is empty, of "1"$',
+        r'c.jsonl, row 2: the caption of "1" is empty$',
     ),
     "no JSON": ("c.jsonl", '{"file": "001.png"\n', "c.jsonl.* JSON"),
     "no object": (  # pyarrow's reader of JSON Lines ends the process here
@@ -196,7 +196,7 @@ MISTAKES = {
     "a key lacks": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": "001.png"}\n',
-        "row 2: the caption is empty",
+        'row 2: the caption of "001.png" is empty',
     ),
     "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
     "no table": ("c.txt", "", r"c.txt: expected a table whose name ends in .csv, .tsv, .jsonl, .parquet"),
@@ -254,7 +254,7 @@ def test_semicolons_and_tabs_separate_columns_too(folder, name, separator):
 
 def test_a_table_under_another_name_is_named(folder):
     (folder / "captions.xlsx").touch()
-    with pytest.raises(UserError, match=r"captions.csv: the table is missing; there is captions.xlsx, which a spread"):
+    with pytest.raises(UserError, match=r"captions.csv: the table is missing; there is captions.xlsx: save it as"):
         read_folder(folder / "captions.csv", folder)
     (folder / "captions.jsonl").touch()
     with pytest.raises(UserError, match=r"captions.csv: the table is missing; there is captions.jsonl$"):

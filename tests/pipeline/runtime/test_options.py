@@ -7,6 +7,11 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.runtime.options import MAX_LENGTH, check_options
 
+ALLOWED_VALUES = (
+    "(embed_dim: allowed are null, true, false, numbers, texts of up to 100 characters, "
+    "and lists of up to 100 of them, in up to 2 levels)"
+)
+
 
 def nest_lists(depth):
     value = 1
@@ -35,13 +40,16 @@ def test_options_of_a_networks_shape_are_returned(library, options):
         ({"vision_cfg": {1: 2, "z": 3}}, "(vision_cfg.1; allowed are context_length, "),
         ({"vision_cfg": 5}, "(vision_cfg: a mapping of context_length, "),
         ({"force_preprocess_cfg": [1]}, "(force_preprocess_cfg: a mapping of fill_color, "),
-        ({"embed_dim": {"a": 1}}, "(embed_dim: numbers, texts, true and false are allowed, and lists of them)"),
-        ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
-        ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
-        ({"embed_dim": nest_lists(3)}, "(embed_dim: numbers, texts, "),
-        ({"embed_dim": nest_lists(1500)}, "(embed_dim: numbers, texts, "),
-        ({"vision_cfg": {"layers": [1, 129]}}, "(layers: 128 is the largest allowed number)"),
-        ({"embed_dim": float("nan")}, "(embed_dim: 1,048,576 is the largest allowed number)"),
+        (
+            {"embed_dim": {"a": 1}},
+            ALLOWED_VALUES,
+        ),
+        ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(embed_dim: allowed are null, true, false, "),
+        ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: allowed are null, true, false, "),
+        ({"embed_dim": nest_lists(3)}, "(embed_dim: allowed are null, true, false, "),
+        ({"embed_dim": nest_lists(1500)}, "(embed_dim: allowed are null, true, false, "),
+        ({"vision_cfg": {"layers": [1, 129]}}, "(layers: allowed are numbers from −128 to 128)"),
+        ({"embed_dim": float("nan")}, "(embed_dim: allowed are numbers from −1,048,576 to 1,048,576)"),
     ],
 )
 def test_other_options_are_refused_in_one_line(options, message):

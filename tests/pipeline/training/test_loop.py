@@ -23,7 +23,7 @@ from pipeline.models.unroll import generate
 from pipeline.runtime.signals import StopRequest, raise_requests
 from pipeline.scores.discriminability import CollapseRecovery, Hinge
 from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.loop import RunningMeans, Training, _normalised_backward
+from pipeline.training.loop import RunningMeans, Training, _backpropagate_normalised
 from pipeline.training.optimisation import Optimisation
 
 CPU = torch.device("cpu")
@@ -310,7 +310,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
     normalised = compose(psst_multinomial, toy.agents(), Objective(normalise_gradients=True), {"lam": lam})
     assert normalised.normalise_gradients
     losses, _ = normalised.step(toy.batch(), seed=4)
-    _normalised_backward(losses, normalised.weights, list(normalised.agents.values()))
+    _backpropagate_normalised(losses, normalised.weights, list(normalised.agents.values()))
     for role, agent in normalised.agents.items():
         for parameter, value in agent.named_parameters():
             torch.testing.assert_close(value.grad, expected[f"{role}.{parameter}"])
@@ -528,7 +528,7 @@ def test_the_history_has_every_epoch_with_its_last_step_and_the_rate_of_that_ste
 def test_a_normalised_loss_with_zero_gradient_changes_nothing():
     layer = torch.nn.Linear(2, 1)
     flat, steep = 0 * layer(torch.ones(2)).sum(), layer(torch.ones(2)).sum()
-    _normalised_backward({"flat": flat, "steep": steep}, {"flat": 0.5, "steep": 2.0}, [layer])
+    _backpropagate_normalised({"flat": flat, "steep": steep}, {"flat": 0.5, "steep": 2.0}, [layer])
     torch.testing.assert_close(layer.weight.grad, torch.full((1, 2), 2 / 3**0.5))
 
 

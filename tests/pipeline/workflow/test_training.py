@@ -23,7 +23,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 class ListenerSlice:
     """A training slice that owns listeners, with batches of captions."""
 
-    owned = (Listener,)
+    handled_agents = (Listener,)
 
     def build_batches(self, *arguments, **options):
         return Batches(*arguments, **options)

@@ -18,8 +18,8 @@ BLOCKS = {
     "counts of resamples": (bootstrap, "BLOCK_COUNTS", 130),
     "colours of near-duplicates": (thumbnails, "BLOCK", 1),
     "captions and references": (retrieval_scores, "PAIRS_AT_ONCE", 7),
-    "captions encoded": (photo_vectors, "TEXTS_AT_ONCE", 3),
-    "captions looked up": (photo_vectors, "CACHED_AT_ONCE", 5),
+    "captions encoded": (photo_vectors, "TEXT_BATCH", 3),
+    "captions looked up": (photo_vectors, "LOOKUP_BATCH", 5),
 }
 
 

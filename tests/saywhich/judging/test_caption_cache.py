@@ -9,9 +9,9 @@ import torch
 from colour_judge import ColourJudge, paint_colours
 from damaged import DAMAGE_KINDS, damage_content
 
-from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, encode_captions, encode_gallery
+from saywhich.judging.photo_vectors import TEXT_BATCH, encode_captions, encode_gallery
 
-TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for number in range(3 * TEXTS_AT_ONCE)]
+TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for number in range(3 * TEXT_BATCH)]
 
 
 class CountingJudge(ColourJudge):
@@ -47,10 +47,10 @@ def test_equal_captions_are_encoded_once_and_share_an_embedding():
 
 def test_an_interrupted_run_continues_and_a_second_run_encodes_nothing():
     judge = CountingJudge()
-    judge.allowed = 2 * TEXTS_AT_ONCE
+    judge.allowed = 2 * TEXT_BATCH
     with pytest.raises(KeyboardInterrupt):
         encode_captions(judge, TEXTS)
-    assert count_encoded() == TEXTS_AT_ONCE
+    assert count_encoded() == TEXT_BATCH
     assert count_encoded() == 0
     assert count_encoded([*TEXTS, "a new one"]) == 1
     assert count_encoded(digest="another model") == len(TEXTS)

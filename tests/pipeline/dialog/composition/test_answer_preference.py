@@ -156,7 +156,7 @@ def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator(
     with_generated = torch.cat([scores, generated.unsqueeze(1)], 1)
     for score, expected in (
         (PairwiseScore(model), -torch.log1p((-gain).exp())),
-        (PairwiseScore(model, norms=0.3), -torch.log1p((-gain).exp()) - 0.3 * text_vectors.square().sum(1)),
+        (PairwiseScore(model, norm_penalty=0.3), -torch.log1p((-gain).exp()) - 0.3 * text_vectors.square().sum(1)),
         (PairwiseScore(model, reverse=True), -torch.log1p(gain.exp()) * differs),
         (NPairScore(model), -F.cross_entropy(scores, truth, reduction="none")),
         (NPairScore(model, adversary=True), -F.cross_entropy(with_generated, truth, reduction="none")),
@@ -228,6 +228,6 @@ def test_norms_are_subtracted():
     encoding, answers = model.encode_question(batch), model.encode_answers(batch.rounds.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()
     torch.testing.assert_close(
-        NPairScore(model, norms=0.1)(make_human_message(batch), batch),
+        NPairScore(model, norm_penalty=0.1)(make_human_message(batch), batch),
         NPairScore(model)(make_human_message(batch), batch) - 0.1 * size,
     )

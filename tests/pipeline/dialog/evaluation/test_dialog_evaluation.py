@@ -15,7 +15,7 @@ from pipeline.channels.hard import Beam
 from pipeline.dialog.data.dialog_batches import iterate_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.dialog.evaluation.candidate_ranking import compute_candidate_ranks, compute_ndcg, summarise_ranking
-from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation, _human_preference
+from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation, _measure_human_preference
 from pipeline.dialog.evaluation.priors import compute_prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_lstm import DialogLstm
@@ -190,5 +190,5 @@ def test_rows_name_the_image_the_round_and_the_attention(evaluated_split, speake
 
 def test_equal_scores_of_both_answers_count_as_no_preference_for_the_human_answer():
     gains = torch.tensor([1.0, 0.0, -1.0, torch.nan, 2.0])  # NaN: both answers of the round are equal
-    assert _human_preference(gains) == {"human_preferred": 50.0}
-    assert _human_preference(gains[3:4]) == {}
+    assert _measure_human_preference(gains) == {"human_preferred": 50.0}
+    assert _measure_human_preference(gains[3:4]) == {}

@@ -93,7 +93,7 @@ def test_the_channel_takes_eos_gradient_from_the_objective(agents, make):
 
 def test_g_dis_subtracts_the_norm_of_the_generated_answer(agents):
     batch = make_batch()
-    losses = compute_losses(g_dis(agents, Objective(reduction="mean"), norms=0.3), batch)
+    losses = compute_losses(g_dis(agents, Objective(reduction="mean"), norm_penalty=0.3), batch)
     message = StepRollouts(agents.speaker, batch, seed=1).get_message(Gumbel(temperature=0.5))
     value = F.logsigmoid(compute_gain(agents.listener, message, batch))
     size = agents.listener.encode_text(message).square().sum(1)

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import ReportSettings
-from pipeline.dialog.report.dialog_page import AttentionMap, _attention, write_dialog_report
+from pipeline.dialog.report.dialog_page import AttentionMap, _read_attention, write_dialog_report
 from pipeline.errors import UserError
 
 ROUNDS = ((3, 1), (3, 2), (5, 1), (5, 2), (8, 1), (8, 2))  # image, round
@@ -90,6 +90,6 @@ def test_methods_without_validation_numbers_are_reported(tmp_path):
 
 def test_region_attention_is_divided_by_its_maximum_and_history_attention_ends_before_the_round():
     row = {"history_shares": [0.25, 0.75, 0.0], "regions_shares": [0.1, 0.2, 0.3, 0.4], "round": 2}
-    assert _attention(row) == AttentionMap([0.25, 0.75], [[0.25, 0.5], [0.75, 1.0]])
-    assert _attention(row | {"regions_shares": [0.5, 0.25, 0.25]}).cells == []  # three regions form no square
-    assert _attention(row | {"history_shares": None}) is None
+    assert _read_attention(row) == AttentionMap([0.25, 0.75], [[0.25, 0.5], [0.75, 1.0]])
+    assert _read_attention(row | {"regions_shares": [0.5, 0.25, 0.25]}).cells == []  # three regions form no square
+    assert _read_attention(row | {"history_shares": None}) is None
