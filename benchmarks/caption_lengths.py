@@ -40,17 +40,17 @@ def main() -> None:
         tokens = PreparedData.load(options.prepared).tokens
         lengths, width = (tokens != 0).sum(1), tokens.shape[1]
     steps = np.minimum(lengths + 1, width)  # the words and the EOS
-    shuffled, sorted_ = (
+    shuffled_longest, sorted_longest = (
         order[: len(order) // options.batch * options.batch].reshape(-1, options.batch).max(1)
         for order in (rng.permutation(steps), np.sort(steps))
     )
     print(
         f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} have {width}"
     )
-    row = begin_table("Steps after the ends of captions", "after", "of all steps", first=44)
-    row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
-    row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")
-    row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_.mean() / width:.1%}")
+    print_row = begin_table("Steps after the ends of captions", "after", "of all steps", first=44)
+    print_row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
+    print_row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled_longest.mean() / width:.1%}")
+    print_row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_longest.mean() / width:.1%}")
 
     speaker, listener = Att2in(9487, 2048), Listener(9487, 2048)
 
@@ -63,16 +63,16 @@ def main() -> None:
         rows = torch.arange(ROWS)
         listener.encode_text(Message(batch.captions, make_caption_mask(batch.captions), rows, 1)).sum().backward()
 
-    row = begin_table(
+    print_row = begin_table(
         f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved"
     )
     for name, step in (("teacher forcing", run_speaker), ("text encoding", run_listener)):
-        whole, cut = _measure_seconds(step, WORDS), _measure_seconds(step, 12)
-        row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")
+        full_seconds, short_seconds = _measure_seconds(step, WORDS), _measure_seconds(step, 12)
+        print_row(name, f"{full_seconds:.3f}", f"{short_seconds:.3f}", f"{1 - short_seconds / full_seconds:.0%}")
 
 
 def _measure_seconds(step: Callable[[Batch], None], columns: int) -> float:
-    """Return the smallest CPU time of seven steps over captions of 7 to 11 words in `columns` columns."""
+    """Return the smallest CPU seconds of seven steps over captions of 7 to 11 words in `columns` columns."""
     torch.manual_seed(0)
     captions = torch.randint(1, 9487, (ROWS, columns))
     captions[torch.arange(columns) >= torch.randint(7, 12, (ROWS, 1))] = 0

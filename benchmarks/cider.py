@@ -1,9 +1,9 @@
-"""CIDEr-D as a reward: captions per second on ids against pycocoevalcap on the same captions, one thread.
+"""CIDEr-D as a reward: captions per second from token ids, compared with pycocoevalcap, on one thread.
 
     python benchmarks/cider.py [--images 113287] [--batches 128 256] [--device cuda]
 
-Both scorers get ready-made inputs (ids for this project, strings for pycocoevalcap) and the same document frequencies.
-Each call has one batch of captions.
+Both scorers receive ready-made inputs (ids for this project, strings for pycocoevalcap) and the same document
+frequencies. Each call has one batch of captions.
 """
 
 from __future__ import annotations
@@ -65,34 +65,41 @@ def main() -> None:
             row[: len(caption)] = torch.tensor(caption)
         rows = torch.from_numpy(images)
         on_device = tokens.to(options.device), rows.to(options.device)
-        captions, human = [_join_words(caption) for caption in caption_ids], [strings[image] for image in images]
-        peer = functools.partial(_compute_peer_scores, captions, human, counter.document_frequency, options.images)
+        captions, caption_references = (
+            [_join_words(caption) for caption in caption_ids],
+            [strings[image] for image in images],
+        )
+        score_by_pycocoevalcap = functools.partial(
+            _score_by_pycocoevalcap, captions, caption_references, counter.document_frequency, options.images
+        )
 
-        expected = peer()
+        expected = score_by_pycocoevalcap()
         differences = [
             np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*on_device))
         ]
-        rate, peer_rate = (
+        rate, pycocoevalcap_rate = (
             _measure_rate(lambda on_device=on_device: scorer(*on_device).cpu(), batch, 500),
-            _measure_rate(peer, batch, 10),
+            _measure_rate(score_by_pycocoevalcap, batch, 10),
         )
         print_row(
             batch,
             f"{rate:,.0f}",
-            f"{peer_rate:,.0f}",
-            f"{rate / peer_rate:.0f}",
+            f"{pycocoevalcap_rate:,.0f}",
+            f"{rate / pycocoevalcap_rate:.0f}",
             f"{differences[0]:.1e}",
             f"{differences[1]:.1e}",
         )
 
 
-def _compute_peer_scores(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
-    peer = CiderScorer()
-    for caption, texts in zip(captions, human, strict=True):
-        peer += (caption, texts)
-    peer.document_frequency = frequencies
-    peer.crefs += [[]] * (images - len(captions))  # their number is CiderScorer's number of documents
-    return np.array(peer.compute_cider())
+def _score_by_pycocoevalcap(
+    captions: list[str], references: list[list[str]], frequencies: dict, images: int
+) -> np.ndarray:
+    scorer = CiderScorer()
+    for caption, texts in zip(captions, references, strict=True):
+        scorer += (caption, texts)
+    scorer.document_frequency = frequencies
+    scorer.crefs += [[]] * (images - len(captions))  # CiderScorer takes len(crefs) as the number of documents
+    return np.array(scorer.compute_cider())
 
 
 def _join_words(caption: list[int]) -> str:

@@ -44,7 +44,7 @@ TRAINING_OUTPUTS = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
 def make_grid(folder: Path, cells: int, seconds: float) -> None:
-    """Create a repository whose stages only wait."""
+    """Create a repository with a grid of `cells` cells, whose stages only wait `seconds`."""
     for name in PROJECT_FILES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -65,29 +65,32 @@ def make_grid(folder: Path, cells: int, seconds: float) -> None:
 
 
 def run_snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
-    """Run Snakemake; return seconds, processor seconds, and the largest memory of any done so far in GB."""
+    """Run Snakemake; return its seconds, its processor seconds, and the peak memory in GiB of any child process so far.
+
+    Raises SystemExit if Snakemake fails.
+    """
     command = [sys.executable, "-m", "snakemake", *options]
     usage_before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise SystemExit(done.stderr[-2000:])
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = used.ru_utime + used.ru_stime - usage_before.ru_utime - usage_before.ru_stime
-    return time.monotonic() - began, processor, used.ru_maxrss / 2**20
+    if process.returncode:
+        raise SystemExit(process.stderr[-2000:])
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+    return time.monotonic() - began, processor, usage_after.ru_maxrss / 2**20
 
 
 def measure_plans(scratch: Path, sizes: list[int]) -> None:
-    """Measure the planning of grids of these sizes, smallest first."""
-    row = begin_table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
+    """Print the cost of planning grids of `sizes` cells, smallest first, since peak memory never falls."""
+    print_row = begin_table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
     for cells in sorted(sizes):
         show_progress(f"a plan of {cells} cells")
         make_grid(scratch / f"plan_{cells}", cells, 0.0)
         options = ("--cores", "1", "--dry-run", "--quiet", "all")
         _, processor, memory = run_snakemake(scratch / f"plan_{cells}", *options, environment={})
         jobs = 3 * cells + 1
-        row(cells, jobs, f"{processor:.1f}", f"{1000 * processor / jobs:.1f}", f"{memory:.2f}")
+        print_row(cells, jobs, f"{processor:.1f}", f"{1000 * processor / jobs:.1f}", f"{memory:.2f}")
 
 
 def main() -> None:
@@ -110,7 +113,7 @@ def main() -> None:
     jobs, work = 3 * options.cells, 3 * options.cells * options.seconds
     title = f"{options.cells} cells of three jobs that wait {options.seconds:.0f} s each"
     columns = ("where", "workers", "s", "times faster", "of a job besides its work, s", "others' work before, %")
-    row = begin_table(title, *columns, first=12)
+    print_row = begin_table(title, *columns, first=12)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Slurm must also stop on SIGTERM
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
@@ -126,20 +129,27 @@ def main() -> None:
         slurm_options += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
         try:
             slurm.start()
-            for where in ("one machine", "Slurm"):
-                base = 0.0
+            for executor in ("one machine", "Slurm"):
+                first_seconds = 0.0
                 for workers in WORKERS:
-                    show_progress(f"{where}, {workers} workers")
-                    folder = Path(scratch) / f"{where} {workers}".replace(" ", "_")
+                    show_progress(f"{executor}, {workers} workers")
+                    folder = Path(scratch) / f"{executor} {workers}".replace(" ", "_")
                     make_grid(folder, options.cells, options.seconds)
                     arguments = ["--cores", str(workers)]
-                    if where == "Slurm":
+                    if executor == "Slurm":
                         arguments = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *slurm_options]
                     load = psutil.cpu_percent(interval=3.0)
                     seconds, *_ = run_snakemake(folder, *arguments, environment=slurm.environment)
-                    base = base or seconds
+                    first_seconds = first_seconds or seconds
                     overhead = (seconds * workers - work) / jobs
-                    row(where, workers, f"{seconds:.0f}", f"{base / seconds:.2f}", f"{overhead:.1f}", f"{load:.0f}")
+                    print_row(
+                        executor,
+                        workers,
+                        f"{seconds:.0f}",
+                        f"{first_seconds / seconds:.2f}",
+                        f"{overhead:.1f}",
+                        f"{load:.0f}",
+                    )
         finally:
             slurm.stop()
         measure_plans(Path(scratch), options.sizes)

@@ -82,8 +82,8 @@ class Fault:
     @cached_property
     def id(self) -> str:
         """Return an identifier that stays the same while other lines change."""
-        described = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
-        return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
+        values = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
+        return hashlib.sha256("\n".join(values).encode()).hexdigest()[:8]
 
     @property
     def line(self) -> int:
@@ -99,28 +99,31 @@ class Fault:
 
 
 def find_modules(root: Path) -> list[str]:
-    """Return the mathematical modules below `root`."""
-    found = [path for pattern in PACKAGES.values() for path in root.glob(pattern)]
-    return sorted(path.relative_to(root).as_posix() for path in found)
+    """Return the modules of `PACKAGES` below `root`, as paths relative to it."""
+    paths = [path for pattern in PACKAGES.values() for path in root.glob(pattern)]
+    return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
 def find_faults(module: str, source: bytes) -> list[Fault]:
     """Return all faults of a module, in the order of its text."""
-    found, counts = [], Counter[str]()
+    faults, counts = [], Counter[str]()
     for fault in _FaultVisitor(module, source).find_faults():
-        found.append(replace(fault, repeated=counts[fault.id]))
+        faults.append(replace(fault, repeated=counts[fault.id]))
         counts[fault.id] += 1
-    return found
+    return faults
 
 
 def sample(faults: list[Fault], number: int, seed: int, minimum: int = 20) -> list[Fault]:
-    """Sample `number` faults of all operators: at least `minimum` per package, and the rest by the packages' sizes."""
+    """Sample `number` faults of all operators: `minimum` per package, and the rest by the packages' sizes.
+
+    A package with fewer faults than `minimum` gives all of them. A sum of minima above `number` is cut to `number`.
+    """
     packages: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         packages[fault.package].append(fault)
     rest = max(0, number - sum(min(minimum, len(group)) for group in packages.values()))
-    more = {package: max(0, len(group) - minimum) for package, group in packages.items()}
-    exact = {package: rest * count / (sum(more.values()) or 1) for package, count in more.items()}
+    surplus = {package: max(0, len(group) - minimum) for package, group in packages.items()}
+    exact = {package: rest * count / (sum(surplus.values()) or 1) for package, count in surplus.items()}
     by_remainder = sorted(exact, key=lambda package: (int(exact[package]) - exact[package], package))
     rounded_up = by_remainder[: rest - sum(map(int, exact.values()))]  # so that the shares add up to `number`
     shares = {
@@ -198,7 +201,7 @@ class _FaultVisitor:
         elif isinstance(node, ast.If | ast.While):
             if "TYPE_CHECKING" in ast.unparse(node.test):
                 return
-            only_raises = all(isinstance(one, ast.Raise) for one in node.body)
+            only_raises = all(isinstance(child, ast.Raise) for child in node.body)
             if isinstance(node, ast.If) and not only_raises:
                 for forced in ("True", "False"):
                     yield self._make_fault(node.test, forced, "condition forced", node, names)
@@ -211,7 +214,7 @@ class _FaultVisitor:
                 if ast.unparse(item.context_expr) in ("torch.no_grad()", "torch.inference_mode()"):
                     yield self._make_fault(item.context_expr, "torch.enable_grad()", "no_grad removed", node, names)
                 yield from self._visit_expression(item.context_expr, node, names)
-            handlers = [one for handler in getattr(node, "handlers", []) for one in handler.body]
+            handlers = [child for handler in getattr(node, "handlers", []) for child in handler.body]
             rest = [*getattr(node, "orelse", []), *handlers, *getattr(node, "finalbody", [])]
             yield from self._visit_block([*node.body, *rest], names)
         elif isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom):
@@ -258,8 +261,8 @@ class _FaultVisitor:
         after = (self.source[first:start] + text.encode() + self.source[end:last]).decode()
         head = _find_head_end(statement)
         lines = (statement.lineno, head) if statement.lineno <= node.lineno <= head else (node.lineno, node.end_lineno)
-        described = (" ".join(before.split()), " ".join(after.split()))
-        return Fault(self.module, ".".join(names), lines, operator, start, end, text, *described)
+        texts = (" ".join(before.split()), " ".join(after.split()))
+        return Fault(self.module, ".".join(names), lines, operator, start, end, text, *texts)
 
 
 _SIGNS = {
@@ -365,9 +368,8 @@ def _find_call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
     if isinstance(node.func, ast.Attribute) and name in REMOVABLE and ast.unparse(node.func.value) not in LIBRARIES:
         yield node, ast.unparse(node.func.value), REMOVABLE[name]
     if name in REDUCTIONS:
-        end = node.func
         changed = ast.unparse(node.func)[: -len(name)] + REDUCTIONS[name]
-        yield end, changed, "reduction"
+        yield node.func, changed, "reduction"
         dims = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "dim")]
         for dim in dims:
             if (dimension := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):

@@ -100,18 +100,18 @@ def main() -> None:
             "mapped, MiB",
             "times ours",
         )
-        row = begin_table("Reading shuffled batches", "by", *columns)
-        first = None
+        print_row = begin_table("Reading shuffled batches", "by", *columns)
+        baseline = None
         for name, opener in WAYS.items():
             *spent, own, mapped = run_in_process(
                 read_epoch, folder, opener, options.images, options.batch, options.batches
             )
-            first = first or spent
+            baseline = baseline or spent
             cold, warm, processor = (f"{seconds * 1e3:.1f}" for seconds in spent)
-            ratios = ", ".join(f"{seconds / one:.1f}" for seconds, one in zip(spent, first, strict=True))
-            row(name, cold, warm, processor, f"{own:.0f}", f"{mapped:.0f}", ratios)
+            ratios = ", ".join(f"{seconds / base:.1f}" for seconds, base in zip(spent, baseline, strict=True))
+            print_row(name, cold, warm, processor, f"{own:.0f}", f"{mapped:.0f}", ratios)
         columns = ("page cache", "first batch, ms", "median of the others, ms", "greatest, ms", "memory, MiB")
-        row = begin_table("Waiting time of a training step", "step, s", *columns)
+        print_row = begin_table("Waiting time of a training step", "step, s", *columns)
         for step in options.step:
             number = min(options.batches, max(5, int(30 / step)))
             for state in ("cold", "warm"):
@@ -119,7 +119,7 @@ def main() -> None:
                     measure_waits, folder, options.images, options.batch, number, step, state == "cold"
                 )
                 waited = f"{waits[0] * 1e3:.1f}", f"{np.median(waits[1:]) * 1e3:.2f}", f"{max(waits[1:]) * 1e3:.1f}"
-                row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
+                print_row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
 
 
 def write_features(folder: Path, images: int, regions: int, size: int) -> None:
@@ -186,7 +186,7 @@ def shuffle_batches(images: int, batch: int, max_batches: int) -> Iterator[np.nd
 
 
 def drop_from_page_cache(folder: Path) -> None:
-    """Drop the files from the page cache."""
+    """Drop the HDF5 files of `folder` from the page cache."""
     for path in folder.glob("*.h5"):
         file = os.open(path, os.O_RDONLY)
         os.fsync(file)  # unwritten pages cannot be dropped

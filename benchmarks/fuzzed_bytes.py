@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of an importer by atheris: each input must be read, or refused in one line of error.
+"""Coverage-guided fuzzing of an importer by atheris: each input must be read, or refused with a one-line error.
 
     python benchmarks/fuzzed_bytes.py IMPORTER [--runs 20000]
 
@@ -25,7 +25,7 @@ LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-seed=1", "-pri
 
 
 def make_importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
-    """Return a valid file of each importer, and a function of a file's bytes, which may raise UserError."""
+    """Return, by importer, the bytes of a valid file and a function that reads such bytes and may raise UserError."""
     import numpy as np
 
     from pipeline.config.reading import read_mapping
@@ -133,13 +133,13 @@ def _make_coco(image: int) -> dict[str, object]:
 
 
 def fuzz_importer(name: str, runs: int) -> tuple[int, str]:
-    """Fuzz an importer in a new process; return the number of inputs, and a failure or ""."""
+    """Fuzz an importer in a new process; return the number of inputs, and a line about the failure or ""."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    output = done.stdout + done.stderr
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    output = process.stdout + process.stderr
     units = re.search(r"number_of_executed_units: (\d+)", output)
-    if done.returncode == 0 and units:
+    if process.returncode == 0 and units:
         return int(units[1]), ""
     error = re.search(r"Uncaught Python exception: ===\s*(.*)", output) or re.search(r"ERROR: libFuzzer: (.*)", output)
     return int(units[1]) if units else 0, f"{name}: {error[1] if error else output[-200:]}"
@@ -163,8 +163,8 @@ def main() -> None:
         from pipeline.errors import UserError
 
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as seeds:
-            first, read = make_importers(Path(folder))[options.importer]
-            (Path(seeds) / "first").write_bytes(first)
+            example, read = make_importers(Path(folder))[options.importer]
+            (Path(seeds) / "first").write_bytes(example)
 
             def try_input(content: bytes) -> None:
                 try:

@@ -52,12 +52,12 @@ def main() -> None:
     show_progress("recall in growing galleries, and CIDEr-D of growing corpora")
     series["recall both ways, gallery"] = [(n, measure_recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
     series["CIDEr-D index, images"] = [(n, measure_index(n)) for n in (1000, 2000, 4000, 8000)]
-    row = begin_table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
+    print_row = begin_table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
     for name, points in series.items():
         sizes, seconds = zip(*points, strict=True)
         exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])
         cells = " ".join(f"{size:,}" for size in sizes), " ".join(f"{value:.3g}" for value in seconds)
-        row(name, *cells, f"{exponent:.2f}")
+        print_row(name, *cells, f"{exponent:.2f}")
     options.figure.parent.mkdir(parents=True, exist_ok=True)
     draw(series, options.figure)
 
@@ -95,7 +95,7 @@ def measure_index(images: int) -> float:
 
 
 def draw(series: dict[str, list[tuple[int, float]]], path: Path) -> None:
-    """Draw the series on logarithmic axes: a line of slope 1 is linear growth."""
+    """Draw the series on logarithmic axes into the file `path`; a line of slope 1 is linear growth."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.5), dpi=130, layout="constrained")

@@ -4,7 +4,7 @@
 
 The floor of a step is the time of its operations at this machine's rate of matrix products. The rate is measured in the
 same run, with the faster of PyTorch's own and oneDNN's products. `plain` is the step of benchmarks/plain.py:
-every caption is decoded to the end, words are one-hot rows, and autograd differentiates everything.
+every caption is decoded to the end, the listener's words are one-hot rows, and autograd differentiates every step.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> None:
     rate = measure_matmul_rate(options.device)
-    row = begin_table(
+    print_row = begin_table(
         "A training step at the papers' size",
         *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of floor", "plain, s", "ratio"),
     )
@@ -104,7 +104,7 @@ def measure(options: argparse.Namespace) -> None:
                 f"{BATCH / spent:.0f}" if spent < 1 else f"{BATCH / spent:.1f}",
                 f"{counter.get_total_flops() / 1e9:.0f}",
             )
-            row(name, length, *own_cells, f"{floor:.3g}", f"{floor / spent:.0%}", *plain_cells)
+            print_row(name, length, *own_cells, f"{floor:.3g}", f"{floor / spent:.0%}", *plain_cells)
     measure_scenes_steps(options.methods, options.device, options.times, options.peer)
     if options.speakers:
         measure_other_speakers(options.methods, options.device, options.times)
@@ -117,7 +117,7 @@ def measure(options: argparse.Namespace) -> None:
 def measure_plain_step(
     name: str, agents: Agents, batch: Batch, device: str, times: int, options: Mapping[str, Any] = NO_OPTIONS
 ) -> float:
-    """Return the seconds of a step by the plain form."""
+    """Return the seconds of the fastest of `times` steps of the plain form."""
     plain_agents = replace(agents, listener=plain.PlainListener.from_listener(agents.listener))
     with (
         patch.dict(os.environ, WITHOUT_GRAPHS),
@@ -134,7 +134,7 @@ def measure_scenes_steps(methods: Sequence[str], device: str, times: int, peer: 
     agents, batch = make_scenes_agents()
     agents = replace(agents, speaker=agents.speaker.to(device), listener=agents.listener.to(device))
     agents, batch = replace(agents, cider=agents.cider.to(device)), batch.to(device)
-    row = begin_table(
+    print_row = begin_table(
         "A training step at the size of the scenes", "step", "ms", "images/s", "GFLOP", "plain, ms", "ratio"
     )
     for name in methods:
@@ -146,12 +146,16 @@ def measure_scenes_steps(methods: Sequence[str], device: str, times: int, peer: 
         if peer and name != "listener":
             seconds = measure_plain_step(name, agents, batch, device, times, options)
             cells = f"{1e3 * seconds:.3g}", f"{seconds / spent:.2f}"
-        row(name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *cells)
+        print_row(
+            name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *cells
+        )
 
 
 def measure_cuda_graphs(methods: Sequence[str], device: str, times: int) -> None:
     """Compare the times of steps that are launched as CUDA graphs and kernel by kernel, at both sizes."""
-    row = begin_table("Training steps as CUDA graphs", "step", "size", "graph, ms", "kernel by kernel, ms", "ratio")
+    print_row = begin_table(
+        "Training steps as CUDA graphs", "step", "size", "graph, ms", "kernel by kernel, ms", "ratio"
+    )
     scenes, scenes_batch = make_scenes_agents()
     scenes = replace(scenes, speaker=scenes.speaker.to(device), listener=scenes.listener.to(device))
     sizes = {
@@ -163,14 +167,14 @@ def measure_cuda_graphs(methods: Sequence[str], device: str, times: int) -> None
             seconds = measure_fastest(make_step(name, agents, batch), device, times)
             with patch.dict(os.environ, WITHOUT_GRAPHS):
                 direct = measure_fastest(make_step(name, agents, batch), device, times)
-            row(name, size, f"{1e3 * seconds:.1f}", f"{1e3 * direct:.1f}", f"{direct / seconds:.1f}")
+            print_row(name, size, f"{1e3 * seconds:.1f}", f"{1e3 * direct:.1f}", f"{direct / seconds:.1f}")
 
 
 def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> None:
     """Time the same steps of transformers with as many parameters as Att2in2, and of an LSTM without attention."""
     agents, batch = make_agents(16, device)
     columns = "speaker", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
-    row = begin_table("A training step of other speakers", "step", *columns)
+    print_row = begin_table("A training step of other speakers", "step", *columns)
     transformer = partial(Transformer, layers=1, heads=8)
     makers: dict[str, Callable[..., Decoder]] = {
         "transformer, hidden 512": partial(transformer, hidden=512, encoder_layers=0),
@@ -187,11 +191,11 @@ def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> N
                 seconds = measure_fastest(make_step(name, replace(agents, speaker=other), batch), device, times)
                 att2in = measure_fastest(make_step(name, agents, batch), device, times)
                 size_cells = (f"{size:.1f}" for size in sizes)
-                row(name, speaker, *size_cells, f"{seconds:.2f}", f"{att2in:.2f}", f"{att2in / seconds:.2f}")
+                print_row(name, speaker, *size_cells, f"{seconds:.2f}", f"{att2in:.2f}", f"{att2in / seconds:.2f}")
 
 
 def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:
-    """Return a function that makes one training step, or one per turn of a method's schedule."""
+    """Return a function that runs one training step for each set of roles in the method's schedule."""
     if name == "listener":
         method: Method = listener_matching(agents.listener, Hinge(agents.listener))
     else:

@@ -54,8 +54,9 @@ class RandomJudge:
         return self._photos[torch.cat([each["number"] for each in prepared])].numpy()
 
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
-        last = (text.rpartition(" ")[2] for text in texts)  # a caption's number; captions of the trivial rule have none
-        return self._captions[[int(word) if word.isdecimal() else 0 for word in last]]
+        # the last word is the photo's number; captions of saywhich's trivial rule have none
+        last_words = (text.rpartition(" ")[2] for text in texts)
+        return self._captions[[int(word) if word.isdecimal() else 0 for word in last_words]]
 
     def find_truncated(self, texts: Sequence[str]) -> list[str]:
         return []
@@ -73,7 +74,7 @@ def main() -> None:
     if options.folder:
         print(json.dumps(_measure(options.folder, options.images[0], options.size)))
         return
-    row = begin_table(
+    print_row = begin_table(
         f"Judging of captions by embeddings of size {options.size}",
         "images", "run", "processor, s", "peak memory, GB", "all scores at once, GB", first=8,
     )  # fmt: skip
@@ -84,16 +85,16 @@ def main() -> None:
             for run in ("first", "second"):
                 show_progress(f"the {run} run")
                 command = [sys.executable, __file__, "--images", str(images), "--size", str(options.size)]
-                done = subprocess.run(
+                process = subprocess.run(
                     [*command, "--folder", folder],
                     env={**os.environ, "XDG_CACHE_HOME": f"{folder}/cache", "OMP_NUM_THREADS": "1"},
                     stdout=subprocess.PIPE,
                     text=True,
                     check=True,
                 )
-                spent = json.loads(done.stdout)
-                memory = f"{spent['bytes'] / 1e9:.2f}", f"{8 * images**2 / 1e9:,.1f}"
-                row(f"{images:,}", run, f"{spent['seconds']:,.0f}", *memory)
+                usage = json.loads(process.stdout)
+                memory = f"{usage['bytes'] / 1e9:.2f}", f"{8 * images**2 / 1e9:,.1f}"
+                print_row(f"{images:,}", run, f"{usage['seconds']:,.0f}", *memory)
 
 
 def _draw_photos(folder: Path, images: int) -> None:

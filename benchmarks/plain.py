@@ -1,7 +1,7 @@
 """Plain unroll and listener: the reference for the optimised forms in benchmarks and tests.
 
-Every caption is decoded to the end. A word is a one-hot row that is multiplied with an embedding. Autograd
-differentiates every step, and decoders run in their plain form.
+Every caption is decoded to the end. The listener multiplies one-hot rows with its embedding. Autograd
+differentiates every step, and decoders run without fused kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def plain_unroll(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return tokens, log-probabilities and entropies (N, T), and the listener's input distributions (N, T, V+1).
 
-    `gamma` is the weight of guidance.
+    `gamma` is the weight of guidance. Without relaxation, the last result is the row of EOS (V+1,).
     """
     total, width = len(batch) * channel.width, channel.width
     drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).derive_stream(DROPOUT))
@@ -83,7 +83,7 @@ def plain_unroll(
 def plain_generate(
     speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message of the unroll's `generate`, by the plain form."""
+    """Return the message that `unroll.generate` returns."""
     tokens, log_probs, entropies, inputs = plain_unroll(speaker, batch, channel, rng)
     tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     images = torch.arange(len(tokens), device=tokens.device) // channel.samples
@@ -97,7 +97,7 @@ def plain_generate(
 def plain_teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message of the unroll's `teacher_force`; decoders other than Att2in2 only without dropout."""
+    """Return the message that `unroll.teacher_force` returns; for other decoders than Att2in2 only without dropout."""
     drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
     force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
     hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)

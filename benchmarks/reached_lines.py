@@ -38,9 +38,9 @@ MAX_SECONDS = 600  # CPU seconds that a test file may take
 
 def find_test_files() -> list[Path]:
     """Return the test files that run the modules of mathematics in their own process."""
-    found = [path for name in IN_PROCESS_TESTS if (path := Path(f"tests/test_{name}.py")).exists()]
-    found += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
-    return found + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
+    files = [path for name in IN_PROCESS_TESTS if (path := Path(f"tests/test_{name}.py")).exists()]
+    files += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
+    return files + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
 
 def fork_process(work: Callable[[], None], log: Path, seconds: float) -> int:
@@ -177,10 +177,10 @@ class ReachingTests:
                     self.lines[module][int(line)] |= {names[n] for n in tests}
 
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
-        """Return tests that reach the fault with their seconds, one file after the other.
+        """Return tests that reach the fault with their seconds: `budget` seconds in all, or one longer test.
 
-        The test file with the module's name comes first, then cheap tests and those of the same folder. Each test with
-        several parameter sets has one turn before any test has a second one.
+        The tests of a file stay together. The test file with the module's name comes first, then cheap tests and those
+        of the same folder. Each test with several parameter sets has one turn before any test has a second one.
         """
         stem, package = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 
@@ -189,7 +189,7 @@ class ReachingTests:
             distance = 1 if file.parent.as_posix() == f"tests/pipeline/{package}" else 2
             return file.stem != f"test_{stem}", distance * (self.seconds[test] + 0.02), test
 
-        reaching, kinds, ranked = sorted(self._find_reaching(fault), key=rank_test), Counter[str](), []
+        reaching, kinds, ranked = sorted(self._find_reaching_tests(fault), key=rank_test), Counter[str](), []
         for position, test in enumerate(reaching):
             kind = test.partition("[")[0]
             ranked.append((kinds[kind], position, test))
@@ -203,7 +203,7 @@ class ReachingTests:
         selected.sort(key=lambda test: files.index(test.partition("::")[0]))
         return [(test, self.seconds[test]) for test in selected]
 
-    def _find_reaching(self, fault: Fault) -> set[str]:
+    def _find_reaching_tests(self, fault: Fault) -> set[str]:
         """Return the tests that reach the fault's statement.
 
         A statement that runs at import alone (a default, field or constant) counts as reached by all tests of the
@@ -232,18 +232,18 @@ class ReachingTests:
 @cache
 def _list_functions(module: str) -> list[tuple[str, int, int]]:
     """Return the functions of a module: qualified name, first and last line of the body."""
-    found = []
+    functions = []
 
     def walk(node: ast.AST, names: list[str]) -> None:
         for child in ast.iter_child_nodes(node):
             named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             inner = [*names, child.name] if named else names
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append((".".join(inner), child.body[0].lineno, child.end_lineno or child.lineno))
+                functions.append((".".join(inner), child.body[0].lineno, child.end_lineno or child.lineno))
             walk(child, inner)
 
     walk(ast.parse((ROOT / module).read_text(encoding="utf-8")), [])
-    return found
+    return functions
 
 
 @cache

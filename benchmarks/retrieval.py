@@ -41,36 +41,40 @@ def main() -> None:
     peak_before = _read_peak_memory()
     show_progress(f"ranks of {options.large:,} captions and images")
     seconds, _ = _measure_fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
-    row = begin_table(
+    print_row = begin_table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
     )
     memory = f"{(_read_peak_memory() - peak_before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
-    row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
+    print_row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
     show_progress("ranks of 5,000 captions and images, by this project and by argsort")
     captions, images = _draw_vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
-    own, ranks = _measure_fastest(lambda: rank_gallery(captions, images, owners), 5)
-    top_five, _ = _measure_fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
-    argsort, (by_caption, by_image) = _measure_fastest(lambda: _rank_by_argsort(captions.numpy(), images.numpy()), 3)
+    own_seconds, ranks = _measure_fastest(lambda: rank_gallery(captions, images, owners), 5)
+    top_five_seconds, _ = _measure_fastest(lambda: rank_gallery(captions, images, owners, shown=5), 5)
+    argsort_seconds, (by_caption, by_image) = _measure_fastest(
+        lambda: _rank_by_argsort(captions.numpy(), images.numpy()), 3
+    )
     count = int((ranks.by_caption.numpy() != by_caption).sum() + (ranks.by_image.numpy() != by_image).sum())
-    row = begin_table(
+    print_row = begin_table(
         f"Ranks both ways, 5,000 captions and images of size {options.size}", "by", "s of one core", "ratio", first=44
     )
-    row("ours", f"{own:.2f}", "1.0")
-    row("ours, with the five images that come first", f"{top_five:.2f}", f"{top_five / own:.1f}")
-    row("numpy argsort", f"{argsort:.2f}", f"{argsort / own:.1f}")
+    print_row("ours", f"{own_seconds:.2f}", "1.0")
+    print_row(
+        "ours, with the five images that come first", f"{top_five_seconds:.2f}", f"{top_five_seconds / own_seconds:.1f}"
+    )
+    print_row("numpy argsort", f"{argsort_seconds:.2f}", f"{argsort_seconds / own_seconds:.1f}")
     print(f"\ndifferent ranks: {count} of 10,000 (rank_gallery alone counts scores equal in single precision as ties)")
 
 
 def _draw_vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(count, size, generator=generator) for count in (captions, images)]
-    return torch.nn.functional.normalize(drawn[0], dim=1), torch.nn.functional.normalize(drawn[1], dim=1)
+    vectors = [torch.randn(count, size, generator=generator) for count in (captions, images)]
+    return torch.nn.functional.normalize(vectors[0], dim=1), torch.nn.functional.normalize(vectors[1], dim=1)
 
 
 def _rank_by_argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranks as published code computes them: sort each row, and find the index of the target."""
+    """Return ranks (N,) by caption and by image as published code does: sort each row, and find the target's index."""
     scores = captions.astype(np.float64) @ images.T.astype(np.float64)
     targets = np.arange(len(scores))[:, None]
     return tuple((np.argsort(-matrix, axis=1) == targets).argmax(1) + 1 for matrix in (scores, scores.T))

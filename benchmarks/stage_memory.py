@@ -1,4 +1,4 @@
-"""Peak memory of stages on a toy world, and on one with several times the images."""
+"""Peak memory of stages on a toy world, and on a larger world with a multiple of its images."""
 
 from __future__ import annotations
 
@@ -66,12 +66,15 @@ def _measure_stages(folder: Path, images: int) -> dict[str, float]:
 
 
 def measure_process(folder: Path, arguments: list[str]) -> float:
-    """Run a module of Python in `folder`, and return the peak resident memory in MiB of its process."""
+    """Run a Python module in `folder`, and return the peak resident memory in MiB of its process.
+
+    `arguments` are the module's name and its options. Raises SystemExit if the module fails.
+    """
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
     log, peak = folder / "output.txt", folder / "peak.txt"
     command = [sys.executable, "-S", "-c", LAUNCHER, str(peak), sys.executable, "-m", *arguments]
     with open(log, "wb") as output:
-        done = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
-    if done.returncode:
+        process = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
+    if process.returncode:
         raise SystemExit(log.read_text(encoding="utf-8")[-2000:])
     return int(peak.read_text(encoding="utf-8")) / 1024

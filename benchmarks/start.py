@@ -1,4 +1,4 @@
-"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, against `import torch`.
+"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, beside `import torch`.
 
     python benchmarks/start.py
 
@@ -73,21 +73,21 @@ def main() -> None:
         show_progress("the whole workflow once, a minute or two")
         _run(folder, "dvc", "repro", "--quiet")
         show_progress("import torch")
-        floor, cpu = _measure_fastest(options.times, folder, sys.executable, "-c", "import torch")
-        row = begin_table(
+        torch_seconds, torch_cpu = _measure_fastest(options.times, folder, sys.executable, "-c", "import torch")
+        print_row = begin_table(
             "From the command to the first batch", "command", "s", "CPU s", "CPU s / import torch", first=36
         )
 
-        def print_row(command: str, spent: tuple[float, float]) -> None:
-            row(command, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
+        def print_times(command: str, spent: tuple[float, float]) -> None:
+            print_row(command, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / torch_cpu:.1f}")
 
-        print_row("import torch", (floor, cpu))
+        print_times("import torch", (torch_seconds, torch_cpu))
         for stage, function in STAGES.items():
             show_progress(stage)
             command = (sys.executable, "-c", PROGRAM, function, *stage.split(), "--out", "elsewhere")
-            print_row(stage, _measure_fastest(options.times, folder, *command, expected_output="first batch"))
+            print_times(stage, _measure_fastest(options.times, folder, *command, expected_output="first batch"))
         show_progress("dvc repro")
-        print_row(
+        print_times(
             "dvc repro with nothing to do",
             _measure_fastest(options.times, folder, "dvc", "repro", expected_output="up to date"),
         )
@@ -120,14 +120,17 @@ def _measure_fastest(times: int, folder: Path, *command: str, expected_output: s
 
 
 def _run(folder: Path, *command: str, expected_output: str = "") -> tuple[float, float]:
-    """Run a command, whose output must contain `expected_output`; return its seconds and CPU seconds."""
+    """Run a command, whose output must contain `expected_output`; return its seconds and CPU seconds.
+
+    Raises SystemExit where the command fails or its output lacks that text.
+    """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     began, used = time.perf_counter(), sum(os.times()[2:4])
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     spent = time.perf_counter() - began, sum(os.times()[2:4]) - used
-    if done.returncode or expected_output not in done.stdout:
-        sys.exit(f"{' '.join(command[:2])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    if process.returncode or expected_output not in process.stdout:
+        sys.exit(f"{' '.join(command[:2])}\n{process.stdout[-2000:]}\n{process.stderr[-2000:]}")
     return spent
 
 

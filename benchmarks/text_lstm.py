@@ -3,7 +3,7 @@
     python benchmarks/text_lstm.py
 
 The sizes come from the drawn dialogs (1,100 short answers, and 80 questions) and from the papers (512 captions). Both
-compute the gradients of weights and inputs, on one thread. The ratio compares medians of alternating runs.
+LSTMs compute the gradients of weights and inputs, on one thread. The ratio compares medians of alternating runs.
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ RUNS = 15
 def main() -> None:
     torch.set_num_threads(1)
     keep_freed()
-    row = begin_table(
+    print_row = begin_table(
         "LSTM over texts, forward and backward", "texts", "here, ms", "torch, ms", "torch / here", first=34
     )
     for name, (texts, longest, mean, inputs, hidden) in SIZES.items():
         generator = torch.Generator().manual_seed(0)
         lengths = torch.poisson(torch.full((texts,), mean), generator=generator).long().clamp(1, longest)
-        words = torch.randn(texts, longest, inputs, generator=generator, requires_grad=True)
+        embeddings = torch.randn(texts, longest, inputs, generator=generator, requires_grad=True)
         lstm = nn.LSTM(inputs, hidden, batch_first=True)
-        own_seconds, torch_seconds = _measure_medians(lstm, words, lengths)
-        row(name, f"{1000 * own_seconds:.1f}", f"{1000 * torch_seconds:.1f}", f"{torch_seconds / own_seconds:.1f}")
+        own_seconds, torch_seconds = _measure_medians(lstm, embeddings, lengths)
+        print_row(
+            name, f"{1000 * own_seconds:.1f}", f"{1000 * torch_seconds:.1f}", f"{torch_seconds / own_seconds:.1f}"
+        )
 
 
-def _measure_medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
+def _measure_medians(lstm: nn.LSTM, embeddings: Tensor, lengths: Tensor) -> tuple[float, float]:
     """Return the median seconds of `compute_text_lstm` and of torch's LSTM, in alternating runs."""
-    targets = [words, *lstm.parameters()]
+    targets = [embeddings, *lstm.parameters()]
 
     def run_text_lstm() -> None:
-        output = compute_text_lstm(lstm, words, lengths)
+        output = compute_text_lstm(lstm, embeddings, lengths)
         torch.autograd.grad(output.states.sum() + output.cells.sum(), targets)
 
     def run_torch_lstm() -> None:
-        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(embeddings, lengths, batch_first=True, enforce_sorted=False)
         states, (_, cells) = lstm(packed)
         torch.autograd.grad(states.data.sum() + cells.sum(), targets)
 

@@ -34,6 +34,6 @@ def _escape(character: str) -> str:
     return repr(character)[1:-1]
 
 
-def summarise_error(error: BaseException, longest: int = 160) -> str:
-    """Return the first line of an error's text, or its type's name, of at most `longest` characters."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]
+def summarise_error(error: BaseException, max_length: int = 160) -> str:
+    """Return the first line of an error's text, or its type's name, of at most `max_length` characters."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:max_length]

@@ -36,8 +36,8 @@ class NameReference(NamedTuple):
 class AgentSections:
     """Schemas of the blocks of `pretrain` for agents that are trained together.
 
-    `judges` are schemas of further listeners that may judge. `own_keys` are keys of `pretrain` blocks that no other
-    schema requires. `metric` is the validation metric of these agents, beside those of captions.
+    `judges` are schemas of further listeners that may serve as judges. `own_keys` are keys of `pretrain` blocks
+    that no other schema requires. `metric` is the validation metric of these agents, beside those of captions.
     """
 
     title: str
@@ -65,7 +65,7 @@ class SplitEvaluation(Protocol):
         """Return the few numbers that DVC shows, from the results of a split."""
 
     def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
-        """Return one line of everything that two results must share to be comparable."""
+        """Return the protocol signature in one line: all conditions that comparable results share."""
 
 
 class Slice(ABC):
@@ -111,7 +111,7 @@ class SliceTraining(ABC):
 
     @abstractmethod
     def pair_agents(self, speaker: nn.Module, listener: nn.Module) -> object:
-        """Return the first argument of the slice's compositions."""
+        """Return both agents as one object, the first argument of the slice's compositions."""
 
     @abstractmethod
     def build_adaptation(self, speaker: nn.Module, listener: nn.Module) -> Method:

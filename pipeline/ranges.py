@@ -28,7 +28,7 @@ Channels = Annotated[list[float], Field(min_length=3, max_length=3)]  # red, gre
 def require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`. Raises ValueError if a value occurs twice."""
     if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
-        raise ValueError(f"{repeated[0]} is given twice")
+        raise ValueError(f"{repeated[0]} is given twice; remove one")
     return values
 
 

@@ -13,7 +13,7 @@ Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # part of the names of stages
 
 
 class Section(BaseModel):
-    """Base class of mappings with fixed keys and unconverted values: true is no number, "3" is not 3."""
+    """Base class of settings with fixed keys and unconverted values: true is no number, "3" is not 3."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 

@@ -62,7 +62,7 @@ def move_tensors(instance: Any, device: torch.device | str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TokenChoice:
-    """A channel's decision for N captions in one time step."""
+    """Tokens that a channel chooses for N captions in one time step, and their use by speaker and listener."""
 
     index: Tensor  # (N,) int64: the chosen token; EOS ends the caption
     next_input: Tensor | None = None  # (N,) int64: the speaker's next input token; None: the chosen token
@@ -70,7 +70,7 @@ class TokenChoice:
     straight_through: Tensor | None = None  # (N,) bool: tokens that pass a gradient to the distribution; None: none
     full: Tensor | None = None  # (N,) bool: rows encoded as the full distribution, not as the token; None: no row
     feeds_relaxed: bool = False  # whether the speaker's next input is the distribution too, in the rows of `full`
-    noise: Tensor | None = None  # (N, …): random draws that the channel uses again, such as noise on the logits
+    noise: Tensor | None = None  # (N, …): random draws that the channel reuses, such as noise on the logits
     forced: bool = False  # whether these tokens are forced; later ones may be drawn
 
 
@@ -116,7 +116,7 @@ class RelaxedTokens:
         return words
 
     def detach(self) -> RelaxedTokens:
-        """Return a copy without gradient."""
+        """Return the relaxed tokens without a graph."""
         return RelaxedTokens(*(None if part is None else part.detach() for part in (self.straight_through, self.full)))
 
 
@@ -158,7 +158,7 @@ class Message:
         return self.mask & (forced if words == "forced" else ~forced)
 
     def detach(self) -> Message:
-        """Return the same captions without a gradient to the speaker."""
+        """Return the same captions without a gradient to the speaker, and without `logits`."""
         return replace(
             self,
             log_probs=None if self.log_probs is None else self.log_probs.detach(),

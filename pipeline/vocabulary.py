@@ -25,8 +25,8 @@ class Vocabulary:
     def count(cls, captions: Iterable[Sequence[str]], more_than: int) -> Vocabulary:
         """Collect words that occur more than `more_than` times, most frequent first (ties by spelling), then UNK."""
         counts = Counter(word for caption in captions for word in caption)
-        kept = sorted((-n, word) for word, n in counts.items() if n > more_than and word != UNK_WORD)
-        return cls((*(word for _, word in kept), UNK_WORD))
+        entries = sorted((-n, word) for word, n in counts.items() if n > more_than and word != UNK_WORD)
+        return cls((*(word for _, word in entries), UNK_WORD))
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
@@ -57,7 +57,7 @@ class Vocabulary:
         return [ids.get(word, unk) for word in words]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the words up to the first EOS, joined by blanks."""
+        """Return the words up to the first EOS, joined by blanks. Raises IndexError for BOS."""
         words = []
         for token in tokens:
             if token == EOS:

@@ -45,12 +45,12 @@ def load(folder: str | Path, listener: str) -> ModelWithListener | PretrainedMod
 def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithListener | PretrainedModel:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
-    `listener` is a name of `saywhich judge --judge`; that pretrained listener replaces the trained one. With it,
-    `folder` may also name a pretrained speaker (hub/OWNER/NAME or a folder).
+    `listener` is a name of `saywhich judge --judge`; that pretrained listener replaces the trained listener. `folder`
+    may then also name a pretrained speaker (hub/OWNER/NAME or a folder).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
-    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest does
-    not match. It also does so where the model needs an extra that is not installed.
+    No code in `folder` is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest
+    does not match. Raises UserError also where the model needs an extra that is not installed.
     """
     from saywhich.loading import load_model  # here: PyTorch takes a second to import
 
@@ -116,7 +116,8 @@ def compare(
     """Compare two or more sets of captions of the same photos, each with the first, by paired differences.
 
     The arguments are those of `judge`; `rewarded_by` names judges that rewarded a training. A difference has a 95 %
-    interval over images, a Holm-adjusted p-value and a verdict. Raises UserError as `judge` does.
+    interval over images, a Holm-adjusted p-value and a verdict. Raises UserError as `judge` does, for fewer than two
+    sets, and for a name in `rewarded_by` that is no judge.
 
     >>> comparison = saywhich.compare(["before.json", "after.json"], "photos", judges=["my-model"])  # doctest: +SKIP
     >>> comparison.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
@@ -129,9 +130,7 @@ def compare(
         check_comparison(len(captions), judges, rewarded_by)
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
         judgement = judge_captions(captions, images, references, options)
-        table_names = {
-            given: name for given, name in zip(judges, judgement.judges, strict=True) if isinstance(given, str)
-        }
+        table_names = {spec: name for spec, name in zip(judges, judgement.judges, strict=True) if isinstance(spec, str)}
         return compare_rows(judgement, [table_names.get(name, name) for name in rewarded_by])
 
 
@@ -146,7 +145,7 @@ def bags(
     """Group the photos in and below `folder` into bags of look-alikes; each photo is in at most one.
 
     The arguments are the options of the command `saywhich bags`; docs/judging_tools.md describes them. Raises UserError
-    in one line for an unknown encoder, and for fewer distinct photos than a bag holds.
+    in one line for an invalid argument, and for fewer distinct photos than a bag holds.
 
     >>> bags = saywhich.bags("photos", size=5)  # doctest: +SKIP
     >>> saywhich.judge("captions.json", "photos", galleries=bags.galleries)  # doctest: +SKIP
@@ -169,10 +168,11 @@ def reward(
 ) -> CaptionReward:
     """Make a reward function of captions for TRL and other trainers: reward(prompts, completions, **columns).
 
-    `judge` is a name of `saywhich judge --judge`, or a judge. The `score` `contrastive` has both directions over the
-    batch, and over look-alikes where `photos` is given. `hard` scores the photo among its look-alikes in the folder
-    `photos`. `clip_score` is CLIPScore. `hard` is the number of photos in a hard gallery; the encoder `neighbours`
-    chooses them. `column` is the data set's column of photos. Raises UserError in one line for invalid settings.
+    `judge` is a name of `saywhich judge --judge`, or a judge. The `score` "contrastive" has both directions over the
+    batch, and over look-alikes where `photos` is given. The score "hard" compares the photo with its look-alikes in
+    the folder `photos`. The score "clip_score" is CLIPScore. `hard` is the number of photos in a hard gallery, which
+    the encoder `neighbours` chooses. `temperature` is the τ of the other two scores. `column` is the data set's column
+    of photos. Raises UserError in one line for invalid settings.
 
     >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
     >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP
@@ -193,8 +193,9 @@ def calibrate(
 ) -> Calibration:
     """Correlate the scores of judges and metrics with people's ratings of captions: Kendall's τ-b and τ-c.
 
-    The arguments are the options of the command `saywhich calibrate`; docs/judging_tools.md describes them.
-    Correlations have 95 % intervals over images. Raises UserError in one line for ratings that cannot be read.
+    For Pascal-50S, compute the accuracy of the scores on its choices between two captions instead. The arguments are
+    the options of the command `saywhich calibrate`; docs/judging_tools.md describes them. All results have 95 %
+    intervals over images. Raises UserError in one line for ratings that cannot be read.
 
     >>> calibration = saywhich.calibrate("ratings.csv", "photos", judges=["my-model"])  # doctest: +SKIP
     >>> calibration.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP
@@ -217,7 +218,7 @@ def hacked(
     neighbours: str = THUMBNAIL,
     ids: str | Path | None = None,
 ) -> RewardHacking:
-    """Measure the share of a training's gain by its reward that independent judges confirm, and the captions' changes.
+    """Measure the share of the gain in reward that independent judges confirm, and how training changed the captions.
 
     The arguments are the options of the command `saywhich hacked`; docs/judging_tools.md describes them. Gains have
     95 % intervals over images. Raises UserError as `judge` does, and where the reward is also a judge.

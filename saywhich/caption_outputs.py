@@ -31,8 +31,8 @@ Write = Callable[[Path, "Caption"], None]
 def add_outputs(parser: ArgumentParser) -> None:
     """Add the options of outputs to the parser of `caption`."""
     table_outputs = parser.add_mutually_exclusive_group()
-    table_outputs.add_argument("--csv", metavar="OUT", help="write a table to OUT instead")
-    table_outputs.add_argument("--jsonl", metavar="OUT", help="write JSON lines to OUT instead, with all candidates")
+    table_outputs.add_argument("--csv", metavar="OUT", help="write a table to OUT instead of lines to stdout")
+    table_outputs.add_argument("--jsonl", metavar="OUT", help="write JSON lines, with all candidates, to OUT instead")
     table_outputs.add_argument(
         "--coco", metavar="OUT", help="write COCO's results form to OUT instead; file names must end in the image's id"
     )
@@ -109,15 +109,15 @@ def _plan_copies(photos: Sequence[Path], folder: str, arguments: Sequence[str]) 
     out = Path(os.path.abspath(folder))
     if out.exists() and not out.is_dir():
         raise UserError(f"--xmp {folder}: is a file; name a folder for the copies")
-    real = Path(os.path.realpath(folder))
+    real_folder = Path(os.path.realpath(folder))
     for argument in map(os.path.realpath, arguments):
-        if os.path.isdir(argument) and real.is_relative_to(argument):
+        if os.path.isdir(argument) and real_folder.is_relative_to(argument):
             raise UserError(
                 f"--xmp {folder}: lies within {argument}, whose photos are captioned; give a folder outside"
             )
-    absolute = [Path(os.path.abspath(photo)) for photo in photos]
-    top = os.path.commonpath([photo.parent for photo in absolute])
-    copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, absolute, strict=True)}
+    absolute_paths = [Path(os.path.abspath(photo)) for photo in photos]
+    common_folder = os.path.commonpath([path.parent for path in absolute_paths])
+    copies = {photo: out / path.relative_to(common_folder) for photo, path in zip(photos, absolute_paths, strict=True)}
     photo_of_path = {os.path.realpath(photo): photo for photo in photos}
     for photo, copy in copies.items():
         replaced = photo if copy.exists() and copy.samefile(photo) else photo_of_path.get(os.path.realpath(copy))
@@ -172,10 +172,10 @@ def _open_table_or_lines(options: Namespace) -> Iterator[Write]:
 
 def parse_coco_id(photo: Path) -> int:
     """Return COCO's id of an image, the last digits of its file's name, at most 18; raises UserError without any."""
-    found = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
-    if found is None:
+    match = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
+    if match is None:
         raise UserError(f"{photo}: --coco needs an image's id at the end of the name, such as 000000000042.jpg")
-    return int(found[0])
+    return int(match[0])
 
 
 def _print_caption(file: Path, caption: Caption) -> None:
@@ -184,16 +184,16 @@ def _print_caption(file: Path, caption: Caption) -> None:
 
 
 def _print_while_open(file: Path, caption: Caption) -> None:
-    """Print a caption; where the reader of standard output has closed it, go on for the other outputs."""
+    """Print a caption; where standard output is closed, discard this and all later lines without an error."""
     try:
         _print_caption(file, caption)
     except BrokenPipeError:
         drop_output()
 
 
-def _make_table_writer(out: TextIO, ranked: bool) -> Write:
+def _make_table_writer(out: TextIO, has_ranks: bool) -> Write:
     rows = csv.writer(out)
-    columns = COLUMNS if ranked else COLUMNS[:2]
+    columns = COLUMNS if has_ranks else COLUMNS[:2]
     rows.writerow(columns)
 
     def write(file: Path, caption: Caption) -> None:

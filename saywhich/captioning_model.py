@@ -21,7 +21,7 @@ from saywhich.photos import Photo, UndecodedPhoto, load_each
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
 
 BEAM = 5
-PreparedPhoto = TypeVar("PreparedPhoto")  # a photo as the networks take it
+PreparedPhoto = TypeVar("PreparedPhoto")  # a photo as the networks' input
 Features = TypeVar("Features", bound=EncodedPhotos)
 
 
@@ -83,7 +83,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
 
     @abstractmethod
     def prepare(self, photo: Photo) -> PreparedPhoto:
-        """Return a photo as the networks take it; called in threads. Raises UserError where it cannot be read."""
+        """Return the networks' input for a photo; called in threads. Raises UserError for an unreadable photo."""
 
     @abstractmethod
     def encode_prepared(self, prepared: Sequence[PreparedPhoto]) -> Features:
@@ -132,10 +132,13 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over
         these images: "speaker" (by Bayes' rule) or "listener".
 
+        Raises UserError for an invalid setting, `pragmatic` without `among`, and an image that cannot be read.
+
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
         True
         """
+        _check_settings(beam, samples, score, temperature)
         decoding = None if pragmatic is None else PragmaticDecoding(pragmatic, distractors, posterior)
         if decoding is not None and among is None:
             raise UserError(NEEDS_AMONG)
@@ -171,12 +174,10 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError for a `beam` or `samples` below 1, an unknown `score`, and a `temperature` below 1e-6.
+        Raises UserError for a `beam` or `samples` below 1, an unknown `score`, and a `temperature` that
+        is no finite number of 1e-6 or more.
         """
-        if score not in (MARGIN, SIMILARITY):
-            raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
-        require_positive(beam=beam, samples=samples)
-        require_temperature(temperature)
+        _check_settings(beam, samples, score, temperature)
         if not len(features):
             return []
         ranked = (among is not None or score == SIMILARITY) and pragmatic is None
@@ -216,7 +217,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
 def rank_captions(
     candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos | None, score: str = MARGIN
 ) -> list[Caption]:
-    """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
+    """Return the best of K candidate captions for each of M photos, by the listener's margin over the distractors.
 
     Distractors in `among` with the digest of the photo do not count. With the `score` "similarity", and where no
     distractor is left, the best caption is the caption most similar to the photo. With that score, `among` only
@@ -241,7 +242,7 @@ def rank_captions(
 def require_temperature(temperature: float | None) -> None:
     """Raise UserError for a temperature below 1e-6, for infinity and for NaN."""
     if temperature is not None and not 1e-6 <= temperature < math.inf:
-        raise UserError(f"temperature {temperature:g}: give 0.000001 or more, and no infinity")
+        raise UserError(f"temperature {temperature:g}: give a finite number of 0.000001 or more")
 
 
 def require_positive(**numbers: int | None) -> None:
@@ -263,3 +264,10 @@ def find_best_matches(text: Tensor, vectors: Tensor, top: int | None) -> list[Se
     scores = vectors @ text
     order = scores.argsort(descending=True, stable=True)[:top]
     return [SearchHit(int(index), float(scores[index])) for index in order]
+
+
+def _check_settings(beam: int, samples: int | None, score: str, temperature: float | None) -> None:
+    if score not in (MARGIN, SIMILARITY):
+        raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
+    require_positive(beam=beam, samples=samples)
+    require_temperature(temperature)

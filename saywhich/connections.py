@@ -24,7 +24,7 @@ class LimitedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and close the longest waiting connection where too many are open."""
         super().connection_made(transport)
-        self._wait()
+        self._start_waiting()
         if len(self.connections) > self.most:
             connection_of_deadline = {
                 each._deadline.when(): each
@@ -41,17 +41,17 @@ class LimitedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
-        self._wait()
+        self._start_waiting()
         super().on_response_complete()  # may begin with a request that has come already
         if not self.cycle.response_complete:
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Cancel the deadline of a closed connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
+    def _start_waiting(self) -> None:
         self._stop_waiting()
         self._deadline = self.loop.call_later(self.seconds, self._close)
 
@@ -62,5 +62,5 @@ class LimitedConnection(H11Protocol):
 
     def _close(self) -> None:
         self._stop_waiting()
-        self.connections.discard(self)  # at once: further connections are counted before this one is lost
+        self.connections.discard(self)  # at once: further connections are counted before `connection_lost`
         self.transport.abort()

@@ -1,6 +1,6 @@
 """Choice of the default model: a repository's trained models, ranked by their recall on the validation split.
 
-A model that was evaluated on the test split alone has its recall there.
+A model that was evaluated on the test split alone is ranked by its recall on the test split.
 
 This module must not import PyTorch, whose import takes a second.
 """
@@ -30,8 +30,8 @@ def choose_default_model() -> Path:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     best = folders[0]
     judge, recall = _read_hard_recall(best)
-    why = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
-    print(escape_line(f"model: {best}{why}"), file=sys.stderr)
+    reason = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
+    print(escape_line(f"model: {best}{reason}"), file=sys.stderr)
     return best
 
 
@@ -48,7 +48,7 @@ def rank_models(folder: Path = MODELS) -> list[Path]:
 
 
 def _read_hard_recall(model: Path) -> tuple[str, float]:
-    """Return the description of the last judge, and R@1 (hard) by it in %; "" and −1 where there is no evaluation."""
+    """Return the description of the last judge, and R@1 (hard) by it in %; "" and −1 without a readable evaluation."""
     path = model.parent.parent / "evaluation" / model.name / "metrics.json"
     with suppress(UserError, OSError, LookupError, TypeError, ValueError):
         evaluation = read_checksummed_json(path, "run the evaluate stage again")

@@ -63,7 +63,7 @@ def is_copy(copy: Path, photo: Path) -> bool:
 
 
 def edit_xmp(content: bytes, edit: Edit) -> bytes:
-    """Return a JPEG, PNG or WebP file with its XMP packet edited; raises UserError for any other content."""
+    """Return a JPEG, PNG or WebP file with its XMP packet edited; raises UserError for damaged or other content."""
     try:
         if content.startswith(b"\xff\xd8\xff"):
             return _edit_jpeg(content, edit)
@@ -140,7 +140,7 @@ def _decode_itxt(body: bytes) -> bytes:
 
 
 def _edit_webp(content: bytes, edit: Edit) -> bytes:
-    """Replace the chunk of XMP, or append one; a simple file becomes an extended one with the header VP8X."""
+    """Replace the chunk of XMP, or append one; a simple file becomes an extended file with the header VP8X."""
     file_end = 8 + struct.unpack_from("<I", content, 4)[0]
     if file_end > len(content):
         raise UserError("its file is damaged")

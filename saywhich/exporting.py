@@ -41,9 +41,9 @@ def export_model(folder: Path, out: Path) -> Model:
     with atomic_folder(out) as temporary:
         for name, source in sources.items():
             write_atomically(temporary / name, source.read_bytes())
-        written = [*(temporary / name for name in sources), *model.feature_extractor.save(temporary / FEATURES)]
+        paths = [*(temporary / name for name in sources), *model.feature_extractor.save(temporary / FEATURES)]
         write_atomically(temporary / CARD, make_model_card(description))
-        files = {path.relative_to(temporary).as_posix(): compute_sha256(path) for path in written}
+        files = {path.relative_to(temporary).as_posix(): compute_sha256(path) for path in paths}
         manifest = {"form": FORM, "model": description, "files": files}
         write_atomically(temporary / EXPORTED, serialise_with_checksum(manifest))
     return load_model(out)

@@ -69,7 +69,8 @@ class FeatureExtractor:
         content = read_checksummed(path, AGAIN, required=not exported)
         if "network" not in content or "preprocessing" not in content:
             raise UserError(
-                f"{path}: these features were imported, so no network here can extract such features of a photo"
+                f"{path}: these features were imported, and no network here extracts them from photos; give a "
+                "model with extracted features"
             )
         manifest = parse_record(content, Manifest, str(path), AGAIN)
         if exported:
@@ -136,16 +137,16 @@ class FeatureExtractor:
         """
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
         if not isinstance(model, nn.Module):
-            raise UserError(f"{name}: this network is not exported")
-        dropped = ("crc", "shape")  # these entries describe the feature store beside the manifest
-        manifest = {key: value for key, value in self.manifest.items() if key not in dropped}
+            raise UserError(f"{name}: this network cannot be exported; train with another features.network")
+        excluded_keys = ("crc", "shape")  # these entries describe the feature store beside the manifest
+        manifest = {key: value for key, value in self.manifest.items() if key not in excluded_keys}
         if name.startswith(FROM_HUB):
-            written = save_hub_model(_locate_hub_model(self.folder, name), folder / CAPTIONER)
+            paths = save_hub_model(_locate_hub_model(self.folder, name), folder / CAPTIONER)
             manifest["weights"] = {"source": CAPTIONER, "sha256": manifest["weights"]["sha256"]}
         else:
             content = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
             write_atomically(folder / NETWORK, content)
-            written = [folder / NETWORK]
+            paths = [folder / NETWORK]
             manifest["weights"] = {
                 **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in TRAINED_HERE},
                 "source": NETWORK,
@@ -153,10 +154,10 @@ class FeatureExtractor:
             }
         for key in FITTED:
             if isinstance(manifest.get(key), dict):
-                written.append(folder / manifest[key]["file"])
-                write_atomically(written[-1], (self.folder / manifest[key]["file"]).read_bytes())
+                paths.append(folder / manifest[key]["file"])
+                write_atomically(paths[-1], (self.folder / manifest[key]["file"]).read_bytes())
         write_atomically(folder / MANIFEST, serialise_with_checksum(manifest))
-        return [*written, folder / MANIFEST]
+        return [*paths, folder / MANIFEST]
 
 
 def _round_to_store(values: Tensor) -> Tensor:
@@ -190,10 +191,13 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
     weights = network.description.get("weights")
     if weights is not None and weights.get("sha256") != manifest.weights.sha256:
-        raise UserError(f"{path}: the weights of {manifest.network} are not those that it names; {AGAIN}")
+        raise UserError(f"{path}: the weights of {manifest.network} do not have the SHA-256 that it states; {AGAIN}")
     (regions, size), pooled = network.regions_shape, network.pooled_size
     if regions * size > LARGEST or pooled > LARGEST:
-        raise UserError(f"{path}: its network gives {regions:,} regions of {size:,} numbers, which are too many")
+        raise UserError(
+            f"{path}: its network gives {regions:,} regions of {size:,} numbers and vectors of {pooled:,}; at most "
+            f"{LARGEST:,} numbers are supported; choose another features.network"
+        )
     if (shape := manifest.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(
             f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
@@ -250,8 +254,8 @@ def _load_detector(name: str, path: Path) -> nn.Module:
 
 def _load_transforms(folder: Path, manifest: Manifest, network: Extractor) -> FittedTransforms:
     """Load the transforms fitted to the features, and check their shapes against the network's."""
-    appended = COLUMNS if manifest.frames else 0
-    size = network.regions_shape[1] - appended
+    appended_columns = COLUMNS if manifest.frames else 0
+    size = network.regions_shape[1] - appended_columns
     projection = scale = None
     if manifest.projection is not None:
         path = _require_digest(folder / manifest.projection.file, manifest.projection.sha256)
@@ -263,7 +267,7 @@ def _load_transforms(folder: Path, manifest: Manifest, network: Extractor) -> Fi
         if not (deviation > 0).all():
             raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
         scale = Standardisation(mean, deviation)
-    return FittedTransforms(projection, scale, appended)
+    return FittedTransforms(projection, scale, appended_columns)
 
 
 def _load_texture(folder: Path, manifest: Manifest) -> TrainingTexture | None:
@@ -282,7 +286,7 @@ def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[T
     for name, expected in shapes.items():
         shape = tensors[name].shape
         if len(shape) != len(expected) or any(
-            each not in (None, own) for each, own in zip(expected, shape, strict=True)
+            expected_size not in (None, size) for expected_size, size in zip(expected, shape, strict=True)
         ):
             raise UserError(f"{path}: {name} has the shape {tuple(shape)}, and {expected} is needed; {AGAIN}")
     return [tensors[name].float() for name in shapes]

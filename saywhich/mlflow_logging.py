@@ -49,7 +49,7 @@ def log_to_mlflow(folder: Path, name: str) -> str:
 
 
 def make_example_photo() -> bytes:
-    """Return a small PNG with a gradient, in place of a photo of the data set, which may not be published."""
+    """Return a small PNG with a gradient, since photos of the data set may not be published."""
     content = io.BytesIO()
     Image.linear_gradient("L").convert("RGB").save(content, "PNG")
     return content.getvalue()
@@ -57,8 +57,10 @@ def make_example_photo() -> bytes:
 
 def _list_code_folders() -> list[str]:
     """Return the folders of `saywhich` and `pipeline`; in a wheel, `saywhich` contains `pipeline`."""
-    library, own = (Path(module.__file__ or "").parent for module in (errors, saywhich))
-    return [str(own)] if own in library.parents else [str(library), str(own)]
+    pipeline_folder, saywhich_folder = (Path(module.__file__ or "").parent for module in (errors, saywhich))
+    if saywhich_folder in pipeline_folder.parents:
+        return [str(saywhich_folder)]
+    return [str(pipeline_folder), str(saywhich_folder)]
 
 
 def _list_requirements() -> list[str]:

@@ -72,7 +72,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     def prepare(self, photo: Photo) -> Tensor:
         """Prepare a photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film.
 
-        Raises as `open_photo` does.
+        Raises UserError where the photo or the film cannot be read.
         """
         if self.feature_extractor.frames is None or not isinstance(photo, str | Path):
             with open_photo(photo, self.feature_extractor.bytes_per_pixel) as image:
@@ -85,7 +85,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             raise UserError(f"{photo}: no such photo") from None
 
     def encode_prepared(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
-        """Extract the features of prepared photos, with their mirror images where the extractor has them."""
+        """Extract the features of prepared photos, and of their mirror images where the extractor uses them."""
         features = self.feature_extractor(prepared)
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
         judge = self._make_judge(features, mirrored)
@@ -109,7 +109,10 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             )
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
+        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one.
+
+        Raises as `require_listener` does.
+        """
         self.require_listener()
         vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions
         if not len(captions):
@@ -144,11 +147,11 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         rng = torch.Generator(self.device).manual_seed(photo_seed)
         speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
         if settings.pragmatic is not None:
-            speaker = self._make_pragmatic(speaker, features, settings.pragmatic)
+            speaker = self._make_pragmatic_speaker(speaker, features, settings.pragmatic)
         tokens = generate(speaker, make_batch(features).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(features), -1))
 
-    def _make_pragmatic(
+    def _make_pragmatic_speaker(
         self, speaker: Decoder, features: PhotoFeatures, gallery: PragmaticGallery[PhotoFeatures]
     ) -> TokenAwareDecoder:
         """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""

@@ -78,7 +78,7 @@ def _convert_to_rgb(image: Image.Image) -> Image.Image:
     try:
         return to_upright_rgb(image)
     except Exception as error:  # Pillow decodes a file on first use, and decoders raise nearly anything
-        raise UserError(f"{kind} cannot be read ({summarise_error(error)})") from None
+        raise UserError(f"{kind} cannot be read ({summarise_error(error)}); convert it to RGB") from None
 
 
 def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
@@ -91,12 +91,12 @@ def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
 
 def write_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | None:
     """Return a line on the photos that are unlike the training images, by their `contents`; None if there are none."""
-    found = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
-    if not found:
+    unlike_files = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
+    if not unlike_files:
         return None
     return escape_line(
-        f"note: {len(found)} of {len(files)} photos are unlike the training images of this model, such as {found[0]}: "
-        "expect captions and ranks that mean little"
+        f"note: {len(unlike_files)} of {len(files)} photos are unlike the training images of this model, such as "
+        f"{unlike_files[0]}: expect captions and ranks that mean little"
     )
 
 
@@ -104,38 +104,38 @@ def list_photo_files(paths: Iterable[str | Path]) -> list[Path]:
     """Return the given files, and all photos and films in and below the given folders, sorted by name in each folder.
 
     Hidden files and folders in a folder are skipped, and links to folders are not followed. Raises UserError for a path
-    that does not exist, and where no photo is found.
+    that is empty or does not exist, and where no photo is found.
     """
-    found: list[Path] = []
-    given = list(paths)
-    if "" in given:  # an unset variable of the shell gives an empty path, which Path would read as the current folder
+    files: list[Path] = []
+    all_paths = list(paths)
+    if "" in all_paths:  # an unset shell variable gives an empty path, which Path would read as the current folder
         raise UserError("a photo's path is empty; give a photo or a folder, such as .")
-    for path in map(Path, given):
+    for path in map(Path, all_paths):
         if path.is_dir():
-            found += _find_photos_below(path)
+            files += _find_photos_below(path)
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise UserError(f"{path}: no such photo or folder")
-    if not found:
+    if not files:
         kinds = ", ".join(sorted(PHOTOS))
-        raise UserError(f"{', '.join(str(Path(path)) for path in given)}: no photos ({kinds})")
-    return found
+        raise UserError(f"{', '.join(str(Path(path)) for path in all_paths)}: no photos ({kinds})")
+    return files
 
 
 def _find_photos_below(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for top, folders, names in os.walk(folder):  # Path.rglob takes five times as long
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         photos = (name for name in names if os.path.splitext(name)[1].lower() in PHOTOS and not name.startswith("."))
-        found += [Path(top, name) for name in sorted(photos)]
-    return found
+        files += [Path(top, name) for name in sorted(photos)]
+    return files
 
 
 def load_in_threads(
     items: Iterable[Item], load: Callable[[Item], Result], at_once: int
 ) -> Iterator[list[tuple[Item, Result | UserError]]]:
-    """Yield `load` of each item from threads, in the order of the items, `at_once` in a batch.
+    """Yield batches of `at_once` items, each with its result of `load` from threads, in the order of the items.
 
     A UserError is yielded in place of its item's result.
     """
@@ -162,20 +162,20 @@ def load_in_threads(
 
 
 def load_each(items: Iterable[Item], load: Callable[[Item], Result], at_once: int) -> Iterator[list[Result]]:
-    """Yield batches of `load` of each item, as `load_in_threads` does; raises the first UserError."""
+    """Yield the results of `load_in_threads` in batches of `at_once`; raises the first UserError."""
     for part in load_in_threads(items, load, at_once):
-        loaded = []
+        results = []
         for _, result in part:
             if isinstance(result, UserError):
                 raise result
-            loaded.append(result)
-        yield loaded
+            results.append(result)
+        yield results
 
 
 def load_readable(
     items: Iterable[Item], load: Callable[[Item], Result], at_once: int
 ) -> Iterator[tuple[list[Item], list[Result]]]:
-    """Yield batches of the readable items and `load` of each; report each other item in a line on stderr."""
+    """Yield batches of the readable items and their results of `load`; report each other item in a line on stderr."""
     for part in load_in_threads(items, load, at_once):
         readable = [(item, result) for item, result in part if not isinstance(result, UserError)]
         for _, error in part:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saywhich.encoded_photos import EncodedPhotos
 
 SPEAKER, LISTENER = "speaker", "listener"  # the agent whose posterior weighs the words
-DISTRACTORS = 7  # default number of distractors, as at evaluation
+DISTRACTORS = 7  # default number of distractors, as in evaluation
 NEEDS_AMONG = "pragmatic decoding needs photos to compare with: give among"
 Features = TypeVar("Features", covariant=True)
 
@@ -34,7 +34,7 @@ class PragmaticDecoding:
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
         if not 0 <= self.alpha < math.inf:
-            raise UserError(f"--pragmatic {self.alpha:g}: give a weight of 0 or more, such as 1")
+            raise UserError(f"--pragmatic {self.alpha:g}: give a finite weight of 0 or more, such as 1")
         if self.distractors < 1:
             raise UserError(f"--distractors {self.distractors}: give 1 or more")
         if self.posterior not in (SPEAKER, LISTENER):

@@ -10,7 +10,7 @@ from pipeline.errors import UserError, summarise_error
 def push_folder(folder: Path, name: str) -> str:
     """Upload a folder to the repository `name`, which is created as private if it does not exist; return its address.
 
-    The token is that of `hf auth login` or of HF_TOKEN. Raises UserError where the hub does not take the folder.
+    The token comes from `hf auth login` or HF_TOKEN. Raises UserError where the upload fails.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.utils import disable_progress_bars

@@ -30,7 +30,7 @@ class RequestQueue:
     async def respond(self, request: Request, work: Callable[[Check], BaseModel]) -> Response:
         """Run `work` and return its result as a response; cancel it at the time limit or when the client disconnects.
 
-        Work ends at its next call of `check` after that. Raises HTTPException at the time limit and for a disconnected
+        Cancelled work ends at its next call of `check`. Raises HTTPException at the time limit and for a disconnected
         client: 503 before the work has begun, 504 afterwards. Raises HTTPException 422 for a UserError.
         """
         loop, began, ended = asyncio.get_running_loop(), asyncio.Event(), Event()
@@ -57,7 +57,7 @@ class RequestQueue:
                 raise HTTPException(503, "the server is busy with other photos; try again in a moment")
             await asyncio.wait(waited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
-                raise HTTPException(504, f"longer than {self._seconds:g} seconds; send fewer photos")
+                raise HTTPException(504, f"the request took longer than {self._seconds:g} seconds; send fewer photos")
             return Response(result.result(), media_type="application/json")
         except UserError as error:
             raise make_unprocessable(str(error)) from None
@@ -68,7 +68,7 @@ class RequestQueue:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the client has disconnected; never return if the next message is another one.
+    """Return when the client has disconnected; never return if the next message is of another type.
 
     The request has been read, so a server sends no other message.
     """

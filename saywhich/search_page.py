@@ -28,7 +28,7 @@ def write_page(out: Path, text: str, matches: Sequence[tuple[Path, float]]) -> N
 
 
 def encode_thumbnail_url(photo: Path, side: int = THUMBNAIL_SIDE) -> str:
-    """Return a photo, or the first frame of a film, as a data URI of a JPEG of at most `side` pixels a side."""
+    """Return a photo, or the first frame of a film, as a data URI of a JPEG of at most `side` pixels per side."""
     image = open_first_frame(photo)
     image.thumbnail((side, side))
     return encode_data_uri(image, 80)

@@ -41,7 +41,7 @@ def make_app(
     limits: UploadLimits | None = None,
     hosts: Sequence[str] = (),
 ) -> FastAPI:
-    """Build the application from `models` by name, sample photos, and `hosts` allowed in addition to this machine's."""
+    """Build the application from `models` by name, sample photos, and `hosts` allowed in addition to localhost."""
     limit = limits or UploadLimits()
     queue = RequestQueue(limit.seconds)
     app = FastAPI(title="saywhich", docs_url=None, redoc_url=None)
@@ -67,7 +67,7 @@ def make_app(
             raise make_unprocessable("a model is named more than once")
         check_captions(query, by_name, limit)
 
-        def batch_size(model: ServedModel) -> int:
+        def choose_batch_size(model: ServedModel) -> int:
             """Return the number of photos whose captions the model generates in one batch."""
             pretrained = isinstance(model, PretrainedModel)
             return min(BATCH, limit.generated // query.candidates) if pretrained else BATCH
@@ -76,7 +76,7 @@ def make_app(
             check_photos(query.photos, limit)
             by_model = [
                 caption_photos(
-                    name, model, extract_features(model, query.photos, check), query, check, batch_size(model)
+                    name, model, extract_features(model, query.photos, check), query, check, choose_batch_size(model)
                 )
                 for name, model in by_name.items()
             ]

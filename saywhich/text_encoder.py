@@ -65,18 +65,19 @@ class TextEncoder:
     def from_files(cls, files: ModelFiles) -> TextEncoder:
         """Load the text encoder of a trained model.
 
-        Raises UserError where its weights or vocabulary are damaged, and for a listener that encodes no captions.
+        Raises UserError where the weights or the vocabulary are damaged or do not match, and for a listener of another
+        kind.
         """
         metadata, weights = read_tensors(files.weights, AGAIN, "listener.", "np")
         stored = parse_json(metadata.get("agents", "{}"), str(files.weights), AGAIN)
         agents = [stored.get(name) if isinstance(stored, dict) else None for name in ("speaker", "listener")]
         speaker, listener = (each if isinstance(each, dict) else {} for each in agents)
         if listener.get("kind") != "Listener":
-            raise UserError(f"{files.weights}: holds no listener that finds photos by captions")
+            raise UserError(f"{files.weights}: holds no listener of photos and captions; give another model")
         arguments = parse_record(listener.get("arguments"), ListenerArguments, f"{files.weights}, listener", AGAIN)
         vocabulary = load_vocabulary(files.words)
         if {name: tensor.shape for name, tensor in weights.items()} != arguments.shapes():
-            raise UserError(f"{files.weights}: its listener has other sizes than its header names; {AGAIN}")
+            raise UserError(f"{files.weights}: its listener has other shapes than its header states; {AGAIN}")
         if len(vocabulary) != arguments.vocabulary:
             raise UserError(
                 f"{files.weights}: its listener has {arguments.vocabulary} words, and the vocabulary beside it has "

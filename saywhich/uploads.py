@@ -62,7 +62,7 @@ class Uploads:
         held = 0
         try:
             if scope["method"] == "POST":
-                length = self._content_length(scope)
+                length = self._parse_content_length(scope)
                 held = self._reserve_memory(length)
                 scope[BODY] = await self._read(receive, length)
             await self.app(scope, receive, self._make_sender(send))
@@ -77,7 +77,7 @@ class Uploads:
             if held:
                 return_freed()
 
-    def _content_length(self, scope: Scope) -> int:
+    def _parse_content_length(self, scope: Scope) -> int:
         length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
         if not (length.isascii() and length.isdecimal()):
             raise RefusedError(411, "give the length of the request")
@@ -134,7 +134,7 @@ class Uploads:
 
 @dataclass(frozen=True)
 class Upload:
-    """An uploaded photo, decoded on demand; `check` raises where its work is no longer needed."""
+    """An uploaded photo, decoded on demand; `check` raises where the work on the photo is no longer needed."""
 
     number: int
     content: bytes
@@ -143,7 +143,7 @@ class Upload:
 
     @contextmanager
     def decode(self, bytes_per_pixel: int) -> Iterator[Image.Image]:
-        """Decode the photo for a block; raises UserError with its number where that is not possible."""
+        """Decode the photo for a block; raises UserError with its number where decoding fails, and as `check` does."""
         self.check()
         with ExitStack() as stack:
             with _name_photo(f"photo {self.number}"), _raise_user_errors():
@@ -153,7 +153,7 @@ class Upload:
 
 
 def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
-    """Raise UserError for too many photos or pixels in all, and for other files, from the headers before decoding."""
+    """Raise UserError for too many photos or pixels in all, and for files of other formats; read only their headers."""
     if len(photos) > limits.photos:
         raise UserError(f"{len(photos)} photos; at most {limits.photos} at once")
     pixels = 0
@@ -187,4 +187,4 @@ def _raise_user_errors() -> Iterator[None]:
     except UnidentifiedImageError:  # its text is the address of an object in memory
         raise UserError(f"not a photo that can be decoded (expected {', '.join(FORMATS)}); send another file") from None
     except Exception as error:  # decoders raise nearly anything for damaged files
-        raise UserError(f"not a photo that can be decoded ({summarise_error(error)})") from None
+        raise UserError(f"not a photo that can be decoded ({summarise_error(error)}); send another file") from None

@@ -57,12 +57,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PhotoGallery:
-    """M photos and a listener's embeddings of them."""
+    """M photos and their embeddings by a listener or another encoder."""
 
     files: tuple[Path, ...]
-    vectors: np.ndarray  # (M, H) float32 of length 1
+    vectors: np.ndarray  # (M, H) float32; of length 1 by a listener
     contents: tuple[str, ...]  # digests of the prepared images; equal digests mean equal inputs
-    encoded: int  # number of new or changed photos, with those that cannot be read
+    encoded: int  # number of new or changed photos, including unreadable photos
     gone: int  # number of cached photos that no longer exist
 
 
@@ -113,7 +113,7 @@ class VectorCache:
             self._disable(error)
 
     def read_photos(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
-        """Return the stamp, the digest and the embedding of each photo that lies in or below the folders of `paths`."""
+        """Return the stamp, the digest and the embedding of each cached photo in or below the folders of `paths`."""
         return self._try(lambda connection: self._read_photos(connection, paths)) or {}
 
     def add(self, photos: dict[str, tuple[Stamp, CachedPhoto]]) -> None:
@@ -125,22 +125,22 @@ class VectorCache:
         self._insert("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def read_captions(self, captions: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the embedding of each of the captions that has one."""
-        names = {_caption_digest(caption): caption for caption in captions}
+        """Return the embedding of each caption that the cache holds."""
+        names = {_compute_caption_digest(caption): caption for caption in captions}
         return self._try(lambda connection: self._read_captions(connection, names)) or {}
 
     def add_captions(self, captions: Sequence[str], vectors: np.ndarray) -> None:
         """Store the embeddings (N, H) float32 of N captions."""
         rows = [
-            [_caption_digest(caption), np.ascontiguousarray(vector, "<f4").tobytes()]
+            [_compute_caption_digest(caption), np.ascontiguousarray(vector, "<f4").tobytes()]
             for caption, vector in zip(captions, vectors, strict=True)
         ]
         self._insert("INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", rows)
 
     def confirm_captions(self, captions: Sequence[str]) -> None:
         """Rebuild a database that does not return embeddings of these captions: it loses rows."""
-        again = self.read_captions(captions)
-        if self._file and len(again) < len(set(captions)):
+        cached = self.read_captions(captions)
+        if self._file and len(cached) < len(set(captions)):
             self._rebuild("it loses rows")
 
     def forget(self, paths: Sequence[str]) -> None:
@@ -150,8 +150,8 @@ class VectorCache:
 
     def confirm(self, stamps: dict[str, Stamp]) -> None:
         """Rebuild a database that does not return photos with these stamps: it loses rows."""
-        again = self.read_photos(stamps)
-        if self._file and any(path not in again or again[path][0] != stamp for path, stamp in stamps.items()):
+        cached = self.read_photos(stamps)
+        if self._file and any(path not in cached or cached[path][0] != stamp for path, stamp in stamps.items()):
             self._rebuild("it loses rows")
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class VectorCache:
         ):
             bounds = (folder, folder[:-1] + b"0")  # '0' comes after '/'
             for *row, digest in connection.execute(PHOTOS_BELOW, bounds):
-                if digest == self._digest(row):
+                if digest == self._compute_digest(row):
                     path, size, time, inode, content, vector = row
                     found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
         return found
@@ -182,13 +182,13 @@ class VectorCache:
             part = keys[first : first + ROWS_AT_ONCE]
             query = f"SELECT caption, vector, digest FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
             for *row, digest in connection.execute(query, part):
-                if digest == self._digest(row):
+                if digest == self._compute_digest(row):
                     found[names[row[0]]] = np.frombuffer(row[1], "<f4")
         return found
 
     def _insert(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Insert rows with their digests."""
-        self._write(statement, [[*row, self._digest(row)] for row in rows])
+        self._write(statement, [[*row, self._compute_digest(row)] for row in rows])
 
     def _write(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Run `statement` on each of the rows in one transaction, which waits for the disk once."""
@@ -200,7 +200,7 @@ class VectorCache:
 
         self._try(write)
 
-    def _digest(self, row: Sequence[object]) -> bytes:
+    def _compute_digest(self, row: Sequence[object]) -> bytes:
         """Return the digest of a row, keyed by the model."""
         *about, vector = row
         digest = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
@@ -241,7 +241,7 @@ class VectorCache:
         self._file = None
 
 
-def _caption_digest(caption: str) -> bytes:
+def _compute_caption_digest(caption: str) -> bytes:
     return hashlib.sha256(caption.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -256,9 +256,10 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 
 def _make_room(own: Path) -> None:
-    """Remove the caches of the least recently used models, until all have at most LARGEST bytes together.
+    """Remove the least recently used models' caches where all have more than 95 % of LARGEST bytes together.
 
-    Other processes remove files meanwhile, so a file that is listed may be missing.
+    The cache in the folder `own` is emptied where it alone has more. Other processes remove files meanwhile, so a file
+    that is listed may be missing.
     """
     with suppress(OSError):
         os.utime(own)  # the folder's time records its last use
@@ -276,15 +277,15 @@ def _make_room(own: Path) -> None:
 
 def _drop_nested_folders(folders: Iterable[bytes]) -> list[bytes]:
     """Drop folders that lie below another folder; each ends with a slash."""
-    found: list[bytes] = []
+    outermost: list[bytes] = []
     for folder in sorted(folders):
-        if not (found and folder.startswith(found[-1])):
-            found.append(folder)
-    return found
+        if not (outermost and folder.startswith(outermost[-1])):
+            outermost.append(folder)
+    return outermost
 
 
 def _read_stamp(path: str) -> Stamp:
-    """Return a file's stamp; zeros where it no longer exists, which `embed` reports."""
+    """Return a file's stamp; zeros for a file that cannot be accessed, which `embed` reports."""
     try:
         status = os.stat(path)
     except OSError:

@@ -68,34 +68,34 @@ class _ParsedPacket:
 def _parse(packet: bytes) -> _ParsedPacket:
     if len(packet) > LARGEST:
         raise UserError(f"its XMP packet has more than {LARGEST} bytes")
-    found, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
-    opened: list[int] = []  # positions of the start tags of open elements
-    describing = 0  # number of open dc:description elements
+    parsed, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
+    starts: list[int] = []  # positions of the start tags of open elements
+    depth = 0  # number of open dc:description elements
     childless = False  # whether nothing followed the last start tag
     pieces: list[str] | None = None  # pieces of the first description's text
 
     def open_element(name: str, attributes: dict[str, str]) -> None:
-        nonlocal pieces, childless, describing
+        nonlocal pieces, childless, depth
         childless = True
-        opened.append(parser.CurrentByteIndex)
-        describing += name == f"{DUBLIN_CORE} description"
+        starts.append(parser.CurrentByteIndex)
+        depth += name == f"{DUBLIN_CORE} description"
         if name == f"{RDF} Description":
-            found.about = found.about or attributes.get(f"{RDF} about", "")
-        if name == f"{RDF} li" and found.text is None and describing:
+            parsed.about = parsed.about or attributes.get(f"{RDF} about", "")
+        if name == f"{RDF} li" and parsed.text is None and depth:
             pieces = []
 
     def close_element(name: str) -> None:
-        nonlocal pieces, childless, describing
-        first, position = opened.pop(), parser.CurrentByteIndex
+        nonlocal pieces, childless, depth
+        first, position = starts.pop(), parser.CurrentByteIndex
         empty = childless and packet[position - 2 : position] == b"/>"  # expat reports the end of <a/> behind it
         childless = False
-        describing -= name == f"{DUBLIN_CORE} description"
-        if name == f"{DUBLIN_CORE} description" and not describing:
-            found.descriptions.append((first, position if empty else packet.index(b">", position) + 1))
+        depth -= name == f"{DUBLIN_CORE} description"
+        if name == f"{DUBLIN_CORE} description" and not depth:
+            parsed.descriptions.append((first, position if empty else packet.index(b">", position) + 1))
         elif name == f"{RDF} RDF" and not empty:
-            found.end = position
+            parsed.end = position
         elif name == f"{RDF} li" and pieces is not None:
-            found.text, pieces = "".join(pieces), None
+            parsed.text, pieces = "".join(pieces), None
 
     def add_text(text: str) -> None:
         nonlocal childless
@@ -114,7 +114,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
         if isinstance(error, UserError):
             raise
         raise UserError(f"its XMP packet is no XML ({summarise_error(error)})") from None
-    return found
+    return parsed
 
 
 def _strip_illegal(text: str) -> str:

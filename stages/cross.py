@@ -27,14 +27,14 @@ def run(stage: Stage) -> None:
     results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
     chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
     # a slice's results have no captions to exchange
-    captions = not results.runs or any(results.has(*make_recall_keys(judge)) for judge in results.judges)
-    choices = choose_all(results, chosen_by) if captions else []
-    chosen = {choice.method: choice.point for choice in choices if choice.point}
+    has_captions = not results.runs or any(results.has(*make_recall_keys(judge)) for judge in results.judges)
+    choices = choose_all(results, chosen_by) if has_captions else []
+    points = {choice.method: choice.point for choice in choices if choice.point}
     prepared = PreparedData.load(stage.root / "prepared")
     inputs = [*(stage.root / name for name in ("prepared", "features", "pretrained", "sweep")), *evaluations]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        judges = settings.evaluate.judges if captions else {}
-        matrix = measure_cross_play(chosen, judges, JUDGES, prepared, stage.root, stage.device)
+        judges = settings.evaluate.judges if has_captions else {}
+        matrix = measure_cross_play(points, judges, JUDGES, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         write_checksums(stage.out)
         record.outputs([stage.out / "crossed.json"])

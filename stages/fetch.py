@@ -16,7 +16,11 @@ from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 complete; 2 a missing or wrong file (one line on stderr); 128 + signal on a request."""
+    """Fetch a corpus, or list the corpora, and return the exit status.
+
+    The status is 0 for success, 2 for a missing or wrong file (one line on stderr), and 128 + signal after a request
+    to end.
+    """
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
     parser.add_argument("--dataset", metavar="NAME", help="the corpus to fetch; without it, all corpora are listed")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")

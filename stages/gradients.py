@@ -29,12 +29,15 @@ from pipeline.workflow.stage import DATA
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
+    """Measure the estimators, and return the exit status.
+
+    The status is 0 for success, 2 for an error (one line on stderr), and 128 + signal after a request to end.
+    """
     parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
     for name, description in (
         ("worlds", "random and pretrained worlds (without --trained)"),
         ("epochs", "epochs of pretraining (without --trained)"),
-        ("rounds", "steps of estimators that cannot be enumerated; with --trained, of all"),
+        ("rounds", "steps of estimators that cannot be enumerated; with --trained, of all estimators"),
         ("repeats", "timed steps (without --trained)"),
     ):
         parser.add_argument(f"--{name}", type=parse_positive_integer, metavar="N", help=description)
@@ -74,8 +77,8 @@ def run(options: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
     effort = MeasurementEffort(**{name: value for name, value in values.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
-        measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
-        write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
+        measurements = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
+        write_atomically(out / "gradients.json", json.dumps(measurements, indent=1) + "\n")
         results = read_gradients(out / "gradients.json")
         write_atomically(out / "gradients.csv", format_gradients_csv(results))
         write_atomically(out / "plane.png", draw_panels_png(build_plane_panels(results)))
@@ -105,10 +108,10 @@ def run_trained(options: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
     print_line, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
-        measured = measure_trained(world, margin, candidates, print_line, options.captions, steps=steps)
-        write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
-        write_atomically(out / "plane.png", draw_panels_png(build_trained_panels(measured)))
-        table = format_markdown([build_trained_table(measured)])
+        measurements = measure_trained(world, margin, candidates, print_line, options.captions, steps=steps)
+        write_atomically(out / "gradients.json", json.dumps(measurements, indent=1) + "\n")
+        write_atomically(out / "plane.png", draw_panels_png(build_trained_panels(measurements)))
+        table = format_markdown([build_trained_table(measurements)])
         write_atomically(out / "gradients.md", table)
         write_checksums(out)
         for path in sorted(out.iterdir()):
@@ -116,13 +119,13 @@ def run_trained(options: argparse.Namespace) -> None:
     print(table)
 
 
-def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
-    """Return the candidates whose name starts with `beginning`. Raises UserError where there is none."""
-    chosen = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
-    if not chosen:
+def select_candidates(candidates: Sequence[Any], prefix: str) -> list[Any]:
+    """Return the candidates whose name starts with `prefix`. Raises UserError where there is none."""
+    selection = [candidate for candidate in candidates if candidate.name.startswith(prefix)]
+    if not selection:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
-        raise UserError(f"--only {beginning}: no such estimator; there are {names}")
-    return chosen
+        raise UserError(f"--only {prefix}: no such estimator; there are {names}")
+    return selection
 
 
 def parse_positive_integer(text: str) -> int:

@@ -65,7 +65,10 @@ def run(stage: Stage) -> None:
         counts_file = None if settings.document_frequencies is None else root / settings.document_frequencies
         if counts_file is not None:
             if not counts_file.is_file():
-                raise UserError(f"{counts_file}: the file of document frequencies is missing; null counts them here")
+                raise UserError(
+                    f"{counts_file}: the file of document frequencies is missing; give it, or set "
+                    "prepare.document_frequencies to null"
+                )
             corpus = replace(corpus, sources=(*corpus.sources, counts_file))
         write_prepared(
             corpus,
@@ -89,9 +92,9 @@ def run(stage: Stage) -> None:
         prepared = PreparedData.load(stage.out)
         captions = [prepared.captions(image) for image in prepared.rows("train")]
         if settings.count_ngrams == "whole":
-            whole = [prepared.get_whole_captions(image) for image in prepared.rows("train")]
-            longest = max(len(caption) for image in whole for caption in image)
-            keys, counts = compute_document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
+            whole_captions = [prepared.get_whole_captions(image) for image in prepared.rows("train")]
+            longest = max(len(caption) for image in whole_captions for caption in image)
+            keys, counts = compute_document_frequencies(whole_captions, max_words=longest + 1)  # each ends in EOS
         elif counts_file is None:
             keys, counts = compute_document_frequencies(captions, max_words=settings.max_words)
         else:

@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
 def build_pretraining(
     settings: PretrainSettings, prepared: PreparedData, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """Build the agent and the method that pretrains it, and for speakers the CIDEr-D of captions."""
+    """Build the agent and the method that pretrains it, and the CIDEr-D of captions; None for listeners and slices."""
     from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker
     from pipeline.composition.reference_cider import build_reference_cider
     from pipeline.slices.slice_training import TRAINING

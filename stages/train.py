@@ -29,8 +29,8 @@ def list_inputs(stage: Stage) -> list[Path]:
 
     settings = resolve_method_settings(stage.settings, stage.instance or "")
     names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
-    read = [stage.root / name for name in ("prepared", "features/main", *names)]
-    return read + (list_reward_files(stage.root) if settings.rewarded else [])
+    inputs = [stage.root / name for name in ("prepared", "features/main", *names)]
+    return inputs + (list_reward_files(stage.root) if settings.rewarded else [])
 
 
 def run(stage: Stage) -> None:

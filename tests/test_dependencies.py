@@ -63,7 +63,7 @@ def test_a_folder_of_bytecode_beside_a_module_is_no_package(tmp_path, monkeypatc
     (tmp_path / "pipeline/vocabulary/__pycache__").mkdir(parents=True)
     (tmp_path / "pipeline/vocabulary.py").touch()
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
-    assert dependencies._file("pipeline.vocabulary") == tmp_path / "pipeline/vocabulary.py"
+    assert dependencies._locate_source("pipeline.vocabulary") == tmp_path / "pipeline/vocabulary.py"
 
 
 def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch
     ],
 )
 def test_an_edit_makes_the_importing_stages_stale(edited, stale):
-    assert dependencies._file(edited).is_file()
+    assert dependencies._locate_source(edited).is_file()
     modules = ("likelihood", "psst", "luo")
     found = {stage for stage in STAGES.keys() - {"train", "sweep", "validate"} if edited in find_stage_modules(stage)}
     trainings = {f"train {module}" for module in modules if edited in find_stage_modules("train", [module])}

@@ -135,7 +135,7 @@ def test_the_estimated_time_of_the_grid_counts_parallel_cells(tmp_path, monkeypa
     monkeypatch.setattr(repro, "read_recorded_costs", lambda root: {"train": 590.0})
     monkeypatch.setattr(repro, "list_cells", lambda settings: ["a", "b"])
     jobs = repro.DvcJobs(lambda: None)
-    monkeypatch.setattr(jobs, "_begin", lambda *arguments: None)
+    monkeypatch.setattr(jobs, "_start_dvc", lambda *arguments: None)
     monkeypatch.setattr(jobs, "_wait_for_next", lambda: {repro.GRID: 0})
     for parallel_cells, minutes in ((1, 20), (2, 10)):
         assert jobs.run_stages({repro.GRID: set()}, 16, parallel_cells) == 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-BLOCK_COUNTS = 2**24  # most counts in one block of several resamples; bounds the memory
+BLOCK_COUNTS = 2**24  # maximum number of counts in a block of several resamples; bounds the memory
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 CaptionsKey = tuple[Path, str | None, str | None]  # as Run.captions_key
@@ -42,8 +42,8 @@ class Resamples:
     def get_values(self, run: Run, *keys: str) -> np.ndarray | None:
         """Return the metric `run.value("test", *keys)` in every resample (count,); None if it cannot be computed.
 
-        Resampled values are shifted by the difference between metrics.json and the mean over captions. Corpus METEOR is
-        not exactly that mean.
+        Resampled values are shifted by the difference between the value in metrics.json and the value computed from all
+        captions. Corpus METEOR is not exactly the mean over captions.
         """
         if run.evaluated_with and keys[0] != "judges":
             return None  # the captions file has these scores for the method only
@@ -62,7 +62,7 @@ class Resamples:
 
 
 def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """Return the count of each of `images` in each resample, float64 (resamples, images); rows sum to `images`.
+    """Return the count of each of `images` images in each resample, float64 (resamples, images); rows sum to `images`.
 
     A counter-based generator gives the same counts on every machine and with every number of threads.
     """
@@ -86,8 +86,8 @@ def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> It
 def resample_means(sums: np.ndarray, counts: np.ndarray, resample_counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means of C columns in each resample (resamples, C), and over all images (C,).
 
-    `sums` (images, C) are an image's sums over its `counts` (images, C) values; `resample_counts` are counts of images,
-    as `draw_resamples` returns them. A resample without any value has the mean 0.
+    `sums` (images, C) are each image's sums over its `counts` (images, C) values. `resample_counts` (resamples, images)
+    are counts of images, as `draw_resamples` returns them. A resample without any value has the mean 0.
     """
     return resample_counts @ sums / np.maximum(resample_counts @ counts, 1), sums.sum(0) / np.maximum(counts.sum(0), 1)
 
@@ -108,12 +108,14 @@ def compute_bleu_from_counts(counts: np.ndarray) -> np.ndarray:
 def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Resamples:
     """Draw test images with replacement and compute every run's recalls and language metrics in each resample.
 
-    A run is left out, with a note, in three cases. Its captions file has no column of CIDEr, or no test captions of the
-    run, or its test images differ from the first run's. Raises UserError for a captions file that is missing or cannot
-    be read, or whose column bleu lacks counts.
+    A run is left out, with a note, in three cases. Its captions file lacks the column CIDEr or image. It has no
+    test captions of the run. Its test images differ from the first run's. Raises UserError for a captions file that is
+    missing or cannot be read, or whose column bleu lacks counts.
     """
-    ranks = sorted({column for run in results.runs for judge in results.judges for column in _rank_columns(run, judge)})
-    captions = {path: _read_scores(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
+    rank_columns = sorted(
+        {column for run in results.runs for judge in results.judges for column in _find_rank_columns(run, judge)}
+    )
+    captions = {path: _read_scores(path, rank_columns) for path in dict.fromkeys(run.captions for run in results.runs)}
     numbers: dict[CaptionsKey, dict[Keys, tuple[np.ndarray, float]]] = {}
     images, counts = None, np.empty(0)
     omitted: dict[str, list[str]] = {}
@@ -137,7 +139,7 @@ def compute_interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _rank_columns(run: Run, judge: str) -> Iterator[str]:
+def _find_rank_columns(run: Run, judge: str) -> Iterator[str]:
     """Yield the columns of a judge's ranks of the run's captions and of its baseline captions."""
     yield run.column("rank", judge)
     yield run.column(HARD_GALLERY, judge)
@@ -145,11 +147,11 @@ def _rank_columns(run: Run, judge: str) -> Iterator[str]:
         yield replace(run, method=name, frozen=None, evaluated_with=run.speaker).column(HARD_GALLERY, judge)
 
 
-def _read_scores(path: Path, ranks: Sequence[str]) -> dict[CaptionsKey, pd.DataFrame]:
-    """Return the scores and `ranks` of the file's test captions by image, per method and cell; empty without scores."""
+def _read_scores(path: Path, rank_columns: Sequence[str]) -> dict[CaptionsKey, pd.DataFrame]:
+    """Return scores and ranks of the file's test captions by method and cell, sorted by image; empty without scores."""
     import pandas as pd
 
-    table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *ranks], [("split", "==", "test")])
+    table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *rank_columns], [("split", "==", "test")])
     if not {"CIDEr", "image"} <= set(table.column_names):
         return {}
     frame = table.to_pandas(types_mapper=pd.ArrowDtype).sort_values("image")
@@ -163,10 +165,11 @@ def _resample_metrics(
 ) -> dict[Keys, tuple[np.ndarray, float]]:
     """Return the metrics of one run's captions in each resample (resamples,), and over all captions.
 
-    An image that is alone in its hard gallery has rank 0 there and is left out.
+    An image that is alone in its hard gallery has rank 0 there and is left out. Raises UserError where a row of column
+    bleu lacks ten counts.
     """
     columns: dict[Keys, np.ndarray] = {}
-    masks: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: the images that count
+    masks: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: True for the images used
     for name in frame:
         if name in MEANS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)

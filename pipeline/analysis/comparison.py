@@ -88,7 +88,7 @@ class Comparison:
     results: Results
     at_cider: tuple[ComparisonSlice, ...]
     at_score: tuple[ComparisonSlice, ...]
-    along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that they share
+    along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that all reach
     # levels of CIDEr are shares of this method's CIDEr in every resample; None: they are constants
     control: str | None
     samples: Resamples
@@ -107,36 +107,42 @@ class Comparison:
 def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     """Read every curve of `results` on the test split at the configured levels or at levels that most curves reach.
 
-    Reads the captions files for the intervals. Raises UserError if a captions file is missing or cannot be read.
+    Reads the captions files for the intervals, and raises UserError as `resample` does.
     """
-    lines, samples, control = build_curves(results), resample(results), results.get_points(settings.control)
-    judged = [
+    curves, samples, control = build_curves(results), resample(results), results.get_points(settings.control)
+    recall_keys = [
         make_recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))
     ]
-    traded = results.score_keys(results.first.name)
+    score_keys = results.score_keys(results.first.name)
 
-    def at_cider(
-        lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
+    def compare_at_cider(
+        curves: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
     ) -> ComparisonSlice:
         resampled_level = _resample_level(cider, control, samples)
-        readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, resampled_level) for line in lines)
+        readings = tuple(
+            read_curve(curve, CIDER, score_keys, cider, recall_keys, samples, resampled_level) for curve in curves
+        )
         return ComparisonSlice(
             "CIDEr", cider, readings, rule, reference, _compute_differences(results, readings, reference)
         )
 
-    def at_score(level: float) -> ComparisonSlice:
-        readings = tuple(read_curve(line, traded, CIDER, level, language, samples) for line in lines)
+    def compare_at_score(level: float) -> ComparisonSlice:
+        readings = tuple(read_curve(curve, score_keys, CIDER, level, language_keys, samples) for curve in curves)
         return ComparisonSlice(results.score, level, readings, score_rule)
 
-    reference = _select_reference(results, lines, settings)
-    ciders, cider_rule = choose_cider_levels(results, lines, settings, reference)
-    scores, score_rule = choose_score_levels(results, lines, settings)
-    language = [("language", name) for name in LANGUAGE]
+    reference = _select_reference(results, curves, settings)
+    ciders, cider_rule = choose_cider_levels(results, curves, settings, reference)
+    scores, score_rule = choose_score_levels(results, curves, settings)
+    language_keys = [("language", name) for name in LANGUAGE]
     return Comparison(
         results,
-        at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
-        at_score=tuple(at_score(level) for level in scores),
-        along_rho=tuple(at_cider(*along) for method in results.methods for along in _select_rho_curves(method, lines)),
+        at_cider=tuple(compare_at_cider(curves, cider, cider_rule, reference) for cider in ciders),
+        at_score=tuple(compare_at_score(level) for level in scores),
+        along_rho=tuple(
+            compare_at_cider(rho_curves, cider)
+            for method in results.methods
+            for rho_curves, cider in _select_rho_curves(method, curves)
+        ),
         control=settings.control if _resample_level(1.0, control, samples) is not None else None,
         samples=samples,
     )
@@ -155,14 +161,14 @@ def read_curve(
 
     `resampled_level` (resamples,) is the level in every resample; None: `level` in all of them.
     """
-    ends = find_span(curve, fixed)
+    span = find_span(curve, fixed)
     points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
     if not points:
-        return CurveReading(curve, ends)
+        return CurveReading(curve, span)
     values = _stack_means(points, fixed)
     weights, reached = compute_mixture(values, _stack_means(points, traded), level)
     if not reached:
-        return CurveReading(curve, ends)
+        return CurveReading(curve, span)
     per_seed = _find_points_per_seed(points, fixed, traded, level)
     x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     resampled_weights, short = None, 0.0
@@ -181,7 +187,7 @@ def read_curve(
         estimates[keys] = Estimate(value, compute_interval(resampled[keys]) if keys in resampled else None, seeds)
     lowest = float(values.min())
     above = level < lowest - TOLERANCE * abs(lowest)
-    return CurveReading(curve, ends, points[int(weights.argmax())], estimates, resampled, short, above)
+    return CurveReading(curve, span, points[int(weights.argmax())], estimates, resampled, short, above)
 
 
 def adjust_p_values(p: Sequence[float]) -> list[float]:
@@ -220,7 +226,7 @@ def find_bound(value: float, above: bool, base_above: bool) -> str | None:
     """Return the bound of a difference of numbers that may be lower bounds: "" (exact), ≥, ≤, or None (inconclusive).
 
     `above` and `base_above` mark the first and the second number as lower bounds. A difference of at least −3 is
-    inconclusive, since its sign is unknown. The same holds for a difference of at most +3.
+    inconclusive, since its sign is unknown. So are a difference of at most +3 and a difference of two lower bounds.
     """
     if not above and not base_above:
         return ""
@@ -241,34 +247,38 @@ def compute_two_sided_p_value(value: float, resampled: np.ndarray) -> float:
     return math.erfc(abs(value) / deviation / math.sqrt(2))
 
 
-def _select_reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
+def _select_reference(results: Results, curves: Sequence[Curve], settings: ReportSettings) -> Curve | None:
     """Return the curve with the selected setting of PSST, or of the first method if there is no PSST.
 
-    The control, the method `pretrained` and frozen speakers are not considered.
+    The control, the method `pretrained` and frozen speakers are not considered. Return None if no method remains.
     """
     trained = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
     methods = [method for method in trained if method not in (settings.control, "pretrained")]
     method = REFERENCE if REFERENCE in methods else next(iter(methods), "")
-    own_lines = [line for line in lines if line.method == method]
+    own_curves = [curve for curve in curves if curve.method == method]
     chosen = {choice.method: choice.point for choice in choose_all(results, settings)}.get(method)
-    return next((line for line in own_lines if chosen in line.points), next(iter(own_lines), None))
+    return next((curve for curve in own_curves if chosen in curve.points), next(iter(own_curves), None))
 
 
-def _select_rho_curves(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
-    """Yield the method's curves by ρ, and the highest CIDEr that all of them reach.
+def _select_rho_curves(method: str, curves: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
+    """Yield the method's curves by ρ, and the highest CIDEr that all these curves reach.
 
     Yields nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
     """
-    along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
-    other_settings = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
-    spans = [ends for line in along if (ends := find_span(line, CIDER)) is not None]
+    rho_curves = [
+        curve for curve in curves if curve.method == method and isinstance(curve.settings.get("rho"), int | float)
+    ]
+    other_settings = {
+        tuple(sorted((k, str(v)) for k, v in curve.settings.items() if k != "rho")) for curve in rho_curves
+    }
+    spans = [span for curve in rho_curves if (span := find_span(curve, CIDER)) is not None]
     if (
-        len(along) > 1
+        len(rho_curves) > 1
         and len(other_settings) == 1
-        and len(spans) == len(along)
+        and len(spans) == len(rho_curves)
         and (cider := find_highest_shared(spans)) is not None
     ):
-        yield sorted(along, key=lambda line: line.settings["rho"]), cider
+        yield sorted(rho_curves, key=lambda curve: curve.settings["rho"]), cider
 
 
 def _resample_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:

@@ -35,8 +35,8 @@ def measure_cross_play(
 
     `judges` maps a name to a name in `kinds` or to a pretrained role. `own` is omitted, because every method's listener
     ranks all captions anyway. The `adapted` listener of a method ranks that method's captions only. Each cell of the
-    matrix is a list with one R@10 per seed that all methods share. Without a shared seed, it holds the R@10 of each
-    method's first run.
+    matrix is a list with one R@10 per seed that all methods share. Without a shared seed, the list holds one
+    R@10, from each method's first run. Raises UserError where a caption or the weights of a judge are missing.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     seeds = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]

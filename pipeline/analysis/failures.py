@@ -17,13 +17,15 @@ def list_training_failures(results: Results, choices: Sequence[Choice]) -> list[
     """Return one line per kind of failure on the test split at the selected settings; empty if there is none.
 
     Random ranks among n images have the mean (n + 1) / 2. A listener is at chance if its mean rank is less than two
-    standard errors below it.
+    standard errors below that mean.
     """
     points = [choice.point for choice in choices if choice.point]
-    collapsed = [point.method for point in points if _has_equal_captions(point)]
+    collapsed_methods = [point.method for point in points if _has_equal_captions(point)]
     failures = []
-    if collapsed:
-        failures.append(f"Nearly all captions of {', '.join(collapsed)} are the same, whatever the image. {ADVICE}")
+    if collapsed_methods:
+        failures.append(
+            f"Nearly all captions of {', '.join(collapsed_methods)} are the same, whatever the image. {ADVICE}"
+        )
     judges_at_chance = []
     for judge in results.judges:
         if (rank := _find_rank_at_chance(points, make_human_recall_keys(judge, "mean_rank"))) is not None:
@@ -37,7 +39,7 @@ def list_training_failures(results: Results, choices: Sequence[Choice]) -> list[
     methods_at_chance = [
         f"{point.method} ({', '.join(judges)})"
         for point in points
-        if point.method not in collapsed
+        if point.method not in collapsed_methods
         and (
             judges := [
                 j for j in results.judges if _find_rank_at_chance([point], make_recall_keys(j, "mean_rank")) is not None

@@ -42,14 +42,17 @@ def judge_title(name: str) -> JudgeTitle:
     return next((judge for judge in JUDGE_TITLES if judge.name == name), JudgeTitle(name, name, name))
 
 
-def order_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
-    """Return all judges of several evaluations by name, in the order of the evaluation with the most judges."""
-    longest_first = sorted(map(list, lists), key=len, reverse=True)
+def order_judges(names_by_evaluation: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
+    """Return the judges of all evaluations by name, beginning with the evaluation with the most judges."""
+    longest_first = sorted(map(list, names_by_evaluation), key=len, reverse=True)
     return {name: judge_title(name) for names in longest_first for name in names}
 
 
 def make_recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:
-    """Return the path to a recall by the judge, from text to image or in the direction or gallery at `path`."""
+    """Return the path to the recall `score` by the judge, in the direction or gallery at `path`.
+
+    Without `path`, the recall is from text to image in the whole split, or in the hard gallery for "R@1 (hard)".
+    """
     recall, _, gallery = score.partition(" ")  # "R@1 (hard)": the recall, and the hard gallery
     if not path:
         path = ("galleries", HARD_GALLERY) if gallery else (TEXT,)

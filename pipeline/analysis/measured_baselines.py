@@ -1,4 +1,4 @@
-"""Baseline captions without training, evaluated beside a method's, and the methods that do not exceed them."""
+"""Baseline captions that need no training, evaluated with a method's captions, and methods that do not exceed them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pipeline.analysis.tradeoff import Curve
 
 TEMPLATE, HUMAN = "template", "human"
 BASELINE_DESCRIPTIONS = {
-    HUMAN: "annotators' captions; from image to caption the best-ranked one counts; own and adapted: {method}'s",
+    HUMAN: "annotators' captions; from image to caption, the best-ranked caption counts; "
+    "the own and the adapted listener are {method}'s",
     TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
     "oracle": "a sentence written from the facts",
     "random": "annotators' captions of other images",
@@ -22,7 +23,7 @@ BASELINE_DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class MeasuredBaseline:
-    """Metrics of baseline captions that were evaluated beside those of the point `evaluated_with`."""
+    """Metrics of baseline captions that were evaluated beside the captions of the point `evaluated_with`."""
 
     name: str
     evaluated_with: Point
@@ -32,14 +33,15 @@ class MeasuredBaseline:
 def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
     """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`.
 
-    Human captions are listed beside each method that has other baselines; if none has, beside the first method.
+    Human captions are listed beside each point with other baselines. If no point has any,
+    the human captions of the first point are listed.
     """
-    beside = [(point, names) for point in results.points if (names := _list_names(point))]
-    if not beside:
-        beside = [(point, set()) for point in results.points[:1] if any(_select_numbers(point.runs[0], HUMAN))]
+    baseline_names = [(point, names) for point in results.points if (names := _list_baseline_names(point))]
+    if not baseline_names:
+        baseline_names = [(point, set()) for point in results.points[:1] if any(_select_numbers(point.runs[0], HUMAN))]
     baselines = [
         MeasuredBaseline(name, point, Point(tuple(_make_run(run, name) for run in point.runs)))
-        for point, names in beside
+        for point, names in baseline_names
         for name in (HUMAN, *names)
     ]
     return sorted(baselines, key=lambda baseline: list(BASELINE_DESCRIPTIONS).index(baseline.name))
@@ -48,10 +50,12 @@ def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
 def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
     readings, results = [], comparison.results
-    wanted = [make_recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
+    recall_keys = [
+        make_recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))
+    ]
     for baseline in list_measured_baselines(results):
         estimates = {}
-        for keys in wanted:
+        for keys in recall_keys:
             if (value := baseline.point.mean("test", *keys)) is not None:
                 resampled = comparison.samples.mean([baseline.point], *keys)
                 seeds = {run.settings.get("seed"): run.value("test", *keys) or 0.0 for run in baseline.point.runs}
@@ -82,12 +86,12 @@ def find_not_above_template(
     return methods_by_judge
 
 
-def _list_names(point: Point) -> set[str]:
+def _list_baseline_names(point: Point) -> set[str]:
     return {keys[2] for run in point.runs for keys in run.numbers if keys[1] == "baselines" and not run.frozen}
 
 
 def _make_run(run: Run, name: str) -> Run:
-    """Return the baseline as a run of its own; of the method's settings it keeps only the seed, which affects it."""
+    """Return the baseline as a run whose only setting is the method's seed, which affects the baseline."""
     settings = {key: value for key, value in run.settings.items() if key == "seed"}
     return replace(
         run, method=name, evaluated_with=run.method, settings=settings, numbers=dict(_select_numbers(run, name))

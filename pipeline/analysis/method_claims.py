@@ -24,8 +24,8 @@ class MethodClaim(BaseModel):
 
     The claim is about the data sets or profiles `data`. `at` "chosen λ" compares the settings that validation selects;
     there, `more` and `than` may also name baseline captions. Recalls are also compared at the report's first level of
-    equal CIDEr, and CIDEr at its first level of equal recall. `score` None: the score by which the results compare
-    methods.
+    equal CIDEr, and CIDEr at its first level of equal recall. `score` None stands for the score by which the
+    results compare methods.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,7 +74,7 @@ class ClaimResult:
 
 
 def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Choice]) -> ClaimResult:
-    """Check the claim against the results; a claim about a missing number stays open, and `reason` names the number.
+    """Check the claim against the results; a claim without a difference stays open, and `reason` explains it.
 
     Where baseline captions of one kind were evaluated beside several methods, those beside the claim's method count.
     """
@@ -146,7 +146,7 @@ def _pair_seeds(
 ) -> ClaimResult:
     """Return a result with a difference per seed.
 
-    `single`: whether a method was trained with one seed only; it is then paired with every seed of the other method.
+    `single`: whether each method has one seed only; that seed is then paired with every seed of the other method.
     """
     first, second = values
     if single[1]:

@@ -89,7 +89,7 @@ class Run:
     def point(self) -> tuple[str, ...]:
         """Return the method and its settings except the seed; runs of one point have equal values."""
         return self.method, *(
-            f"{key}={_sort_key(self.settings[key])}" for key in sorted(self.settings) if key != "seed"
+            f"{key}={_make_sort_key(self.settings[key])}" for key in sorted(self.settings) if key != "seed"
         )
 
 
@@ -175,7 +175,7 @@ class Results:
 
     @property
     def ends(self) -> list[str]:
-        """Return the first and the last judge, the nearest to the speaker and the furthest, for small tables."""
+        """Return the names of the first and the last judge, the nearest to the speaker and the furthest."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -195,7 +195,7 @@ class Results:
     def curve_setting(self, method: str) -> str:
         """Return the setting along which the method's curve runs: λ, or one of `CURVE_SETTINGS` if λ does not vary.
 
-        Of these, it is the first that varies; if none varies, the first that the method has.
+        The first of `CURVE_SETTINGS` that varies is used; if none varies, the first that the method has, else λ.
         """
         points = self.get_points(method)
         if _count_values(points, "lambda") != 1:
@@ -240,7 +240,7 @@ def read_results(
 
     Methods are compared by `score`; None: as `Results.requested_score`. A cell replaces a method's own run with equal
     settings, since both are the same training. Raises UserError if a file is missing or malformed, or if the captions
-    next to it belong to another evaluation.
+    next to it belong to another evaluation. Raises UserError, too, if two cells have equal settings or no run is found.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
     cells = sweep / "cells.json"
@@ -266,10 +266,11 @@ def read_results(
     for run in runs.values():
         groups.setdefault(run.point, []).append(run)
     points = [
-        Point(tuple(sorted(group, key=lambda run: _sort_key(run.settings.get("seed"))))) for group in groups.values()
+        Point(tuple(sorted(group, key=lambda run: _make_sort_key(run.settings.get("seed")))))
+        for group in groups.values()
     ]
     points.sort(
-        key=lambda point: (order[point.method], [_sort_key(value) for _, value in sorted(point.settings.items())])
+        key=lambda point: (order[point.method], [_make_sort_key(value) for _, value in sorted(point.settings.items())])
     )
     return Results(tuple(points), (), (cells, *paths), score)
 
@@ -347,7 +348,9 @@ def read_results_json(path: Path) -> Any:
 
 def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
-        raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
+        raise UserError(
+            f"{path}: expected the name of a method in each entry; delete the file and run its stage again."
+        )
     for name in ("val", "test", "settings", "not_computed"):
         if not isinstance(entry.get(name) or {}, Mapping):
             raise UserError(f"{path}: expected a JSON object {name} in each entry; delete it and run its stage again.")
@@ -371,21 +374,21 @@ def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) 
     )
 
 
-def _flatten(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
+def _flatten(numbers: Any, *path: str) -> Iterator[tuple[Keys, float]]:
     """Yield all finite numbers of nested mappings, with the keys that lead to them."""
     if isinstance(numbers, Mapping):
         for key, value in numbers.items():
-            yield from _flatten(value, *above, key)
+            yield from _flatten(value, *path, key)
     elif isinstance(numbers, int | float) and not isinstance(numbers, bool) and math.isfinite(numbers):
-        yield above, float(numbers)
+        yield path, float(numbers)
 
 
 def _count_values(points: Iterable[Point], key: str) -> int:
     """Return the number of different values of the setting; its absence counts as one, and 1 equals 1.0."""
-    return len({_sort_key(point.settings.get(key)) for point in points})
+    return len({_make_sort_key(point.settings.get(key)) for point in points})
 
 
-def _sort_key(value: Any) -> tuple[int, float, str]:
+def _make_sort_key(value: Any) -> tuple[int, float, str]:
     """Return a sort key that places None before numbers and numbers before text."""
     if value is None:
         return 0, 0.0, ""

@@ -56,7 +56,7 @@ class Choice:
 def compute_naturalness_floor(results: Results, settings: ReportSettings) -> float | None:
     """Return the validation CIDEr that a selected point must reach; None if the control was not measured.
 
-    A control with several settings counts with its best one.
+    If the control has several settings, its highest CIDEr counts.
     """
     measured = compute_means(results.get_points(settings.control), "val", *CIDER)
     return settings.min_cider_share * max(measured) if measured else None
@@ -129,7 +129,7 @@ def describe_rule(results: Results, settings: ReportSettings) -> str:
         )
     return (
         f"λ is chosen on the validation split: the method's setting with the highest {results.score} ({judge}) among "
-        f"those whose CIDEr is at least {floor:.3f}, {100 * settings.min_cider_share:g}% of that of "
+        f"those whose CIDEr is at least {floor:.3f}, {100 * settings.min_cider_share:g}% of the CIDEr of "
         f"{settings.control}; if there is none, the setting with the highest CIDEr, marked *. Seeds are averaged "
         "before choosing."
     )

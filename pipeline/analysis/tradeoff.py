@@ -43,13 +43,13 @@ def build_curves(results: Results) -> list[Curve]:
     """Return the curves of all methods; other settings than the curve's and the seed divide a method's points."""
     all_curves: list[Curve] = []
     for method in results.methods:
-        lines: dict[tuple[str, ...], list[Point]] = {}
+        groups: dict[tuple[str, ...], list[Point]] = {}
         curve_key = results.curve_setting(method)
         for point in results.get_points(method):
             key = tuple(part for part in point.runs[0].point if not part.startswith(f"{curve_key}="))
-            lines.setdefault(key, []).append(point)
+            groups.setdefault(key, []).append(point)
         varying = results.varying_settings(method)
-        for points in lines.values():
+        for points in groups.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != curve_key}
             names = [method, *(format_named_setting(points[0], name) for name in varying)]
             all_curves.append(Curve(" ".join(names), method, fixed, tuple(points)))

@@ -42,8 +42,8 @@ class CorruptedCaptions(HardChannel):
         last = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the previous rank's last caption
         previous, *captions = ([word for word in row if word] for row in [last.tolist(), *batch.captions.tolist()])
         corrupted = torch.zeros_like(batch.captions)
-        for n, (words, numbers) in enumerate(zip(captions, uniform.tolist(), strict=True)):
-            tokens = _corrupt(words, previous, numbers)[: corrupted.shape[1]]
+        for n, (words, draws) in enumerate(zip(captions, uniform.tolist(), strict=True)):
+            tokens = _corrupt(words, previous, draws)[: corrupted.shape[1]]
             previous = words
             tokens = tokens if tokens != words else (words[:1] + words)[: corrupted.shape[1]]
             corrupted[n, : len(tokens)] = torch.tensor(tokens, dtype=corrupted.dtype)
@@ -54,9 +54,9 @@ class CorruptedCaptions(HardChannel):
         return lambda t, logits, rows: TokenChoice(tokens[rows, t])
 
 
-def _corrupt(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
-    """Corrupt `words` by uniform `numbers`: the kind of corruption, a position, a length or target, an order."""
-    kind, position, extent, *order = numbers
+def _corrupt(words: list[int], other_words: list[int], draws: Sequence[float]) -> list[int]:
+    """Corrupt `words` by uniform `draws`: the kind of corruption, a position, a length or target, an order."""
+    kind, position, extent, *order = draws
     start, end = int(position * len(words)), len(words)
     stop = min(end, start + 1 + int(extent * MAX_SPAN))
     match int(kind * KINDS):
@@ -65,7 +65,7 @@ def _corrupt(words: list[int], other: list[int], numbers: Sequence[float]) -> li
         case 1:
             return words[:start] + words[stop:]
         case 2:
-            return words[:start] + other[int(extent * len(other)) :][:1] + words[start:]
+            return words[:start] + other_words[int(extent * len(other_words)) :][:1] + words[start:]
         case 3:
             tokens, other_start = list(words), int(extent * end)
             first, second = slice(start, start + 1), slice(other_start, other_start + 1)

@@ -114,18 +114,20 @@ class Beam(HardChannel):
 
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= self.width:
-            raise UserError(f"a beam of width {self.width} gives 1 to {self.width} captions, not {self.samples}")
+            raise UserError(
+                f"beam of width {self.width}: expected 1 to {self.width} samples, got {self.samples}; change samples"
+            )
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         images, width, device = len(batch), self.width, batch.device
-        # all rows of an image begin equal, so only the first may be extended
+        # all rows of an image begin equal, so only the first may be extended at the first step
         totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)
         totals[:, 0].zero_()
-        all_ended = torch.zeros(images, width, dtype=torch.bool, device=device)
+        ended_captions = torch.zeros(images, width, dtype=torch.bool, device=device)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             open_images = rows[::width] // width
-            ended = all_ended[open_images]
+            ended = ended_captions[open_images]
             # the beam keeps at most `width` extensions of a row, so the rest of the vocabulary need not be sorted
             best, word = top_k(logits, min(width, logits.shape[-1]))
             best, word = best.view(len(open_images), width, -1), word.view(len(open_images), width, -1)
@@ -136,7 +138,7 @@ class Beam(HardChannel):
             totals[open_images], selected = (totals[open_images].unsqueeze(-1) + best).flatten(1).topk(width, -1)
             parent = selected // best.shape[-1]
             index = word.flatten(1).gather(1, selected)
-            all_ended[open_images] = ended.gather(1, parent) | (index == 0)
+            ended_captions[open_images] = ended.gather(1, parent) | (index == 0)
             first = torch.arange(len(open_images), device=device).unsqueeze(1) * width
             return TokenChoice(index.flatten(), parent=(first + parent).flatten())
 

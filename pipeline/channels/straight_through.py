@@ -39,7 +39,7 @@ class StraightThrough(NamedStream):
         return sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """Return values (M, V+1) whose gradient the tokens `index` (M,) pass to `logits`; their value is not used."""
+        """Return values (M, V+1) whose gradient tokens `index` (M,) pass to `logits`; only `distribution` uses them."""
         return logits.softmax(-1)
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -138,10 +138,10 @@ class GumbelRao(StraightThrough):
 
 
 def sample_arrival_times(uniform: Tensor, rates: Tensor, first: Tensor) -> Tensor:
-    """Sample exponential arrival times (…, V+1) with rates `rates`, given that the tokens `first` (…, 1) are first.
+    """Sample exponential arrival times (…, V+1), given that the tokens `first` (…, 1) arrive first.
 
-    Times are computed from `uniform`, in place, and are positive. Minus the logarithm of a time is a log p perturbed
-    with Gumbel noise.
+    The `rates` p (…, V+1) sum to 1. Times are computed from `uniform`, in place, and are positive. Minus the logarithm
+    of a time is a log p perturbed with Gumbel noise.
     """
     times = uniform.neg_().log1p_().neg_().clamp_min_(torch.finfo(uniform.dtype).tiny)
     shortest = times.gather(-1, first)

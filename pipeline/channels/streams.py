@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class NamedStream:
-    """Base class of channels, which provides the key of a channel's random stream.
+    """Base class of channels and their schedules, which provides the key of a random stream.
 
     The key holds only `rng_name` and the options `rng_options`. A new option or another repr therefore changes no
     caption of an old seed. Keys must never change, since another key draws other numbers. A renamed class or option

@@ -50,7 +50,7 @@ class TeacherForcing(HardChannel):
 
 @dataclass(frozen=True)
 class PrefixSchedule(NamedStream):
-    """The number of forced tokens: `start` at first, `decrement` fewer after each `every` epochs, at least 0."""
+    """Number of forced tokens by epoch: `start` at first, `decrement` fewer after each `every` epochs, at least 0."""
 
     start: int
     every: int = 1
@@ -66,9 +66,9 @@ class PrefixSchedule(NamedStream):
 def _force_then_sample(
     tokens: Tensor, lengths: Tensor, forced_steps: int, batch_random: BatchRandom, width: int
 ) -> Choose:
-    """Force the first `lengths` (N,) tokens of `tokens` (N, T), then sample.
+    """Return a function that forces the first `lengths` (N,) tokens of `tokens` (N, T), then samples.
 
-    No row samples in the first `forced_steps` steps.
+    Every row is forced in the first `forced_steps` steps.
     """
 
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:

@@ -33,7 +33,7 @@ def pretrain_listener(
 ) -> Method:
     """Build a listener, and the method that pretrains it in batches of `batch` images.
 
-    Raises UserError for dropped words where the vocabulary has no UNK.
+    Raises UserError where `word_dropout` is positive and the vocabulary has no UNK.
     """
     words, unk = len(prepared.vocabulary), prepared.vocabulary.unk
     listener = Listener(
@@ -42,10 +42,12 @@ def pretrain_listener(
     train_rows = prepared.rows("train")
     batch = max(1, min(batch, len(train_rows)))  # as in Batches
     steps = sum(len(rows) // batch for rows in list_passes(prepared, train_rows, captions))
-    score = _build_recovering_score(settings, listener, steps)
+    score = _build_pretraining_score(settings, listener, steps)
     if settings.vector_dropout or settings.word_dropout:
         if settings.word_dropout and unk < 0:
-            raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
+            raise UserError(
+                f"word_dropout: expected 0 for a vocabulary without UNK, got {settings.word_dropout:g}; set it to 0"
+            )
         score = InputDropout(score, settings.vector_dropout, settings.word_dropout, unk)
     return listener_matching(listener, score, settings.reduction)
 
@@ -57,7 +59,7 @@ def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.
     return listener_adaptation(speaker, listener, _build_matching_score(settings, listener), settings.reduction)
 
 
-def _build_recovering_score(settings: ListenerSettings, listener: Listener, steps_per_epoch: int) -> Score:
+def _build_pretraining_score(settings: ListenerSettings, listener: Listener, steps_per_epoch: int) -> Score:
     score = _build_matching_score(settings, listener)
     if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
         return score

@@ -61,7 +61,7 @@ def pair_agents(
 ) -> Agents:
     """Return both agents with the scores against the human captions that the terms use.
 
-    The speaker's logits are divided by the objective's temperature.
+    The speaker's logits are divided by the objective's temperature, in place.
     """
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
@@ -86,8 +86,8 @@ def make_hinge(objective: Objective, listener: Listener) -> Hinge:
     return Hinge(listener, objective.margin, objective.negatives)
 
 
-def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
-    """Build the baseline named `baseline`."""
+def make_baseline(objective: Objective, name: BaselineName) -> Baseline:
+    """Build the baseline `name`, with the objective's settings."""
     baselines: dict[BaselineName, Baseline] = {
         "greedy": SelfCritical(Greedy(dropout=objective.greedy_dropout)),
         "leave_one_out": LeaveOneOut(),
@@ -96,7 +96,7 @@ def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
         "ground_truth": SelfCritical(TeacherForcing(requires_grad=False)),
         "none": NoBaseline(),
     }
-    return baselines[baseline]
+    return baselines[name]
 
 
 def score_function(

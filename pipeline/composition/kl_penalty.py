@@ -38,7 +38,8 @@ def with_kl_penalty(method: Method, objective: Objective) -> Method:
 def copy_frozen(speaker: Decoder) -> Decoder:
     """Return a frozen copy of `speaker` in evaluation mode. Weights that training never changes are shared.
 
-    With LoRA, these are all weights of the pretrained model.
+    With LoRA, these are all weights of the pretrained model. Afterwards, the trainable weights of `speaker` require
+    gradients.
     """
     speaker.requires_grad_(True)
     shared = {id(weight): weight for weight in speaker.parameters() if not weight.requires_grad}

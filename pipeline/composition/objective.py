@@ -29,7 +29,8 @@ class Objective:
     cider_sample: Literal["own", "shared"] = "own"
     """Captions that CIDEr-D scores in straight-through methods: its own samples, or the listener's samples.
 
-    The latter are teacher-forced without dropout (the published code has one pass for both). PSST always draws its own.
+    The listener's samples are teacher-forced without dropout (the published code has one pass for both). PSST always
+    draws its own.
     """
     greedy_dropout: bool = False
     """Whether the greedy baseline keeps its dropout, as the published code does."""
@@ -51,18 +52,18 @@ class Objective:
     baseline: BaselineName = "greedy"
     """Baseline of score-function terms.
 
-    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples, the mean
-    over all earlier batches, the human caption's score, none.
+    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples. The last
+    three are the mean over all earlier batches, the human caption's score, and none.
     """
     advantage_scaling: Literal["none", "group", "batch"] = "none"
     """Divisor of the advantages: none, the standard deviation over the image's samples (GRPO), or that over the batch.
 
-    The batch's is computed per term, so that λ weighs terms of one scale.
+    The deviation over the batch is computed per term, so that λ weighs terms of one scale.
     """
     control_variate: Literal["none", "relax"] = "none"
     """Whether each score-function term has a learned control variate (RELAX)."""
     kl_weight: NonNegative = 0.0
-    """Weight β of a further term: the KL divergence of the speaker from the speaker that training begins with.
+    """Weight β of a further term: the KL divergence of the speaker from the starting speaker.
 
     The divergence of whole captions is in nats: a sum over sampled tokens, exact over the vocabulary at each token.
     """

@@ -33,7 +33,8 @@ class RecoverySettings(Section):
 class ListenerSettings(MatchingSettings):
     """A listener on one set of features, and the objective of its pretraining.
 
-    `vector_dropout` is the share of an image vector's elements, and `word_dropout` that of words, dropped in training.
+    `vector_dropout` is the share of an image vector's elements that training drops, and `word_dropout` the share of
+    words.
     """
 
     features: Name

@@ -61,7 +61,7 @@ class RewardModels:
 
 
 def pretrain_heads(rewards: RewardModels, speaker: Decoder) -> Method:
-    """Build the pretraining of both heads, which separate human captions from the speaker's and from corrupted ones."""
+    """Build the pretraining of both heads, which separate human captions from searched and from corrupted captions."""
     agents = {"speaker": speaker, "discriminator": rewards.discriminator, "grammar": rewards.grammar}
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator), HumanLogOdds(rewards.retriever, rewards.grammar)
     terms = (
@@ -91,7 +91,8 @@ def reward_trajectories(
 def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
     """Add to `method` a discriminator of captions through `channel`.
 
-    It is updated at the beginning of every step after the method's warm-up.
+    The discriminator is updated at the beginning of every step after the method's warm-up. The recall by
+    the retriever and the judge is validated.
     """
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
     term = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)

@@ -77,6 +77,7 @@ def make_rewards(
     """Build the reward models that the settings name, with fresh heads, and the method that pretrains the heads.
 
     `rate` is the discriminator's learning rate. `embed_images` returns the vectors of all images, as in evaluation.
+    Raises UserError where weights or features are missing, or where a dual encoder would cut off human captions.
     """
     models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
     encoders = {role: _load_encoder(root, name).to(device) for role, name in models.items()}
@@ -122,7 +123,7 @@ def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None
 def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`.
 
-    Raises UserError where they are missing or damaged, or where weights or features of the retriever or judge have
+    Raises UserError where the files are missing or damaged, or where weights or features of the retriever or judge have
     changed.
     """
     folder, inputs = root / FOLDER, _read_inputs(root)
@@ -165,7 +166,7 @@ def _locate_weights(root: Path, model: str) -> Path:
 def _load_matching_encoder(
     root: Path, inputs: RewardInputs, role: str, prepared: PreparedData
 ) -> Listener | DualEncoder:
-    """Return the encoder of a role. Raises UserError where its weights or features are not those of the rewards."""
+    """Return the encoder of a role. Raises UserError where its weights or features have changed."""
     folder, name = root / FOLDER, inputs.models[role]
     encoder = _load_encoder(root, name)
     store = open_features(root, encoder.features, prepared)
@@ -183,7 +184,7 @@ def _load_encoder(root: Path, model: str) -> Listener | DualEncoder:
 
 
 def _check_lengths(encoder: DualEncoder, prepared: PreparedData) -> None:
-    """Raise UserError for a text encoder that would cut off human captions."""
+    """Raise UserError for a text encoder that would cut off a human caption."""
     decode = prepared.vocabulary.decode
     # the 1000 longest by characters
     texts = sorted({decode(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]

@@ -39,7 +39,7 @@ class ExpectedCounts(Section):
 
     @property
     def images(self) -> dict[str, int]:
-        """Return the expected number of images by split, where it is given."""
+        """Return the expected number of images of each split for which it is given."""
         expected = {"train": self.train, "val": self.val, "test": self.test}
         return {split: number for split, number in expected.items() if number is not None}
 
@@ -113,7 +113,7 @@ class DetectorSettings(Section):
     epochs: Natural
     width: Size
     learning_rate: Positive
-    batch: Annotated[int, Field(ge=2, le=10_000_000)]  # its statistics are those of a batch
+    batch: Annotated[int, Field(ge=2, le=10_000_000)]  # batch normalisation needs two images
     seed: Seed = 0
     horizontal_flip: bool = False
 
@@ -166,7 +166,7 @@ class RegionLimits(Section):
             raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}")
 
 
-MAIN = "main"  # the features of speakers and the listener; judges may have others
+MAIN = "main"  # name of the features of speakers and the listener; judges may use another set
 
 
 class FeatureSettings(Section):
@@ -178,11 +178,11 @@ class FeatureSettings(Section):
     takes features from elsewhere.
 
     With `frames`, images are films, and `frames` is the number of frames per film. They are spread evenly. With
-    `frames_per_second`, `frames` is the largest number. `batch` counts frames. The film's vector is the mean of its
+    `frames_per_second`, `frames` is the maximum per film. `batch` counts frames. The film's vector is the mean of its
     frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
 
-    `detector` describes a network that is trained here, also in place of `weights: hub` that cannot be fetched. It has
-    no effect where `weights` is a file.
+    `detector` describes a network that is trained here. With `weights: hub`, it is trained only where the weights
+    cannot be downloaded. It has no effect where `weights` is a file.
     """
 
     network: Text
@@ -206,14 +206,15 @@ class FeatureSettings(Section):
         trained_here = self.network in ("word_detector", "object_detector")
         has_boxes = self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
-            raise ValueError("an imported: block goes with network imported, and with no other")
+            raise ValueError(f"network imported needs an imported: block, and no other takes one; got {self.network}")
         if self.imported is not None or self.network == "facts":
             for name in type(self).model_fields:
                 if name not in ("network", "imported") and getattr(self, name):
-                    raise ValueError(f"network {self.network} takes no {name}: the features are there already")
+                    raise ValueError(f"network {self.network} takes no {name}, since it extracts nothing: leave it out")
             return
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
-            raise ValueError(f"network {self.network} needs image_size and batch")
+            needed = "batch" if self.network.startswith("hub/") else "image_size and batch"
+            raise ValueError(f"network {self.network} needs {needed}")
         if trained_here and (self.weights is not None or self.detector is None):
             raise ValueError(f"network {self.network} takes weights: null and a detector: block")
         if trained_here and (self.mean or self.std or self.options):

@@ -1,6 +1,6 @@
 """Comparison of parameter files that DVC has rewritten, as `dvc exp run -S` does.
 
-DVC keeps values and comments, but it leaves null blank, wraps long values in braces, and moves comments.
+DVC keeps values and comments, but it leaves null blank, wraps long values in braces, and moves comments within lines.
 """
 
 from __future__ import annotations

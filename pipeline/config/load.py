@@ -48,7 +48,7 @@ REWARDS = "rewards"  # the argument of compositions that takes the reward models
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The settings of a method's block: its composition, the arguments, and the training."""
+    """Settings of a method's block: its composition, the arguments, the training and the decoding."""
 
     composition: Callable[..., Method]  # agents, objective and `arguments` → a method
     arguments: dict[str, Any]  # by the composition's own names: `lam` for lambda
@@ -105,7 +105,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
 
 
 class _MistakeError(UserError):
-    """An error in the parameters, with the path of keys where it is."""
+    """Error in the parameters, with the path of the wrong key."""
 
     def __init__(self, keys: tuple[str, ...], line: str) -> None:
         super().__init__(line)
@@ -127,18 +127,18 @@ def _check_params(raw: dict[str, Any]) -> Params:
         _validate(TrainSettings, _merge(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
-            place = ("sweep", "grid", name)
-            raise _MistakeError(place, f"unknown method {'.'.join(place)}; {suggest_words(name, blocks)}")
+            keys = ("sweep", "grid", name)
+            raise _MistakeError(keys, f"unknown method {'.'.join(keys)}; {suggest_words(name, blocks)}")
         for options in grids:
             _validate(_build_grid_schema(schemas[name]), options, "sweep", "grid", name)
     _check_decoding(params, blocks, [name for name, kind in kinds.items() if kind in agents.listeners])
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
-    for value, known, kind, keys in params.evaluate.references(blocks, kinds) if blocks else ():
-        _check_known(value, known, kind, *keys)
+    for value, known, kind, value_keys in params.evaluate.references(blocks, kinds) if blocks else ():
+        _check_known(value, known, kind, *value_keys)
     for name, section in params.features.items():
         if section.network == "object_detector" and not params.draw.has_facts:
-            needed = "object_detector learns the facts of drawn images; choose another network"
+            needed = "object_detector needs the facts of drawn images; choose another network"
             raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
     for key, names in (("control", [params.report.control]), ("frozen_speakers", params.report.frozen_speakers)):
         for name in names if blocks else ():
@@ -147,7 +147,7 @@ def _check_params(raw: dict[str, Any]) -> Params:
 
 
 def _validate(model: type[T], raw: Mapping[str, Any], *keys: str) -> T:
-    """Check the mapping at `keys` of the file against `model`, and return the result."""
+    """Return the mapping at `keys` of the file as a `model`. Raises _MistakeError where it does not fit."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -160,15 +160,16 @@ def _check_known(value: str, known: Iterable[str], kind: str, *keys: str) -> Non
 
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
-    """Return the schemas of the agents that are trained jointly.
+    """Check the blocks of `pretrain` and their names in `retriever` and `evaluate`; return the joint agents' schemas.
 
-    Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit.
+    `kinds` are the schemas of the blocks. Raises _MistakeError for a missing listener, an unknown name, or features
+    or a model that do not fit.
     """
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
 
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
     if agents is None:
-        line = "pretrain.listener is missing: the listener that joint training begins with"
+        line = "pretrain.listener must be a listener, with which joint training begins; add its block"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         features_key = ("pretrain", name, "features")
@@ -208,24 +209,24 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
 
 
 def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
-    """Refuse unknown baselines, and baselines that need facts where no scenes are drawn."""
+    """Refuse baselines of unknown methods, unknown baselines, and baselines that need facts without drawn scenes."""
     if not blocks or not params.evaluate.baselines:
         return
     from pipeline.slices.evaluation_parts import EVALUATION  # imports torch, which `methods` import, too
 
     kinds = {kind.name: kind for kind in EVALUATION.baselines}
-    for name, chosen in params.evaluate.baselines.items():
+    for name, baselines in params.evaluate.baselines.items():
         keys = ("evaluate", "baselines", name)
         _check_known(name, blocks, "method", "evaluate", "baselines")
-        for word in chosen:
+        for word in baselines:
             _check_known(word, kinds, "baseline", *keys)
             if params.draw.scenes is None and kinds[word].needs_facts:
-                needed = "needs the facts of drawn scenes; take it out"
+                needed = "needs the facts of drawn scenes; remove it"
                 raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
 
 
 def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequence[str]) -> None:
-    """Refuse re-ranked samples and pragmatic decoding at once, and unknown listeners, in a block or with its grid."""
+    """Refuse unknown listeners, and pragmatic decoding together with re-ranking, in a block or with its grid."""
     for name, block in blocks.items():
         swept_ranks = [ranked for grid in params.sweep.grid.get(name, ()) for ranked in grid.get("rerank", ())]
         for keys, ranks in (("methods", name), [block["rerank"]]), (("sweep", "grid", name), swept_ranks):
@@ -234,14 +235,14 @@ def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequen
                 _check_known(listener, [OWN, *listeners], "listener of pretrain", *keys, "rerank", "listener")
         grids: list[tuple[tuple[str, ...], Mapping[str, Sequence[Any]]]] = [(("methods", name, "pragmatic"), {})]
         grids += [(("sweep", "grid", name), grid) for grid in params.sweep.grid.get(name, ())]
-        for place, grid in grids:
+        for grid_keys, grid in grids:
             if all(any(grid.get(key, [block[key]])) for key in ("rerank", "pragmatic")):
                 wrong = "pragmatic decoding replaces the samples that rerank ranks; remove one of them"
-                raise _MistakeError(place, f"{'.'.join(place)}: {wrong}")
+                raise _MistakeError(grid_keys, f"{'.'.join(grid_keys)}: {wrong}")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
-    """Refuse guidance of a speaker that was trained without a null image."""
+    """Refuse guidance (`gamma` other than 1) of a speaker that is trained without a null image."""
     for name, block in blocks.items():
         if getattr(params.pretrain[block["speaker"]], "image_dropout", 0):
             continue
@@ -256,7 +257,10 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 
 
 def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
-    """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
+    """Return the function `method` (default: `name`) of the module `from` that a method's block names.
+
+    Imports torch. Raises UserError for an unknown module or function.
+    """
     module, method, modules = block.get("from"), block.get("method", name), find_method_modules()
     if not isinstance(module, str) or module not in modules:
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
@@ -275,7 +279,10 @@ def _locate_module(block: Mapping[str, Any]) -> str:
 
 
 def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
-    """Return the schema of a method's block: its composition's options, `lam` as `lambda`, and the common keys."""
+    """Return the schema of a method's block: its composition's options, `lam` as `lambda`, and COMMON_KEYS.
+
+    Raises _MistakeError where the composition is unknown, its module fails, or an option has no type or a common name.
+    """
     fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
     fields["train"] = (dict[str, Any], {})
     try:
@@ -283,13 +290,13 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         for option in inspect.signature(composition, eval_str=True).parameters.values():
             if option.name in ("agents", "objective", REWARDS):
                 continue
-            place = f"{_locate_module(block)}: option {option.name} of {composition.__name__}"
+            position = f"{_locate_module(block)}: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:
                 raise UserError(
-                    f"{place} has no type; write for example {option.name}: float, or a range of pipeline/ranges.py"
+                    f"{position} has no type; write for example {option.name}: float, or a range of pipeline/ranges.py"
                 )
             if option.name in COMMON_KEYS:
-                raise UserError(f"{place}: the name is reserved for a key of every method; rename the option")
+                raise UserError(f"{position}: the name is reserved for a key of every method; rename the option")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
         return create_model(
@@ -317,10 +324,10 @@ def _build_grid_schema(schema: type[Section]) -> type[Section]:
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `above` over `below`, mapping by mapping, into a new mapping."""
-    merged = copy.deepcopy(dict(below))
-    for key, value in above.items():
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `base` with the values of `changes`; nested mappings are merged."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in changes.items():
         inner = merged.get(key)
         merged[key] = _merge(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
     return merged

@@ -17,7 +17,8 @@ SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their ke
 def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
     """Read a parameter file, and check its names as `check_names` does.
 
-    Nothing else is checked here: `pipeline.config.load.load` checks the rest.
+    Raises UserError for an unreadable file and for a name that is not allowed. Other values are checked by
+    `pipeline.config.load.load`.
     """
     params = read_mapping(path)
     check_names(params, path)
@@ -25,7 +26,7 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
 
 
 def check_names(params: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError where a name in the parameters of the file `path` is not allowed, or the root is an address."""
+    """Raise UserError where a name in the parameters of the file `path` is not allowed, or `prepare.root` is a URL."""
     for key, name in _list_names(params, path):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
             expected = "names are of letters, digits and underscores, a letter first"

@@ -59,7 +59,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """A key as it is written, without its indentation."""
+    """Key of a profile with its value and comments, as written, without indentation."""
 
     above: list[str]  # comments and blank lines
     line: str
@@ -116,9 +116,9 @@ class Profiles:
         return self.compose(composition, [line for line in entries[name].above if line] if name in entries else [])
 
     def compose(self, composition: Composition, head: Sequence[str] = ()) -> str:
-        """Return the text of the parameter file of `composition`, below the comment `head`, else that of its data.
+        """Return the text of the parameter file of `composition`, below the comment `head`.
 
-        Raises UserError for unknown names.
+        An empty `head` stands for the comment of the data. Raises UserError for unknown names.
         """
         data, methods, grid = composition.data, composition.methods, composition.grid or composition.methods
         if data not in self.data:
@@ -134,11 +134,11 @@ class Profiles:
                 names = sorted({key for file in chain for key in file.groups[group]})
                 raise UserError(f"{word}={name}: DATA={data} has none of that name; {suggest_words(name, names)}")
             layers += [(f"{group}: {name}", layer) for layer in named]
-        whole = ProfileLine([], "", "", [], {})
+        merged = ProfileLine([], "", "", [], {})
         for place, layer in layers:
-            whole = _merge_layer(whole, layer, place)
+            merged = _merge_layer(merged, layer, place)
         lead = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
-        return "\n".join([*lead, *_format_lines(whole.section)]) + "\n"
+        return "\n".join([*lead, *_format_lines(merged.section)]) + "\n"
 
     def _parse_composition(self, file: str, name: str, given: Any) -> Composition:
         place = f"{self.files[file].path}: profiles: {name}"
@@ -147,32 +147,32 @@ class Profiles:
             or given.keys() - {"data", "methods", "grid"}
             or not all(isinstance(value, str | None) for value in given.values())
         ):
-            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}}, each of them optional, and a name")
+            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}} with names, all of them optional")
         composition = Composition(**{"data": file} | given)
         if self.data.get(composition.data) != file:
             raise UserError(f"{place}: data: {composition.data} is neither {file} nor a variant in this file")
         return composition
 
-    def _list_chain(self, name: str, above: tuple[str, ...] = ()) -> list[ProfileFile]:
-        """Return the files that `name` consists of, from base.yaml upward."""
+    def _list_chain(self, name: str, visited: tuple[str, ...] = ()) -> list[ProfileFile]:
+        """Return the files that `name` extends, from base.yaml on, and its own; `visited`: files that extend it."""
         file = self.files[name]
         if name == BASE:
             return [file]
-        below = _read_extended_name(file.sections, str(file.path)) or BASE
-        if below in (name, *above) or below not in self.files:
-            others = sorted(self.files.keys() - {name})
-            raise UserError(f"{file.path}: extends: {below} is no other file; {suggest_words(below, others)}")
-        return [*self._list_chain(below, (name, *above)), file]
+        parent = _read_extended_name(file.sections, str(file.path)) or BASE
+        if parent in (name, *visited) or parent not in self.files:
+            others = sorted(self.files.keys() - {name, *visited})
+            raise UserError(f"{file.path}: extends: {parent} is no other file; {suggest_words(parent, others)}")
+        return [*self._list_chain(parent, (name, *visited)), file]
 
-    def _list_variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
-        """Return the layers of a variant of `file`, from the lowest upward."""
+    def _list_variants(self, file: ProfileFile, name: str, visited: tuple[str, ...]) -> list[ProfileLine]:
+        """Return the layers of a variant of `file`: the variants that it extends, then its own."""
         variants = file.groups[VARIANTS]
-        below = _read_extended_name(variants[name], f"{file.path}: {name}")
-        if below is None:
+        parent = _read_extended_name(variants[name], f"{file.path}: {name}")
+        if parent is None:
             return [variants[name]]
-        if below in (name, *above) or below not in variants:
-            raise UserError(f"{file.path}: {name}: extends: {below} is no other variant of this file")
-        return [*self._list_variants(file, below, (name, *above)), variants[name]]
+        if parent in (name, *visited) or parent not in variants:
+            raise UserError(f"{file.path}: {name}: extends: {parent} is no other variant of this file")
+        return [*self._list_variants(file, parent, (name, *visited)), variants[name]]
 
 
 def compose_profile_text(name: str, folder: Path = PROFILES) -> str:
@@ -221,7 +221,10 @@ def _read_start(text: str) -> int | None:
 
 
 def _read_file(path: Path) -> ProfileFile:
-    """Return a file of profiles/. The comment at its head belongs to the file, not to its first section."""
+    """Read a file of profiles/. The comment at its head belongs to the file, not to its first section.
+
+    Raises UserError for invalid YAML, a former name of a key, and layers whose keys are not written one per line.
+    """
     text = _expand_aliases(read_yaml_text(path), path)
     tree, lines = compose_node(text, str(path)), text.splitlines()
     section = _read_section(lines, tree, 0, ()) if tree else {}
@@ -298,20 +301,20 @@ def _split_entries(braces: str) -> dict[str, str]:
     return {entry.partition(":")[0].strip(): entry.strip() for entry in entries if entry.strip()}
 
 
-def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
-    """Merge the sections of `above` over `below`, without the sections that its key `replace` names."""
-    own = {key: entry for key, entry in above.section.items() if key not in ("extends", "replace")}
-    sections = dict(below.section)
-    for name in _list_words(above, "replace", place):
+def _merge_layer(base: ProfileLine, layer: ProfileLine, place: str) -> ProfileLine:
+    """Merge the sections of `layer` over `base`, without those sections of `base` that the key `replace` names."""
+    own = {key: entry for key, entry in layer.section.items() if key not in ("extends", "replace")}
+    sections = dict(base.section)
+    for name in _list_words(layer, "replace", place):
         if name not in sections or name not in own:
             raise UserError(f"{place}: replace: {name} is no section below; {suggest_words(name, sections)}")
         sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
-    merged = _merge_keys(replace(below, section=sections), replace(above, section=own), place)
+    merged = _merge_keys(replace(base, section=sections), replace(layer, section=own), place)
     return replace(merged, above=[])
 
 
 def _list_words(layer: ProfileLine, key: str, place: str) -> list[str]:
-    """Return the words in the value of a layer's `key`: one word, or several in brackets; none where it is missing.
+    """Return the words in the value of a layer's `key`: one word, or a list in brackets; [] where it is missing.
 
     Raises UserError where the value stands below its key, and not on the key's line.
     """
@@ -325,7 +328,7 @@ def _list_words(layer: ProfileLine, key: str, place: str) -> list[str]:
 
 
 def _read_extended_name(layer: ProfileLine, place: str) -> str | None:
-    """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for several."""
+    """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for a list."""
     names = _list_words(layer, "extends", place)
     if len(names) > 1:
         raise UserError(f"{place}: extends: expected one name, got {', '.join(names)}; keep one")
@@ -366,16 +369,16 @@ def _find_end(tree: Any) -> int:
     return tree.end_mark.line + bool(tree.end_mark.column)
 
 
-def _merge_keys(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
-    """Merge `above` over `below`. A comment of `below` stays where `above` has none in its place."""
-    merged = dict(below.section)
-    for key, entry in above.section.items():
-        under = merged.get(key, entry)
-        if under.section and not entry.section:
+def _merge_keys(base: ProfileLine, layer: ProfileLine, place: str) -> ProfileLine:
+    """Merge `layer` over `base`. A comment of `base` stays where `layer` has none in its place."""
+    merged = dict(base.section)
+    for key, entry in layer.section.items():
+        base_entry = merged.get(key, entry)
+        if base_entry.section and not entry.section:
             raise UserError(f"{place}: {key} is a section: write its keys one per line, below it")
-        merged[key] = _merge_keys(under, entry, place)
-    lead = above.above if any(above.above) else below.above
-    return replace(above, above=lead, comment=above.comment or below.comment, section=merged)
+        merged[key] = _merge_keys(base_entry, entry, place)
+    lead = layer.above if any(layer.above) else base.above
+    return replace(layer, above=lead, comment=layer.comment or base.comment, section=merged)
 
 
 def _format_lines(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
@@ -386,7 +389,7 @@ def _format_lines(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[s
 
 
 def _is_changed_by_hand() -> bool:
-    """Return whether params.yaml is no profile, not what this command wrote last, and not what git has committed."""
+    """Return whether params.yaml is neither a profile, nor this command's last output, nor the committed file."""
     if WRITTEN_DIGEST.is_file() and WRITTEN_DIGEST.read_text(encoding="ascii", errors="replace") == compute_sha256(
         PARAMS
     ):
@@ -428,9 +431,9 @@ def main(arguments: Sequence[str]) -> int:
         current = read_yaml_text(PARAMS) if PARAMS.exists() else None
         if current not in (None, text) and _is_changed_by_hand():
             copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))
-            kept = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
-            write_atomically(kept, PARAMS.read_bytes())
-            print(f"{PARAMS} was changed by hand: it is kept as {kept}")
+            backup = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
+            write_atomically(backup, PARAMS.read_bytes())
+            print(f"{PARAMS} was changed by hand: it is kept as {backup}")
         if current != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now {title}")

@@ -32,8 +32,8 @@ UNIONS = (Union, types.UnionType)
 def parse_yaml(text: str, source: str) -> Any:
     """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with line and column if known.
 
-    Aliases are refused, because a few lines of them can stand for gigabytes. So is another version in a line `%YAML`,
-    which DVC's parser ignores.
+    Raises UserError, too, for aliases, because a few lines of them can stand for gigabytes. The same holds for a line
+    `%YAML` with another version, which DVC's parser ignores, for deep nesting, and for unusual keys and numbers.
     """
     if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
         line = text.count("\n", 0, version.start()) + 1
@@ -71,7 +71,7 @@ def _parse_once(text: str) -> tuple[Any, Any]:
 
 
 def _refuse_unusual_values(value: Any, source: str) -> None:
-    """Refuse keys that are neither words nor numbers, and whole numbers of more than 64 bits."""
+    """Refuse keys that are no text, number, boolean or null, and whole numbers of more than 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
         digits = value.bit_length() // 3
         raise UserError(f"{source}: a whole number of about {digits} digits is too large: give at most 64 bits")
@@ -105,7 +105,10 @@ def _refuse_aliases(text: str, source: str) -> None:
 
 
 def compose_node(text: str, source: str) -> Any:
-    """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
+    """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments.
+
+    Raises UserError for other content than a mapping with one key per line.
+    """
     content = parse_yaml(text, source)
     tree = _parse_once(text)[0]
     if tree is not None and (not isinstance(content, dict) or tree.flow_style):
@@ -132,7 +135,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, str]:
-    """Write each "a.b=value" of `assignments` into `raw`, in their order; return the assignment of each key path."""
+    """Write each "a.b=value" of `assignments` into `raw`, in their order; return the assignment of each key path.
+
+    Raises UserError for an assignment without a key or "=", for invalid YAML, and for a key below a plain value.
+    """
     origins: dict[KeyPath, str] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -153,7 +159,7 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, s
 
 
 def show_value(value: Any) -> str:
-    """Return a value as one short line."""
+    """Return a value as one line of JSON, shortened to at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"
 
@@ -165,22 +171,22 @@ def suggest_words(word: str, allowed: Iterable[str]) -> str:
     return (f"did you mean {close[0]}? " if close else "") + f"allowed: {', '.join(names) or 'nothing'}"
 
 
-def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPath = ()) -> tuple[KeyPath, str]:
+def describe_error(error: ValidationError, model: type[BaseModel], prefix: KeyPath = ()) -> tuple[KeyPath, str]:
     """Return the key path of one problem of `error`, and a line with the key, its value and the allowed values.
 
-    `below` is the path of `model` in the file. The first unknown key is reported before any other problem. A misspelt
+    `prefix` is the path of `model` in the file. The first unknown key is reported before any other problem. A misspelt
     key makes two problems: it is unknown, and the right key is missing. The user wrote the unknown key.
     """
-    # in a model, in a dataclass; a key that is a number
+    # pydantic's types of an unknown key of a model, of a dataclass, and of a key that is no text
     unknown_key = ("extra_forbidden", "unexpected_keyword_argument", "invalid_key")
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown_key)
     path, allowed, container = _follow(model, tuple(map(str, problem["loc"])))
     value = show_value(problem["input"])
-    name = ".".join((*below, *path)) or "parameters"
+    name = ".".join((*prefix, *path)) or "parameters"
     if problem["type"] in unknown_key:
-        shown = "" if problem["type"] == "invalid_key" else f" = {value}"  # pydantic's input is then the key
-        line = f"unknown key {name}{shown}; {suggest_words(path[-1], list_keys(container))}"
-        new = find_present_name((*below, *path))
+        assigned = "" if problem["type"] == "invalid_key" else f" = {value}"  # pydantic's input is then the key
+        line = f"unknown key {name}{assigned}; {suggest_words(path[-1], list_keys(container))}"
+        new = find_present_name((*prefix, *path))
         if new in list_keys(container):
             line = f"{name} = {value}: this key is now {new}; rename it"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
@@ -193,7 +199,7 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPat
         line = f"{name} = {value} is not allowed: a number of at most {int(limit)}"
     else:
         line = f"{name} = {value} is not allowed: {_describe_allowed(allowed)}"
-    return (*below, *path), line
+    return (*prefix, *path), line
 
 
 def list_keys(section: Any) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def list_keys(section: Any) -> dict[str, Any]:
 
 
 def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
-    """Return the keys of `location` that are in the file, the type of the last key's value, and the type around it.
+    """Return the keys of `location` in the file, the type of the last key's value, and the type that contains it.
 
     `location` is pydantic's, which also has the names of union branches.
     """

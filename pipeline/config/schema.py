@@ -30,7 +30,7 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.training.selectable_metrics import selects
 
 RECALL = ("recall@1", "recall@5", "recall@10")
-SELECTABLE = ("cider", *RECALL, *(agents.metric for agents in SLICE_AGENTS))  # by speaker and listener together
+SELECTABLE = ("cider", *RECALL, *(agents.metric for agents in SLICE_AGENTS))  # metrics of a speaker with a listener
 
 
 class ListenerBlock(ListenerSettings):
@@ -64,7 +64,7 @@ PretrainSettings = Annotated[
 
 
 class RetrieverSection(RetrieverSettings):
-    """The reward models, and the training of their heads."""
+    """Settings of the reward models, and the training of their heads."""
 
     optimisation: Annotated[Optimisation, FromMapping, selects()]
 
@@ -87,8 +87,7 @@ class RerankSettings(Section):
 
     The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
     often. `score`: the similarity of caption and image, alone or minus the caption's highest similarity to another
-    image of the split.
-    `listener`: the method's own, or the name of one in pretrain.
+    image of the split. `listener`: the method's own listener, or the name of a listener in pretrain.
     """
 
     samples: SmallCount
@@ -120,7 +119,7 @@ Options = dict[str, Any]
 
 
 def _list_grids(value: Any) -> tuple[Options, ...]:
-    """Return a method's grids as in params.yaml: one mapping of options to lists of values, or several of them."""
+    """Return a method's grids as in params.yaml: one mapping of options to lists of values, or a list of them."""
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError(
@@ -170,6 +169,9 @@ class Params(Section):
     def select_for_stage(
         self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")
     ) -> StageParameters[Params]:
-        """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
+        """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach).
+
+        Raises UserError as `list_keys` does, and for a listed key that does not exist.
+        """
         listed = list_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
         return StageParameters(self, listed, stage if instance is None else f"{stage}@{instance}")

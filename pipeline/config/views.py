@@ -20,9 +20,9 @@ _ITEM = re.compile(r"\$\{item\.(\w+)\}")
 
 
 class StageParameters(Generic[P]):
-    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: those read so far.
+    """Parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: the listed keys read so far.
 
-    `settings` has the attributes of the parameters, of which a stage can read the listed ones alone.
+    `settings` has the attributes of the parameters; a stage can read only the listed attributes.
     """
 
     def __init__(self, params: P, listed: tuple[str, ...], stage: str) -> None:
@@ -34,11 +34,11 @@ class StageParameters(Generic[P]):
             self._check_exists(keys)
 
     def plain(self) -> dict[str, Any]:
-        """Return everything listed as nested dicts and lists for JSON, without counting it as read (for records)."""
+        """Return the listed parameters as nested dicts and lists for JSON; they do not count as read (for records)."""
         return copy.deepcopy(dict(_select_part(self._tree, self._paths)))
 
     def flat(self) -> dict[str, Any]:
-        """Return every listed value by its dotted key, without counting it as read (for digests).
+        """Return the listed values by their dotted keys; they do not count as read (for digests).
 
         An empty mapping has no entry.
         """
@@ -93,14 +93,14 @@ def _select_part(tree: Any, keys: list[Keys]) -> Any:
     if () in keys:
         return tree
     inner = {name: [key[1:] for key in keys if key[0] == name] for name in tree}
-    return {name: _select_part(tree[name], below) for name, below in inner.items() if below}
+    return {name: _select_part(tree[name], subkeys) for name, subkeys in inner.items() if subkeys}
 
 
-def _flatten(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any], prefix: Keys = ()) -> dict[str, Any]:
     """Return the values of a nested mapping by their dotted keys; an empty mapping has none."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        keys = (*above, name)
+        keys = (*prefix, name)
         flat |= _flatten(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
     return flat
 

@@ -17,7 +17,7 @@ from pipeline.errors import UserError, escape_line
 from pipeline.runtime.files import compute_sha256, rename, write_atomically
 
 CHUNK = 1 << 18
-MIN_PROGRESS = 1 << 24  # bytes; an attempt that adds as many to the longest partial file does not count as failed
+MIN_PROGRESS = 1 << 24  # bytes; a failed attempt counts unless it extends the longest partial file by as many
 TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
@@ -32,9 +32,9 @@ def download(
 
     A partial download is kept in `path`.part and resumed by HTTP ranges, in this run and in later ones. The pause after
     n attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. An attempt fails if the server is silent
-    for `wait` seconds. Raises UserError after `attempts` in a row with little progress, and at once for an error that
-    another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then removed, and an earlier
-    file at `path` is kept.
+    for `wait` seconds. Raises UserError after `attempts` attempts in a row with little progress, and at once for an
+    error that another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then removed, and
+    an earlier file at `path` is kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = get_partial_path(path), path.with_name(f"{path.name}.etag")

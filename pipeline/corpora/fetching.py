@@ -22,7 +22,7 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     """Put the files of a corpus into `out` as its profile expects them, and keep its archives in `downloads`.
 
     Existing files are neither downloaded nor unpacked again. A folder that was not unpacked here is not changed. Raises
-    UserError where the disk is too small, a file is wrong or a file is still missing.
+    UserError where a disk is too small, a file is wrong or missing, or another run fetches into `downloads`.
     """
     print_line(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
     print_line(f"licence: {card.licence}")
@@ -83,15 +83,15 @@ def _print_plan(
         partial = part.stat().st_size if part.exists() else 0
         received = archive.bytes if path.exists() else partial
         needs.append((downloads, max(archive.bytes - received, 0)))
-        share = f", of which {_format_size(received)} are here" if received else ""
-        print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{share}")
+        received_text = f", of which {_format_size(received)} are here" if received else ""
+        print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{received_text}")
     for archive in to_download + to_unpack:
         target, max_bytes = out / archive.to, archive.unpacked
         needs.append((target, max_bytes))
         print_line(f"unpacking {archive.file} to {target}: {archive.files:,} files, up to {_format_size(max_bytes)}")
-    disks = {_find_nearest_existing(folder).stat().st_dev: _find_nearest_existing(folder) for folder, _ in needs}
+    disks = {_find_existing_ancestor(folder).stat().st_dev: _find_existing_ancestor(folder) for folder, _ in needs}
     for device, folder in disks.items():
-        size = sum(size for path, size in needs if _find_nearest_existing(path).stat().st_dev == device)
+        size = sum(size for path, size in needs if _find_existing_ancestor(path).stat().st_dev == device)
         free = shutil.disk_usage(folder).free
         print_line(f"disk of {folder}: {_format_size(size)} needed, {_format_size(free)} free")
         if size > free:
@@ -153,7 +153,7 @@ def _has_entries(folder: Path) -> bool:
     return folder.is_dir() and any(os.scandir(folder))
 
 
-def _find_nearest_existing(path: Path) -> Path:
+def _find_existing_ancestor(path: Path) -> Path:
     path = path.resolve()
     while not path.exists():
         path = path.parent
@@ -162,13 +162,13 @@ def _find_nearest_existing(path: Path) -> Path:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder`, since two runs would write the same partial downloads."""
+    """Lock `folder`, since two runs would write the same partial downloads. Raises UserError where it is locked."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{folder}: another run is fetching into it; wait for it") from None
+            raise UserError(f"{folder}: another run is fetching into it; run this again when it has ended") from None
         yield
 
 

@@ -46,7 +46,7 @@ class AttachedTexts(Protocol):
     """Further annotated texts, whose words the vocabulary includes."""
 
     def texts(self, mask: Sequence[bool]) -> Iterator[tuple[str, ...]]:
-        """Yield the texts about the images of `mask` (M,) bool, as often as they occur."""
+        """Yield the words of each text about the images of `mask` (M,) bool, as often as the text occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Corpus:
     name: str
     images: tuple[CorpusImage, ...]
     sources: tuple[Path, ...]  # the annotation files it was read from
-    restval: int | None = None  # images of train that the file calls restval; None in formats without such a split
+    restval: int | None = None  # number of train images that the file calls restval; None without such a split
     skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
-    cut: int | None = None  # words after which the annotations' captions were cut
+    cut: int | None = None  # maximum number of words to which the annotations' captions were cut
     attached: AttachedTexts | None = None  # a slice's annotations of the images
 
     def counts(self) -> dict[str, int]:
@@ -84,17 +84,18 @@ def check_images(
 ) -> list[str]:
     """Decode every image once, in threads, films to their last frame; return the files to skip.
 
-    The files of `corrupt` that cannot be decoded are skipped. A share of at most `missing` of all files may also be
-    absent or not decodable, with a warning on stderr. Raises UserError for the first image beyond that share.
+    The files of `corrupt` that are absent or cannot be decoded are skipped. A share of at most `missing` of all files
+    may also be absent or not decodable, with a warning on stderr. Raises UserError for the first image beyond that
+    share, and for a file outside the folder `images`.
     """
     skipped: list[str] = []
     faults: list[str] = []
     total = len(files)
     with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         remaining = iter(files)
-        while part := list(itertools.islice(remaining, 512)):
-            problems = pool.map(lambda file: _find_image_problem(resolve_inside(images, file)), part)
-            for file, problem in zip(part, problems, strict=True):
+        while chunk := list(itertools.islice(remaining, 512)):
+            problems = pool.map(lambda file: _find_image_problem(resolve_inside(images, file)), chunk)
+            for file, problem in zip(chunk, problems, strict=True):
                 if problem and file not in corrupt:
                     faults.append(problem)
                     if len(faults) / total > missing:
@@ -105,7 +106,7 @@ def check_images(
                 elif problem:
                     tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)
                     skipped.append(file)
-            bar.update(len(part))
+            bar.update(len(chunk))
     if faults:
         warning = (
             f"warning: {len(faults)} of {total} images are missing or cannot be decoded, and left out: {faults[0]}"
@@ -125,7 +126,7 @@ def _find_image_problem(path: Path) -> str | None:
             image.draft("RGB", (max(image.width // 8, 1), max(image.height // 8, 1)))  # faster, and all bytes are read
             image.load()
     except FileNotFoundError:
-        return f"{path}: the image is missing; the annotations name it"
+        return f"{path}: the image is missing, but the annotations name it; fetch it"
     except UserError as error:
         return str(error)
     except Exception as error:  # decoders of damaged files raise nearly anything

@@ -1,4 +1,4 @@
-"""The prepared data set and its feature sets, below the folder of a run."""
+"""Loading of the prepared data set and its sets of features from the folder of a run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_features(root: Path, features: str, prepared: PreparedData) -> FeatureS
 def load_data(root: Path, features: str = "main", vectors: str | None = None) -> tuple[PreparedData, FeatureStore]:
     """Return the prepared data set and one of its sets of features below `root`.
 
-    `vectors` names another set, whose vectors replace those of `features`; None: none. Raises UserError where only one
-    of the two sets has mirror images.
+    `vectors` names another set, whose vectors replace the vectors of `features`; None: no replacement. Raises UserError
+    where data or features are missing or damaged, or only one of the two sets has mirror images.
     """
     prepared = PreparedData.load(root / "prepared")
     store = open_features(root, features, prepared)

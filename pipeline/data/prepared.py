@@ -45,8 +45,8 @@ def write_prepared(
     are counted as annotated, including captions of skipped images. With `count_words` "all" all splits count, as in
     ImageCaptioning.pytorch. The column `tokens` is clipped at `max_words`, the column `words` is not. `tokenizer` is
     the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest is
-    written last: where it exists, the other files are complete. Raises UserError where the vocabulary's size, UNK
-    included, is not `words`, or where the corpus's captions were cut before `max_words`.
+    written last: where it exists, the other files are complete. Raises UserError where the vocabulary is empty or its
+    size, UNK included, is not `words`, or where the corpus's captions were cut before `max_words`.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -165,7 +165,7 @@ class PreparedData:
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     def file(self, image: int) -> str:
-        """Return the file of an image, by its row."""
+        """Return the path of an image's file, relative to the folder of the images."""
         return self.files[image].as_py()
 
     def texts(self, image: int) -> list[str]:
@@ -189,8 +189,8 @@ class PreparedData:
         """Return (n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
         images = np.asarray(images, np.int64)
         first, last = self.first[images], self.first[images + 1]
-        number = np.arange(max((last - first).max(initial=0), 0))
-        index = first[:, None] + number
+        offsets = np.arange(max((last - first).max(initial=0), 0))
+        index = first[:, None] + offsets
         return np.where((index < last[:, None])[..., None], self.tokens[np.minimum(index, len(self.tokens) - 1)], 0)
 
     def annotated_objects(self, images: np.ndarray) -> list[list[str]]:

@@ -89,7 +89,7 @@ class DialogTraining(SliceTraining):
 
 
 def _build_encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:
-    regions, size = store.regions_shape
+    num_regions, size = store.regions_shape
     order_option = {"order": settings.round_positions} if settings.round_positions is not None else {}
     return ENCODERS[settings.encoder](
         words=settings.word_dim,
@@ -98,7 +98,7 @@ def _build_encoder(settings: DialogEncoderSettings, store: FeatureStore) -> Dial
         dropout=settings.dropout,
         history=settings.history,
         image=settings.image,
-        places=regions if settings.region_positions else 0,
+        places=num_regions if settings.region_positions else 0,
         layer_norm=settings.layer_norm,
         **order_option,
     )

@@ -20,7 +20,7 @@ PRIORS = CHANCE, PRIOR, QUESTION_PRIOR = "chance", "prior", "question_prior"  # 
 class DialogSettings(Section):
     """Limits in words for the texts of dialogs, and the numbers of rounds and options of each dialog.
 
-    All dialogs must have equal numbers; null: those of the first dialog.
+    All dialogs must have these numbers; null: the numbers of the first dialog.
     """
 
     caption: SmallCount = 24
@@ -31,7 +31,7 @@ class DialogSettings(Section):
 
     @property
     def expected(self) -> dict[str, int | None]:
-        """Return the expected numbers of rounds per dialog and options per round; None: those of the first dialog."""
+        """Return the expected numbers of rounds per dialog and options per round; None: as in the first dialog."""
         return {"rounds": self.rounds, "options": self.options}
 
 

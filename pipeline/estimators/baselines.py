@@ -27,8 +27,8 @@ class SelfCritical:
     per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        expected = score(rollouts.get_message(self.channel).detach(), rollouts.batch)
-        return expected.repeat_interleave(len(value) // len(expected))
+        baseline = score(rollouts.get_message(self.channel).detach(), rollouts.batch)
+        return baseline.repeat_interleave(len(value) // len(baseline))
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class GroupMean:
 class RunningMean(nn.Module):
     """The mean over all earlier batches of the batch's mean score, each batch with equal weight; 0 before the first.
 
-    The baseline of discriminative fine-tuning (Dessì et al. 2023), as in its published code. It does not depend on the
-    batch's captions, so the gradient stays unbiased. Checkpoints hold its two numbers.
+    Discriminative fine-tuning uses this baseline (Dessì et al. 2023, published code). It does not depend on the batch's
+    captions, so the gradient stays unbiased. Checkpoints hold its two numbers.
     """
 
     min_samples = 1
@@ -77,17 +77,17 @@ class RunningMean(nn.Module):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        expected = self.mean.to(value.dtype).expand_as(value).clone()
+        baseline = self.mean.to(value.dtype).expand_as(value).clone()
         self.batches += 1
         self.mean += (ranks.all_sum(value.mean()) / ranks.count_ranks() - self.mean) / self.batches
-        return expected
+        return baseline
 
 
 @dataclass(frozen=True)
 class CenteredBaseline:
     """The baseline `inner` plus the batch's mean advantage over it, so that advantages sum to zero.
 
-    The mean includes the caption itself: a bias of order 1/N in exchange for a smaller norm.
+    The mean includes the caption's own advantage, which biases the gradient by the order 1/N.
     """
 
     inner: Baseline = SelfCritical()
@@ -99,8 +99,8 @@ class CenteredBaseline:
         return self.inner.min_samples
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        expected = self.inner(value, score, rollouts)
-        return expected + ranks.all_sum((value - expected).mean()) / ranks.count_ranks()
+        baseline = self.inner(value, score, rollouts)
+        return baseline + ranks.all_sum((value - baseline).mean()) / ranks.count_ranks()
 
 
 @dataclass(frozen=True)

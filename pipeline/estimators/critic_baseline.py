@@ -54,6 +54,6 @@ class CriticLoss:
             credit = expand_per_token(self.credit(value, score, self.channel, rollouts))
         token_mask = message.token_mask(self.words)
         count = ranks.all_sum(token_mask.sum()).clamp(min=1)
-        expected = self.critic(message.states())
-        loss = ((expected - credit).square() * token_mask).sum() / count
-        return loss, {"expected": (expected.detach() * token_mask).sum() * ranks.count_ranks() / count}
+        predictions = self.critic(message.states())
+        loss = ((predictions - credit).square() * token_mask).sum() / count
+        return loss, {"expected": (predictions.detach() * token_mask).sum() * ranks.count_ranks() / count}

@@ -3,8 +3,8 @@
 Let z be log p plus Gumbel noise. The control c is evaluated at the relaxed token, a softmax of z with a learned
 temperature. The gradient of its mean has two estimates: by the token's likelihood, and through the relaxed token. Their
 difference has mean 0. Where c is close to the score, the difference contains most of the noise of the score's gradient.
-The control of a token depends on the speaker's state before the token and on nothing later, since later tokens depend
-on this token.
+The control of a token depends on its z and on the speaker's state before the token. It depends on nothing later, since
+later tokens depend on this token.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class RelaxEstimator:
         logits = message.logits()
         index, states = message.tokens.flatten()[logits.positions], message.states().flatten(0, 1)[logits.positions]
         perturbed, times = self._perturb(logits.probabilities.detach(), logits.positions, index, message, rollouts)
-        expected, slope = self._evaluate_control(states, perturbed, times, index)
-        advantages = advantage[logits.positions // message.tokens.shape[1]]
+        control_value, slope = self._evaluate_control(states, perturbed, times, index)
+        token_advantage = advantage[logits.positions // message.tokens.shape[1]]
         valid = 1.0 if logits.valid is None else logits.valid
         count = ranks.all_sum(message.mask.sum())
         # the part that `build_surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
-        weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
+        weight = slope.detach().scatter_add(1, index.unsqueeze(1), -control_value.detach().unsqueeze(1))
         control_part = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
         # the whole gradient with respect to the logits; the control minimises its mean square
-        residual = (advantages - expected).unsqueeze(1)
-        shares = logits.probabilities.detach().softmax(1)
+        residual = (token_advantage - control_value).unsqueeze(1)
+        probabilities = logits.probabilities.detach().softmax(1)
         logit_gradient = (
-            slope.scatter_add(1, index.unsqueeze(1), residual) - (slope.sum(1, keepdim=True) + residual) * shares
+            slope.scatter_add(1, index.unsqueeze(1), residual) - (slope.sum(1, keepdim=True) + residual) * probabilities
         )
         noise = (logit_gradient.square().sum(1) * valid).sum() / count
-        report |= {"control": (expected.detach() * valid).sum() * ranks.count_ranks() / count}
+        report |= {"control": (control_value.detach() * valid).sum() * ranks.count_ranks() / count}
         report |= {"noise": noise.detach() * ranks.count_ranks()}
         return loss - (control_part * valid).sum() / count + noise, report
 
@@ -68,9 +68,9 @@ class RelaxEstimator:
     ) -> tuple[Tensor, Tensor]:
         """Return z (M, V+1), log p plus Gumbel noise, largest at the token `index` (M,), and exp(−z) (M, V+1)."""
         batch_random = rollouts.random(f"noise of {self.channel.rng_key}")
-        step = logits.new_empty(len(message), logits.shape[1])
+        template = logits.new_empty(len(message), logits.shape[1])
         uniform = torch.cat(
-            [batch_random.rand_like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1
+            [batch_random.rand_like(template, width=message.samples) for _ in range(message.tokens.shape[1])], 1
         )
         times = sample_arrival_times(
             uniform.view(-1, logits.shape[1])[positions], logits.softmax(-1), index.unsqueeze(1)
@@ -86,6 +86,6 @@ class RelaxEstimator:
         coupling of Tucker et al. 2017), so the product is the difference of the two gradients.
         """
         perturbed = perturbed.requires_grad_()
-        expected = self.control(states, perturbed)
-        (slope,) = torch.autograd.grad(expected.sum(), perturbed, create_graph=True)
-        return expected, slope * (times.gather(1, index.unsqueeze(1)) / times)
+        control_value = self.control(states, perturbed)
+        (slope,) = torch.autograd.grad(control_value.sum(), perturbed, create_graph=True)
+        return control_value, slope * (times.gather(1, index.unsqueeze(1)) / times)

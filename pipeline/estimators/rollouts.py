@@ -48,7 +48,7 @@ class StepRollouts:
         self._messages: dict[Channel, Message] = {}
         self._continuations: dict[tuple[Channel, int], Message] = {}
         self._cache: dict[Hashable, Tensor] = {}
-        self._encoded: Tensor | None = None
+        self._image_encodings: Tensor | None = None
         self.captions_drawn = torch.zeros((), dtype=torch.int64, device=batch.device)
 
     @property
@@ -89,7 +89,7 @@ class StepRollouts:
         captions = (
             self.get_message(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
         )
-        # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
+        # the channel's `requires_grad` overrides a baseline's no_grad: another term may need this caption's gradient
         with self._set_decoding_mode(channel):
             if channel == TeacherForcing() or isinstance(channel, SearchTrajectory):
                 # all tokens are known, so all steps are computed at once
@@ -124,8 +124,8 @@ class StepRollouts:
                     whole_size=batch.total * message.samples,
                 )
                 rng = self._make_rng(f"{prefixes.rng_key} of {channel.rng_key}")
-                tokens_after = generate(self.speaker, part, prefixes, rng, self._encode_images()[images]).tokens
-                parts.append(pad(tokens_after, (0, max_words - tokens_after.shape[1])))
+                part_tokens = generate(self.speaker, part, prefixes, rng, self._encode_images()[images]).tokens
+                parts.append(pad(part_tokens, (0, max_words - part_tokens.shape[1])))
         padded = pad(tokens, (0, max_words - steps)).repeat_interleave(prefixes.width, 0)
         prefix_ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
         continued = torch.where(prefix_ended, padded, torch.cat(parts))
@@ -144,10 +144,10 @@ class StepRollouts:
             self.speaker.train(training)
 
     def _encode_images(self) -> Tensor:
-        if self._encoded is None:
+        if self._image_encodings is None:
             with torch.enable_grad():
-                self._encoded = self.speaker.encode_image(self.batch)
-        return self._encoded
+                self._image_encodings = self.speaker.encode_image(self.batch)
+        return self._image_encodings
 
     def _make_rng(self, name: str) -> torch.Generator:
         stream = zlib.crc32(name.encode())

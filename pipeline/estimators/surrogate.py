@@ -135,7 +135,8 @@ class ScoreFunction:
                 )
         if (self.credit.per_token or self.baseline.per_token) and not isinstance(self.scaling, NoScaling):
             raise UserError(
-                f"{type(self.scaling).__name__} scales one number per caption, not one per word: set scaling to none"
+                f"{type(self.scaling).__name__} scales one number per caption, found one per token of the credit or "
+                "baseline: set scaling to none"
             )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
@@ -148,10 +149,10 @@ class ScoreFunction:
     def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         """Compute the advantage, (N,) or per token (N, T), of captions with the scores `value` (N,)."""
         credit = self.credit(value, score, self.channel, rollouts)
-        expected = self.baseline(value, score, rollouts)
-        if credit.dim() != expected.dim():
-            credit, expected = expand_per_token(credit), expand_per_token(expected)
-        return self.scaling(credit - expected, rollouts)
+        baseline = self.baseline(value, score, rollouts)
+        if credit.dim() != baseline.dim():
+            credit, baseline = expand_per_token(credit), expand_per_token(baseline)
+        return self.scaling(credit - baseline, rollouts)
 
 
 def expand_per_token(x: Tensor) -> Tensor:

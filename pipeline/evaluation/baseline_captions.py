@@ -33,13 +33,16 @@ class BaselineKind:
 
 
 def build_random_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Build a captioner that gives each image the first human caption of another, randomly drawn image."""
+    """Build a captioner that gives each image the first human caption of another, randomly drawn image.
 
-    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
+    The captioner raises UserError for fewer than two images.
+    """
+
+    def choose_captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         other_images = draw_distractors(len(rows), 1, SEED)[:, 0].numpy()
         return [" ".join(prepared.words(row)[0]) for row in rows[other_images]]
 
-    return captions
+    return choose_captions
 
 
 BASELINES = (BaselineKind("random", build_random_captioner),)

@@ -12,7 +12,7 @@ OWN = "own"  # the listener that was trained with the speaker
 class Reranking(NamedTuple):
     """Choice of one of `samples` captions, drawn with logits divided by `temperature`, by the `score` of a listener.
 
-    `listener`: OWN, or the name of a pretrained one.
+    `listener`: OWN, or the name of a pretrained listener.
     """
 
     samples: int

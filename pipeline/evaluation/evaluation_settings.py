@@ -25,7 +25,8 @@ class GallerySettings(Section):
     def _check(self) -> None:
         if (self.similarity == "facts") != (self.images is None):
             raise ValueError(
-                "similarity facts takes no images, and any other similarity needs images: set or remove it"
+                "similarity facts takes no images, and any other similarity needs images, found "
+                f"{self.similarity} with images: {self.images}; set or remove images"
             )
 
     @property

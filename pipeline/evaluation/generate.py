@@ -37,8 +37,8 @@ def generate_captions(
 ) -> GeneratedCaptions:
     """Generate the captions of each image of `batches` through `channel`, in order and without dropout.
 
-    The token `unk` is never generated; −1: no token is masked. Samples depend on the batch's number (`step`) alone.
-    `dtype` is the type of large matrix products; None: that of the weights.
+    The token `unk` is never generated; −1: no token is masked. Random numbers depend on a batch's number (`step`)
+    alone. `dtype` is the type of large matrix products; None: that of the weights.
     """
     speaker = optimize_for_decoding(speaker.to(device).eval(), dtype)
     channel = BanToken(channel, unk) if unk >= 0 else channel

@@ -1,4 +1,4 @@
-"""Hard galleries: each image among images that are similar to it by their facts or by a retriever."""
+"""Hard galleries: for each image, the images that are similar by facts, by features or by a retriever."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ HardGallery = Callable[[np.ndarray], Tensor]
 def find_galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
     """Return the hard gallery of each image's nearest images by the vectors (M, D) of `embed`.
 
-    A gallery holds at most `images` images, including the image itself. The distance is that of
-    `find_similar_distractors`.
+    A gallery holds at most `images` images, including the image itself. `find_similar_distractors` defines similarity.
     """
 
     def find_similar(rows: np.ndarray) -> Tensor:

@@ -22,7 +22,7 @@ def compute_human_log_likelihood(
     Captions are encoded as in training: clipped, with unknown words as UNK.
     """
     speaker = speaker.to(device).eval()
-    total, words = 0.0, 0
+    total, tokens = 0.0, 0
     for batch in batches:
         references = torch.from_numpy(prepared.references(batch.images.numpy())).long()  # (n, K, T)
         on_device = batch.to(device)
@@ -32,5 +32,5 @@ def compute_human_log_likelihood(
             assert message.log_probs is not None
             present = captions.any(1).to(device)  # images with fewer captions are padded with empty ones
             total += float(message.log_probs[present].double().sum())
-            words += int(message.mask[present].sum())
-    return total / words
+            tokens += int(message.mask[present].sum())
+    return total / tokens

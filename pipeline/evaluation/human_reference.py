@@ -21,7 +21,7 @@ def measure_human_reference(
     """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T).
 
     `human_…` holds the same statistics of human captions. `human_diversity` depends on the number of captions, so it
-    uses the first caption of each image. The others use each caption against the image's other captions; they need an
+    uses the first caption of each image. The others compare each caption with the image's other captions; they need an
     image with two captions.
     """
     vocabulary = prepared.vocabulary

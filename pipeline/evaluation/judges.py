@@ -169,12 +169,13 @@ class TextJudge:
 def make_judge(agent: Listener | DualEncoder, store: FeatureStore, device: torch.device) -> ListenerJudge | TextJudge:
     """Return a judge that wraps `agent` and reads image vectors from `store`."""
 
-    def pooled(rows: Tensor) -> Tensor:
+    def read_pooled(rows: Tensor) -> Tensor:
         return torch.from_numpy(store.pooled(rows.numpy()))
 
     if isinstance(agent, DualEncoder):
-        return TextJudge(agent, pooled, device)
-    return ListenerJudge(agent, pooled, device, (lambda rows: pooled(rows + len(store))) if store.mirrored else None)
+        return TextJudge(agent, read_pooled, device)
+    read_mirrored = (lambda rows: read_pooled(rows + len(store))) if store.mirrored else None
+    return ListenerJudge(agent, read_pooled, device, read_mirrored)
 
 
 def judge_retrieval(
@@ -186,9 +187,9 @@ def judge_retrieval(
 ) -> RetrievalResult:
     """Rank captions against the `gallery` (M,) of images; caption i belongs to the image `gallery[images[i]]`.
 
-    Every image needs a caption. In image-to-text retrieval the best-ranked caption of an image counts (the protocol of
-    PSST and VSE++ for human captions). `distractors` are smaller galleries by name: indices (M, K) of the other images
-    for each image, padded with −1.
+    In image-to-text retrieval the best-ranked caption of an image counts (the protocol of PSST and VSE++ for human
+    captions). `distractors` are smaller galleries by name: indices (M, K) of the other images for each image, padded
+    with −1. Raises UserError for an image without a caption, and for embeddings that are not finite.
     """
     return rank_embeddings(*judge.embed(captions, gallery), images, distractors)
 
@@ -245,7 +246,7 @@ class JudgeKind:
 def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.device) -> ListenerJudge | TextJudge:
     """Return the judge whose weights are in `folder`, with the features below `root` that it encodes.
 
-    Raises UserError where the agent is neither a `Listener` nor a `DualEncoder`.
+    Raises UserError as `load_agent` does, and where the agent is neither a `Listener` nor a `DualEncoder`.
     """
     from pipeline.data.image_features import open_features  # reads Parquet, which captioning does without
 

@@ -1,4 +1,4 @@
-"""Pragmatic decoding at evaluation: an image's distractors are its nearest images of the split, by a judge."""
+"""Pragmatic decoding at evaluation: an image's distractors are its nearest images of the split for a judge."""
 
 from __future__ import annotations
 
@@ -72,17 +72,20 @@ def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tens
 
 
 def find_nearest_images(vectors: Tensor, number: int) -> Tensor:
-    """Return the `number` nearest other images (M, number) of each of M images, as `find_nearest_among` does."""
+    """Return the indices (M, number) of the nearest other images of M images with embeddings `vectors` (M, D).
+
+    `find_nearest_among` defines similarity, ties and the padding of rows.
+    """
     rows = torch.arange(len(vectors))
     parts = rows.split(max(1, MAX_SCORES // max(1, len(vectors))))
     return torch.cat([find_nearest_among(vectors[part], vectors, part.unsqueeze(1) == rows, number) for part in parts])
 
 
 def find_nearest_among(vectors: Tensor, gallery: Tensor, same: Tensor, number: int) -> Tensor:
-    """Return the `number` nearest of N images (M, number) of each of M images, by inner product; −1: there are fewer.
+    """Return the indices (M, number) of the images nearest to each of M images, by inner product, nearest first.
 
     `vectors` (M, D) and `gallery` (N, D) are embeddings; `same` (M, N) bool marks the gallery's copies of an image,
-    which do not count. Equally near images are taken in their order.
+    which are excluded. Ties keep the gallery's order. Where fewer than `number` images remain, −1 fills the row.
     """
     scores = (vectors.double() @ gallery.double().T).float().cpu().masked_fill(same.cpu(), -torch.inf)
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :number]

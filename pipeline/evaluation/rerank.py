@@ -65,7 +65,7 @@ class Reranker:
     """Reranking at evaluation by `judge`, the listener that `choice` names.
 
     The reranker keeps one of the captions drawn for an image. By margin this is the caption with the largest margin
-    among all images of the split. By similarity it is the one most similar to the image.
+    over all other images of the split. By similarity it is the one most similar to the image.
     """
 
     choice: Reranking

@@ -104,8 +104,8 @@ def build_validation(
 ) -> Validation:
     """Build the validation of the method's agents on the validation split; `scorer` scores the speaker's captions.
 
-    `hard_gallery` is that of the split. With SAYWHICH_VALIDATION=bfloat16, captions are generated with matrix products
-    in bfloat16. Raises UserError for any value but float32 and bfloat16.
+    `hard_gallery` holds the split's hard galleries. With SAYWHICH_VALIDATION=bfloat16, captions are generated with
+    matrix products in bfloat16. Raises UserError for any value of the variable but float32 and bfloat16.
     """
     precision, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
     if precision not in ("float32", "bfloat16"):
@@ -133,9 +133,11 @@ def _warn_of_collapse(tokens: torch.Tensor) -> None:
         _warn(
             f"the speaker gives the same caption to all {len(tokens)} images of the validation split: it has collapsed"
         )
-    endless = int((tokens > 0).all(1).sum())
-    if endless > len(tokens) // 2:
-        _warn(f"{endless} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words")
+    unfinished = int((tokens > 0).all(1).sum())
+    if unfinished > len(tokens) // 2:
+        _warn(
+            f"{unfinished} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words"
+        )
 
 
 def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> None:
@@ -143,9 +145,9 @@ def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> No
 
     At most ENCODED_AT_ONCE of each are compared, which bounds the work.
     """
-    different = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
+    distinct = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
     for vectors, inputs in (
-        (judge.encode_text(JudgedCaptions(different, ())), "captions"),
+        (judge.encode_text(JudgedCaptions(distinct, ())), "captions"),
         (judge.encode_image(torch.arange(len(tokens))[:ENCODED_AT_ONCE]), "images"),
     ):
         if len(vectors) >= MIN_COUNT and bool((vectors - vectors[0]).abs().amax() < EQUAL):

@@ -18,17 +18,17 @@ FRAMES = 12  # largest number of frames of a thumbnail
 QUALITY = 60  # quality of WebP, in 0 … 100
 
 
-def make_animated_thumbnail(path: Path, longest: int) -> str:
-    """Return a film as the data URI of an animated WebP of at most `longest` pixels per side; "" for a still image.
+def make_animated_thumbnail(path: Path, max_side: int) -> str:
+    """Return a film as the data URI of an animated WebP of at most `max_side` pixels per side; "" for a still image.
 
     The animation lasts as long as the film, but at least 20 ms per frame. An image that cannot be opened counts as a
-    still image. For a film, raises as `open_film` does.
+    still image. Raises UserError for a film as `open_film` does.
     """
     if not is_moving(path):
         return ""
-    times = read_timeline(path)
-    frames = [_make_thumbnail(frame, longest) for frame in open_film(path, min(len(times.durations), FRAMES))]
-    frame_ms = max(round(1000 * float(sum(times.durations) / times.ticks_per_second) / len(frames)), 20)
+    timeline = read_timeline(path)
+    frames = [_make_thumbnail(frame, max_side) for frame in open_film(path, min(len(timeline.durations), FRAMES))]
+    frame_ms = max(round(1000 * float(sum(timeline.durations) / timeline.ticks_per_second) / len(frames)), 20)
     content = io.BytesIO()
     frames[0].save(
         content, "WEBP", save_all=True, append_images=frames[1:], duration=frame_ms, loop=0, quality=QUALITY, method=2
@@ -39,7 +39,7 @@ def make_animated_thumbnail(path: Path, longest: int) -> str:
 def open_first_frame(path: Path) -> Image.Image:
     """Return the first frame of a film's thumbnail, or the still image, as RGB.
 
-    Raises as `open_film` or `open_image` does.
+    Raises the errors of `open_film` or `open_image`.
     """
     if not is_moving(path):
         return open_image(path)
@@ -53,7 +53,7 @@ def encode_data_uri(image: Image.Image, quality: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode("ascii")
 
 
-def _make_thumbnail(frame: Image.Image, longest: int) -> Image.Image:
+def _make_thumbnail(frame: Image.Image, max_side: int) -> Image.Image:
     copy = frame.copy()
-    copy.thumbnail((longest, longest))
+    copy.thumbnail((max_side, max_side))
     return copy

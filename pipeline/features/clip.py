@@ -37,7 +37,7 @@ def fetches_text(network: str) -> bool:
 def open_tokenizer(architecture: str, context_length: int) -> Any:
     """Open the tokenizer of a network of open_clip; some networks, such as SigLIP, have it in a repository of its own.
 
-    Raises UserError where the tokenizer is neither on this machine nor can be fetched.
+    Raises UserError where the tokenizer needs a missing package, or is neither on this machine nor can be fetched.
     """
     declare_operators()
     import open_clip
@@ -56,8 +56,8 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the tokenizer of {architecture}, {repository}, is not on this machine and cannot be fetched "
-            f"({summarise_error(error)}); where there is a network run hf download {repository}, and copy the hub's "
-            "cache here"
+            f"({summarise_error(error)}); run hf download {repository} on a machine with internet access, and copy "
+            "the hub's cache here"
         ) from None
 
 
@@ -98,7 +98,7 @@ class ClipNetwork(GridNetwork):
         if (tag or weights == HUB) and tag not in tags:
             raise UserError(
                 f"features.network: {architecture} has no weights {tag!r}; name them as in {OPEN_CLIP}{architecture}."
-                f"{tags[0] if tags else 'TAG'}, of {', '.join(tags) or 'none'}"
+                f"{tags[0] if tags else 'TAG'}; it has {', '.join(tags) or 'none'}"
             )
         entry = open_clip.get_pretrained_cfg(architecture, tag) if tag else {}
         arguments = {**options, "force_image_size": settings.image_size}
@@ -147,7 +147,8 @@ class ClipNetwork(GridNetwork):
             raise  # a RuntimeError that says nothing of the size
         except (ValueError, RuntimeError) as error:
             raise UserError(
-                f"features.image_size: {name} does not take {settings.image_size} pixels ({summarise_error(error)})"
+                f"features.image_size: {name} does not take {settings.image_size} pixels ({summarise_error(error)}); "
+                "choose another size"
             ) from None
         self.architecture = architecture
         self.options = {key: value for key, value in arguments.items() if key != "force_preprocess_cfg"}

@@ -19,7 +19,7 @@ from pipeline.runtime.hub_loading import load_captioner
 from pipeline.runtime.hub_prompts import PromptedProcessor
 
 
-class _ReachedDecoder(Exception):  # noqa: N818
+class _DecoderInputsSignal(Exception):  # noqa: N818
     """Exception with the inputs of a text decoder, raised in place of its forward pass."""
 
     def __init__(self, inputs: dict[str, Any]) -> None:
@@ -40,7 +40,8 @@ class DecoderInputsNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the layers of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for settings that the model's own processor determines.
+        Raises UserError for settings that the model's own processor determines, and for a processor that does not fit
+        the model.
         """
         name = settings.network.removeprefix(PREFIX)
         unsupported = settings.options, settings.normalisation, settings.grid_size
@@ -63,17 +64,18 @@ class DecoderInputsNetwork(GridNetwork):
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         try:
             self.model(**self._prompted.model_inputs(pixels), use_cache=False)
-        except _ReachedDecoder as reached:
-            encoded: Tensor | None = reached.inputs.get("encoder_hidden_states")
-            regions: Tensor = reached.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded
+        except _DecoderInputsSignal as signal:
+            encoded: Tensor | None = signal.inputs.get("encoder_hidden_states")
+            regions: Tensor = signal.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded
         except torch.OutOfMemoryError:
             raise  # a RuntimeError that says nothing of the processor
         except (ValueError, RuntimeError) as error:
             raise UserError(
-                f"features.network: the processor does not fit the model ({summarise_error(error)})"
+                f"features.network: the processor does not fit the model ({summarise_error(error)}); take the model "
+                "from its publisher"
             ) from None
         return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)
 
 
 def _raise_inputs(module: nn.Module, arguments: tuple[Any, ...], inputs: dict[str, Any]) -> None:
-    raise _ReachedDecoder(inputs)
+    raise _DecoderInputsSignal(inputs)

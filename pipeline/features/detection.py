@@ -106,12 +106,12 @@ class FasterRCNN:
         return vectors[selected], proposals[0][selected] / sides
 
 
-def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
-    """Return the indices (m,) of boxes (n, 4) selected by class scores (n, C), highest first; least ≤ m ≤ most.
+def choose_regions(boxes: Tensor, scores: Tensor, min_regions: int, max_regions: int, threshold: float) -> Tensor:
+    """Return the indices (m,) of boxes (n, 4) selected by class scores (n, C), highest score first.
 
     A box's score is its highest among the classes in which NMS keeps it. Boxes with a score of at least `threshold` are
-    selected. m is less than `least` only where n is less.
+    selected. At least `min_regions` (all n, if n is less) and at most `max_regions` boxes are returned.
     """
     best = (scores * nms_by_class(boxes, scores, NMS_IOU)).amax(1)
     count_above = int((best >= threshold).sum())
-    return best.argsort(descending=True, stable=True)[: min(max(count_above, least), most)]
+    return best.argsort(descending=True, stable=True)[: min(max(count_above, min_regions), max_regions)]

@@ -107,15 +107,15 @@ def train_detector(
 def compute_one_cycle_rate(step: int, steps: int, highest: float) -> float:
     """Return the learning rate of `step` (from 0) of torch's OneCycleLR, which rises in the first fifth of `steps`.
 
-    The first rate is `highest` / 10, and the last is `highest` / 100,000.
+    The first rate is `highest` / 10 where `steps` exceeds 5. The last rate is always `highest` / 100,000.
     """
     lowest, peak_step = highest / 10, float(0.2 * steps) - 1
     if step <= peak_step and peak_step:
-        return _compute_cosine(lowest, highest, step / peak_step)
-    return _compute_cosine(highest, lowest / 1e4, (step - peak_step) / (steps - 1 - peak_step))
+        return _interpolate_by_cosine(lowest, highest, step / peak_step)
+    return _interpolate_by_cosine(highest, lowest / 1e4, (step - peak_step) / (steps - 1 - peak_step))
 
 
-def _compute_cosine(start: float, end: float, share: float) -> float:
+def _interpolate_by_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
 

@@ -51,7 +51,7 @@ from pipeline.vocabulary import Vocabulary
 
 PREFETCH = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
-TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # most images of each split that determine the training texture
+TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # largest number of images of each split for the training texture
 WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # networks trained here
 FALLBACK = (
     "Until then a word detector is trained on these images instead (features.{0}.detector), on far less data: expect "
@@ -72,7 +72,7 @@ class CaptionedImages(CaptionReferences, Protocol):
     def file(self, image: int) -> str: ...
 
 
-Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # from an image's row and the function that prepares it
+Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # function of an image's row and of its preparation
 
 
 def extract(
@@ -96,10 +96,10 @@ def extract(
 
     `word_detector` and `object_detector` are first trained on the training split, from captions or from `objects`, the
     annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip and
-    seed. `open_network` builds any other network. Where its weights cannot be fetched and
-    `detector` is given, a `word_detector` replaces it, with a warning on stderr. With `settings.frames` the images are
-    films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
-    film by film. `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or
+    seed. `open_network` builds any other network. Where its weights cannot be fetched and `detector` is given, a
+    `word_detector` replaces it, with a warning on stderr. With `settings.frames` the images are films, and `batch`
+    counts frames. A detector is then trained on each frame, and `objects` are annotations of frames, film by film.
+    `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or
     `times` are standardised by the training split. With `horizontal_flip` the mirror images are extracted too. The
     weights of the detector, the projection, the scale and the training split's texture are written into `out`, too.
 
@@ -107,7 +107,7 @@ def extract(
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
     depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
     that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
-    `shard` with a detector that is trained first.
+    `shard` with a detector that is trained first, and as `open_network` does.
     """
     work.mkdir(parents=True, exist_ok=True)
 
@@ -120,7 +120,9 @@ def extract(
         try:
             return prepare(open_image(path) if settings.frames is None else open_frames(path))
         except FileNotFoundError:
-            raise UserError(f"{path}: the image is missing; it was there when the data were prepared") from None
+            raise UserError(
+                f"{path}: the image is missing; it was there when the data were prepared, so restore it"
+            ) from None
 
     network: Extractor
     parts_folder = work
@@ -147,10 +149,10 @@ def extract(
         task: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
         if settings.network == OBJECT_DETECTOR:
             task = ObjectDetection(objects)
-        trained = _load_or_train_detector(
+        trained_detector = _load_or_train_detector(
             images, task, load, parts_folder, detector, settings.image_size, frames, batch, device, on_epoch
         )
-        network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
+        network = wrap_for_films(WordDetectorNetwork(trained_detector, settings, device), settings)
         network.description["detector"] = dict(detector)
     views = [
         FeatureParts(parts_folder, batch),
@@ -159,13 +161,13 @@ def extract(
     number, shards = shard or (1, 1)
     batches = _split_rows(np.arange(len(images)), batch)
     own_batches = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
-    for rows, mirrored in zip(views, (False, True), strict=False):
-        _compute_features(images, rows, network, load, own_batches, mirrored)
+    for view, mirrored in zip(views, (False, True), strict=False):
+        _compute_features(images, view, network, load, own_batches, mirrored)
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
     if settings.network in TRAINED_HERE:
-        network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
+        network.description["weights"] = _save(out / "detector.safetensors", trained_detector.state_dict())
     training, held_out = (_compute_textures(images, split, load, network.prepare, batch) for split in TEXTURE_IMAGES)
     if texture := TrainingTexture.fit(training, held_out):
         network.description["texture"] = _save(out / "texture.safetensors", vars(texture))
@@ -177,7 +179,8 @@ def extract(
 def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") -> Extractor:
     """Build the network by its name: torchvision/…, open_clip/…, hub/…, fasterrcnn_resnet50_fpn_v2, or any of timm.
 
-    With `settings.frames` the network takes films.
+    With `settings.frames` the network takes films. Raises UserError for settings that the network does not accept.
+    Raises UnreachableWeightsError where weights are neither on this machine nor can be fetched.
     """
     kinds: dict[str, Callable[..., Extractor]]
     kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, FROM_HUB: open_hub_tower}
@@ -200,10 +203,10 @@ def _load_or_train_detector(
     """Train the detector, or load that of a killed extraction; frame f of film i is image i · `frames` + f."""
     path = work / "detector"
     if path.exists():
-        trained = task.build_network(detector["width"])
+        network = task.build_network(detector["width"])
         try:
-            trained.load_state_dict(safetensors.torch.load(read_checked(path)))
-            return trained
+            network.load_state_dict(safetensors.torch.load(read_checked(path)))
+            return network
         except (safetensors.SafetensorError, RuntimeError, OSError, ValueError) as error:
             tqdm.write(
                 f"warning: {path}: cannot be read ({summarise_error(error)}), so it is trained again", file=sys.stderr
@@ -219,35 +222,35 @@ def _load_or_train_detector(
         shape = (len(images) * frames, 3, image_size, image_size)
         allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk fails here, and not while the file is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
-        with closing(_load_batches(load, resize, _split_rows(images.rows("train"), batch))) as loaded:
-            for rows, tensors in loaded:
+        with closing(_load_batches(load, resize, _split_rows(images.rows("train"), batch))) as loader:
+            for rows, tensors in loader:
                 for row, tensor in zip(rows, tensors, strict=True):
                     training.append(row * frames + np.arange(len(tensor)))
                     pixels[training[-1]] = tensor.numpy()
         rows = np.concatenate(training)
-        trained = train_detector(pixels, task, rows, **detector, device=device, on_epoch=on_epoch)
-    write_checked(path, _serialise(trained.state_dict()))
-    return trained
+        network = train_detector(pixels, task, rows, **detector, device=device, on_epoch=on_epoch)
+    write_checked(path, _serialise(network.state_dict()))
+    return network
 
 
 def _compute_features(
     images: CaptionedImages,
-    rows: FeatureParts,
+    feature_parts: FeatureParts,
     network: Extractor,
     load: Load,
     batches: Iterable[np.ndarray],
     mirrored: bool,
 ) -> None:
-    """Write the features of the `batches` that `rows` does not hold yet.
+    """Write the features of the `batches` that `feature_parts` does not hold yet.
 
     Raises UserError for an image whose features are not finite in half precision.
     """
-    missing = [part for part in batches if not rows.holds(int(part[0]))]
+    missing = [part for part in batches if not feature_parts.holds(int(part[0]))]
     # the threads end with this block, also after an error
-    with closing(_load_batches(load, network.prepare, missing)) as loaded:
-        for part, tensors in loaded:
+    with closing(_load_batches(load, network.prepare, missing)) as loader:
+        for part, tensors in loader:
             features = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
-            finite = rows.write(int(part[0]), features)
+            finite = feature_parts.write(int(part[0]), features)
             if not finite.all():
                 name = images.file(int(part[~finite][0]))
                 raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
@@ -259,33 +262,38 @@ def _write_store(
     network: Extractor,
     out: Path,
     pca_dim: int | None,
-    scaled: bool,
+    standardise: bool,
     unreduced: int,
 ) -> None:
     """Write the store from all rows, with mirror images after the others.
 
-    `pca_dim` reduces the regions, except their last `unreduced` columns; `scaled` standardises the vectors.
+    `pca_dim` reduces the regions, except their last `unreduced` columns; `standardise` standardises the vectors.
     """
-    most, size = network.regions_shape
+    max_regions, size = network.regions_shape
     description, projection, scale = network.description, None, None
-    if scaled:
-        scale = Standardisation.fit(_to_float32(rows["pooled"]) for rows in _read_training_features(views[0], images))
+    if standardise:
+        scale = Standardisation.fit(
+            _to_float32(features["pooled"]) for features in _read_training_features(views[0], images)
+        )
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
     if pca_dim is not None:
         projection = Projection.fit(
-            (_stack_regions(rows, most)[:, : size - unreduced] for rows in _read_training_features(views[0], images)),
+            (
+                _stack_regions(features, max_regions)[:, : size - unreduced]
+                for features in _read_training_features(views[0], images)
+            ),
             pca_dim,
         )
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
         size = pca_dim + unreduced
-    fitted, shape, mirrored = FittedTransforms(projection, scale, unreduced), (most, size), len(views) > 1
+    fitted, shape, mirrored = FittedTransforms(projection, scale, unreduced), (max_regions, size), len(views) > 1
     with FeatureWriter(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
-        for side, rows in enumerate(views):
+        for side, view in enumerate(views):
             for part in _split_rows(np.arange(len(images)), CHUNK):
-                features = rows.read(part)
+                features = view.read(part)
                 if projection is not None or scale is not None:
                     count = torch.from_numpy(features["region_count"])
                     pooled, regions = fitted(_to_float32(features["pooled"]), _to_float32(features["regions"]), count)
@@ -301,20 +309,20 @@ def _compute_textures(
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURE_IMAGES[split])).astype(int)]
     with closing(
         _load_batches(load, lambda image: compute_texture_statistics(prepare(image)), _split_rows(rows, batch))
-    ) as loaded:
+    ) as loader:
         return (
-            torch.stack([statistics for _, part in loaded for statistics in part])
+            torch.stack([statistics for _, part in loader for statistics in part])
             if len(rows)
             else torch.zeros(0, SIZE)
         )
 
 
-def _read_training_features(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
-    return (rows.read(part) for part in _split_rows(images.rows("train"), CHUNK))
+def _read_training_features(view: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
+    return (view.read(part) for part in _split_rows(images.rows("train"), CHUNK))
 
 
-def _stack_regions(features: Mapping[str, np.ndarray], most: int) -> Tensor:
-    return _to_float32(features["regions"][np.arange(most) < features["region_count"][:, None]])
+def _stack_regions(features: Mapping[str, np.ndarray], max_regions: int) -> Tensor:
+    return _to_float32(features["regions"][np.arange(max_regions) < features["region_count"][:, None]])
 
 
 def _load_batches(

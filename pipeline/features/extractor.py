@@ -25,7 +25,7 @@ class NetworkSettings:
     is averaged to `grid_size` × `grid_size` cells; `boxes` limits the regions of a detector. With
     `vector: mean_and_max` an image's vector is the mean and the maximum over its map, not the network's own. `frames`
     is the largest number of frames of a film. They are taken at `frames_per_second`, or else spread evenly. With
-    `vector: times` their vectors are concatenated.
+    `vector: times` the frames' vectors are concatenated.
     """
 
     network: str
@@ -42,7 +42,7 @@ class NetworkSettings:
 
     @property
     def normalisation(self) -> dict[str, tuple[float, ...]]:
-        """Return those of `mean` and `std` that are set."""
+        """Return `mean` and `std` by name; an unset value is omitted."""
         settings = {"mean": self.mean, "std": self.std}
         return {key: tuple(value) for key, value in settings.items() if value is not None}
 
@@ -96,7 +96,8 @@ class GridNetwork(ABC):
         self.grid_size, self.vector = settings.grid_size, settings.vector
         self.device, self.description = torch.device(device), description
         self._transform = transform
-        features = self([torch.ones(3, settings.image_size, settings.image_size)])  # some take zeros for padding
+        # ones, since some networks take zeros for padding
+        features = self([torch.ones(3, settings.image_size, settings.image_size)])
         _, regions, size = features.regions.shape
         self.pooled_size, self.regions_shape = features.pooled.shape[1], (regions, size)
 

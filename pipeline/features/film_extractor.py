@@ -1,8 +1,8 @@
 """Film features from a network for still images: the regions of all frames together.
 
 A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
-film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. A linear map
-with a bias can give any eight frames of a film any eight values.
+film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. Eight cosines
+and a bias suffice for a linear map that gives any eight frames any eight values.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Im
     An animated image is a film, and a still image is a film of equal frames. Raises FileNotFoundError where there is no
     file, and UserError where the file cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
     """
-    times = read_timeline(path)
-    frame_numbers = choose_frame_indices(times.durations, frames, rate, times.ticks_per_second)
-    repeats = [(number, len(list(same))) for number, same in groupby(frame_numbers)]
-    decoded = decode_frames(path, [number for number, _ in repeats], times)
+    timeline = read_timeline(path)
+    frame_numbers = choose_frame_indices(timeline.durations, frames, rate, timeline.ticks_per_second)
+    repeats = [(number, len(list(group))) for number, group in groupby(frame_numbers)]
+    decoded = decode_frames(path, [number for number, _ in repeats], timeline)
     for (_, count), image in zip(repeats, decoded, strict=True):
         yield from repeat(to_upright_rgb(image), count)
 
@@ -72,13 +72,13 @@ class FilmExtractor:
 
     @property
     def model(self) -> Any:
-        """Return the model of the wrapped network."""
+        """Return the model of the wrapped network, or None for a network without a model."""
         return getattr(self.network, "model", None)
 
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
         """Return the frames of a film as the network's input (F, 3, H, W).
 
-        A still image has as many frames as `open_film` yields of its file.
+        A still image has as many frames as `open_film` yields for its file.
         """
         tensors: list[Tensor] = []
         previous = None

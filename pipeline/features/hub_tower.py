@@ -25,9 +25,9 @@ TOWERS = {"blip": "vision_model", "git": "git.image_encoder", "vision-encoder-de
 class HubNetwork(GridNetwork):
     """A captioner's vision tower as an `Extractor`: its regions are the last hidden states.
 
-    A class token is one of the regions. The vector is the tower's pooled output, or the mean of the regions where there
-    is none. Images are squashed to a square. Its side, the mean and the deviation are the processor's, unless the
-    settings have others.
+    A class token is one of the regions. The vector is the tower's pooled output, or the mean of the regions where the
+    tower has no trained pooler. Images are squashed to a square. Its side, the mean and the deviation are the
+    processor's, unless the settings have others.
     """
 
     memory_format = torch.preserve_format
@@ -35,7 +35,8 @@ class HubNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for another kind of model, a tower with random outputs, or settings that do not apply.
+        Raises UserError for another kind of model, a tower with random outputs, or settings that do not apply. Raises
+        UserError, too, for an image size that the tower does not take.
         """
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.grid_size is not None:
@@ -72,7 +73,8 @@ class HubNetwork(GridNetwork):
             raise  # a RuntimeError that says nothing of the size
         except (ValueError, RuntimeError) as error:
             raise UserError(
-                f"features.image_size: {name} does not take {size} pixels ({summarise_error(error)})"
+                f"features.image_size: {name} does not take {size} pixels ({summarise_error(error)}); choose another "
+                "size"
             ) from None
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

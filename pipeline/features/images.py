@@ -54,19 +54,24 @@ BUDGET = MemoryBudget(MEMORY)
 
 @contextmanager
 def decode_within(
-    file: Path | IO[bytes], used: int = 4, formats: tuple[str, ...] | None = None, largest: float | None = None
+    file: Path | IO[bytes],
+    bytes_per_pixel: int = 4,
+    formats: tuple[str, ...] | None = None,
+    max_megapixels: float | None = None,
 ) -> Iterator[Image.Image]:
-    """Decode an image file as `open_image` does; the block may use `used` further bytes per pixel of the result.
+    """Decode an image file as `open_image` does; the block may use `bytes_per_pixel` further bytes.
 
-    Threads that would together use more than `MEMORY` bytes wait for each other. `formats` are the names of allowed
-    formats; `largest` is the limit in megapixels. Raises UserError for an image with more megapixels, and for an image
-    whose decoding needs more than `MEMORY` bytes.
+    The bytes count per pixel of the result. Threads that would together use more than `MEMORY` bytes wait for each
+    other. `formats` are the names of allowed formats. Raises UserError for an image of more than `max_megapixels`, and
+    for an image whose decoding needs more than `MEMORY` bytes. Damaged files raise the errors of their decoders.
     """
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace this warning
     with Image.open(file, formats=formats) as image:
         size = image.width * image.height
-        if largest is not None and size > 1_000_000 * largest:
-            raise UserError(f"the photo has {size / 1e6:.1f} megapixels, and the limit is {largest:g}; make it smaller")
+        if max_megapixels is not None and size > 1_000_000 * max_megapixels:
+            raise UserError(
+                f"the photo has {size / 1e6:.1f} megapixels, and the limit is {max_megapixels:g}; make it smaller"
+            )
         if image.format in JPEG:
             decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
             if (factor := _choose_reduction_factor(image)) > 1:
@@ -75,7 +80,7 @@ def decode_within(
             decoder = DECODERS.get(image.format or "", UNKNOWN_DECODER) * size
         source = (1 if image.mode in FLAT else 4) * image.width * image.height
         result = image.width * image.height // _choose_reduction_factor(image) ** 2
-        if (needed := max(decoder + source + 4 * result, (4 + used) * result)) > MEMORY:
+        if (needed := max(decoder + source + 4 * result, (4 + bytes_per_pixel) * result)) > MEMORY:
             raise UserError(
                 f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
                 f"and the limit is {MEMORY / 1e9:g} GB; make it smaller"
@@ -100,8 +105,8 @@ def open_image(path: Path) -> Image.Image:
 
 
 @contextmanager
-def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
-    """Open an image file as `open_image` does, for a block that uses `used` further bytes per pixel of the result.
+def open_within(path: Path, bytes_per_pixel: int = 4) -> Iterator[Image.Image]:
+    """Open an image file as `open_image` does, for a block that uses further `bytes_per_pixel` of the result.
 
     Raises FileNotFoundError where there is no file. Raises UserError where the file is empty, truncated, a film, or
     larger than Pillow's limit (179 megapixels). Raises UserError where decoding needs more than `MEMORY` bytes, and for
@@ -113,7 +118,7 @@ def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
                 raise UserError("the image file is empty (zero bytes); copy it again")
             if is_film(path):
                 raise UserError("expected an image, found a film; give an image, or train with features.main.frames")
-            image = stack.enter_context(decode_within(path, used))
+            image = stack.enter_context(decode_within(path, bytes_per_pixel))
         except FileNotFoundError:
             raise
         except UserError as error:
@@ -141,7 +146,7 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def _choose_reduction_factor(image: Image.Image) -> int:
-    """Return the smallest divisor of an image's sides that leaves at most `MAX_PIXELS` pixels."""
+    """Return the smallest integer by which to divide an image's sides for at most `MAX_PIXELS` pixels."""
     return math.ceil(math.sqrt(image.width * image.height / MAX_PIXELS))
 
 

@@ -92,29 +92,32 @@ def import_features(
         pairs = (_check_row(image, ids[image.row], vectors, max_regions) for image in entries)
         first, vector = next(pairs)
         size, length = first.regions.shape[1], len(vector)
-        images, truncated, which = chain([(first, vector)], pairs), 0, FIRST
+        images, truncated, selection = chain([(first, vector)], pairs), 0, FIRST
         with (
             FeatureWriter(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
             tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
         ):
             while batch := sorted(islice(images, BATCH), key=lambda pair: pair[0].row):
-                kept = np.zeros((len(batch), max_regions, size), np.float32)
+                batch_regions = np.zeros((len(batch), max_regions, size), np.float32)
                 boxes = None if first.boxes is None else np.zeros((len(batch), max_regions, 4), np.float32)
                 for i, (image, vector) in enumerate(batch):
                     if image.regions.shape[1] != size or len(vector) != length:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
-                            f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}"
+                            f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}; "
+                            "extract both with the same network"
                         )
                     indices = np.arange(min(len(image.regions), max_regions))
                     if len(image.regions) > max_regions:
                         truncated += 1
                         if image.confidence is not None:
-                            which = CONFIDENT
+                            selection = CONFIDENT
                             indices = np.sort(np.argsort(-image.confidence, kind="stable")[:max_regions])
                     with np.errstate(over="ignore"):  # overflow is reported here
-                        kept[i, : len(indices)] = image.regions[indices]
-                        finite = all(np.isfinite(values.astype(np.float16)).all() for values in (kept[i], vector))
+                        batch_regions[i, : len(indices)] = image.regions[indices]
+                        finite = all(
+                            np.isfinite(values.astype(np.float16)).all() for values in (batch_regions[i], vector)
+                        )
                     if not finite:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has a feature or vector that is infinite or NaN in "
@@ -125,7 +128,7 @@ def import_features(
                 store.write(
                     np.array([image.row for image, _ in batch]),
                     np.stack([vector for _, vector in batch]),
-                    kept,
+                    batch_regions,
                     np.array([min(len(image.regions), max_regions) for image, _ in batch]),
                     boxes,
                 )
@@ -135,7 +138,7 @@ def import_features(
                 form=form.name,
                 sources={part: _describe_sources(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
-                regions_kept={"most": max_regions, "which": which, "images_with_more": truncated},
+                regions_kept={"most": max_regions, "which": selection, "images_with_more": truncated},
             )
 
 
@@ -164,9 +167,9 @@ def _check_row(
     return image._replace(regions=regions), vector
 
 
-def _require_numbers(values: np.ndarray, dimensions: int, where: str, expected: str) -> None:
+def _require_numbers(values: np.ndarray, dimensions: int, subject: str, expected: str) -> None:
     if values.ndim != dimensions or 0 in values.shape or values.dtype.kind != "f":
-        raise UserError(f"{where} {values.shape} {values.dtype}, but {expected} floating-point numbers are needed")
+        raise UserError(f"{subject} {values.shape} {values.dtype}, but {expected} floating-point numbers are needed")
 
 
 def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
@@ -184,7 +187,7 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
     undamaged line.
     """
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
-    read = np.zeros(len(ids), bool)
+    is_read = np.zeros(len(ids), bool)
     damaged: dict[int, str] = {}
     for file in files:
         digest = hashlib.sha256()
@@ -197,20 +200,20 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
                             f"{file}, line {number}: longer than {MAX_ARRAY_BYTES:,} bytes; name a TSV file of features"
                         )
                     row = rows.get(line[: line.find(b"\t")])
-                    if row is None or read[row]:
+                    if row is None or is_read[row]:
                         continue
                     try:
                         features, boxes = _parse_line(line)
                     except (ValueError, OverflowError) as error:  # OverflowError: a width of 309 digits
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
-                    read[row] = True
+                    is_read[row] = True
                     yield ImportedRow(row, f"{file}, line {number}", features, boxes)
         except OSError as error:
             raise UserError(f"{file}: the TSV file cannot be read ({error.strerror})") from None
         digests[str(file)] = digest.hexdigest()
-    if not read.all():
-        row = int(np.argmin(read))
+    if not is_read.all():
+        row = int(np.argmin(is_read))
         raise UserError(damaged.get(row, f"{', '.join(map(str, files))}: no line of image {ids[row]}"))
 
 
@@ -222,10 +225,10 @@ def _parse_line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     width, height, count = map(int, fields[1:4])
     boxes, features = (np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4") for text in fields[4:])
     if count < 1 or len(boxes) != 4 * count or len(features) == 0 or len(features) % count:
-        raise ValueError(f"{len(boxes)} numbers of boxes and {len(features)} of features are not of {count} boxes")
+        raise ValueError(f"found {len(boxes)} numbers of boxes and {len(features)} of features for {count} boxes")
     sides, boxes = np.array([width, height] * 2, np.float32), boxes.reshape(count, 4)
-    within = np.all((boxes >= -1) & (boxes <= sides + 1))  # a pixel beyond the edge may be rounding
-    if not within or min(width, height) < 1 or np.any(boxes[:, :2] > boxes[:, 2:]):
+    is_inside = np.all((boxes >= -1) & (boxes <= sides + 1))  # a pixel beyond the edge may be rounding
+    if not is_inside or min(width, height) < 1 or np.any(boxes[:, :2] > boxes[:, 2:]):
         raise ValueError(f"boxes that are not x1, y1, x2, y2 within {width}×{height} pixels")
     return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
@@ -237,8 +240,8 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
     try:
         archive = h5py.File(require_plain_file(file), "r")
     except OSError as error:
-        why = "there is none" if isinstance(error, FileNotFoundError) else summarise_error(error)
-        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({why})") from None
+        cause = "there is none" if isinstance(error, FileNotFoundError) else summarise_error(error)
+        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({cause})") from None
     with archive:
         for row, id_ in enumerate(ids):
             try:
@@ -297,7 +300,7 @@ class _NumpyFolder:
 
 FORMATS = (
     FeatureFormat("npy_folders", "a folder of ID.npz, key feat, or ID.npy: (n, D), or a grid (H, W, D)", _read_folders),
-    FeatureFormat("tsv", "one file or several, with the regions' boxes", _read_tsv, lambda regions: True),
+    FeatureFormat("tsv", "one or more TSV files, with the regions' boxes", _read_tsv, lambda regions: True),
     FeatureFormat("detections", "an HDF5 file of ID_features (n, D)", _read_detections),
 )
 

@@ -108,5 +108,8 @@ class Manifest(Record):
     @model_validator(mode="after")
     def _check_pixels(self) -> Self:
         if (self.frames or 1) * self.preprocessing.side**2 > MAX_PIXELS:
-            raise ValueError(f"{self.frames} frames of {self.preprocessing.side} pixels a side are too many")
+            raise ValueError(
+                f"must have at most {MAX_PIXELS:,} pixels in all frames, found {self.frames or 1} frames of "
+                f"{self.preprocessing.side}² pixels"
+            )
         return self

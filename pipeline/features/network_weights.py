@@ -50,15 +50,15 @@ def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
     path = _require_file(weights, name)
     with torch.device("meta"):
         expected = _list_shapes(build().state_dict())
-    _compare(expected, read_shapes(path, REMEDY), path, name)
+    _compare_shapes(expected, read_shapes(path, REMEDY), path, name)
 
 
 def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
     """Fetch a safetensors file from the Hugging Face hub or its cache; return its path and its entry in the manifest.
 
-    The cache names a large file by the SHA-256 that the hub states. Raises UserError where the content has another
-    digest, where the file is neither cached nor can be fetched, and where it is in another format. The cache names a
-    small file by another digest, so its SHA-256 is not compared.
+    The cache names a large file by the SHA-256 that the hub states. The cache names a small file by another
+    digest, so its SHA-256 is not compared. Raises UserError where the content has another digest or the file has
+    another format. Raises UnreachableWeightsError where the file is neither cached nor can be fetched.
     """
     from huggingface_hub import hf_hub_download
 
@@ -87,8 +87,8 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
 
     `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
     from PyTorch's cache. The first digits of the SHA-256 are in the file's name, and are compared each time. Raises
-    UserError where the file cannot be fetched (it may be put there by hand) or has another digest. Raises UserError
-    for other objects than tensors, and for the first tensor that does not fit.
+    UnreachableWeightsError where the file cannot be fetched; a copy in PyTorch's cache avoids the fetch. Raises
+    UserError for another digest, for other objects than tensors, and for the first tensor that does not fit.
     """
     if weights != HUB:
         return load_local(model, weights, name)
@@ -131,7 +131,7 @@ def _require_file(weights: str, name: str) -> Path:
 
 def _load_strictly(model: nn.Module, tensors: dict[str, Tensor], path: Path, name: str) -> None:
     expected = model.state_dict()
-    _compare(_list_shapes(expected), _list_shapes(tensors), path, name)
+    _compare_shapes(_list_shapes(expected), _list_shapes(tensors), path, name)
     model.load_state_dict({key: value.to(expected[key].dtype) for key, value in tensors.items()})
 
 
@@ -139,12 +139,12 @@ def _list_shapes(state: Mapping[str, Tensor]) -> Shapes:
     return {key: tuple(value.shape) for key, value in state.items()}
 
 
-def _compare(expected: Shapes, given: Shapes, path: Path, name: str) -> None:
+def _compare_shapes(expected: Shapes, actual: Shapes, path: Path, name: str) -> None:
     """Raise UserError for the first tensor that is missing, superfluous, or of another shape."""
-    for key in (*expected, *given):
-        given_shape, expected_shape = given.get(key), expected.get(key)
-        if given_shape != expected_shape:
-            problem = "is missing" if given_shape is None else f"has the shape {given_shape}"
+    for key in (*expected, *actual):
+        shape, expected_shape = actual.get(key), expected.get(key)
+        if shape != expected_shape:
+            problem = "is missing" if shape is None else f"has the shape {shape}"
             if expected_shape is None:
                 problem += ", and the network has no such tensor"
             else:

@@ -56,7 +56,8 @@ class TimmNetwork(GridNetwork):
 class TorchvisionNetwork(GridNetwork):
     """A classifier of torchvision that averages its last feature map, such as a ResNet.
 
-    `torchvision/resnet101` has torchvision's default weights, `torchvision/resnet101.IMAGENET1K_V1` the named ones.
+    `torchvision/resnet101` has torchvision's default weights, and `torchvision/resnet101.IMAGENET1K_V1` has the weights
+    of that name.
     """
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):

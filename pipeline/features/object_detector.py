@@ -76,23 +76,23 @@ class ObjectDetection:
         return ObjectDetector(len(self.labels), len(self.scene), width)
 
     def initialise(self, detector: ObjectDetector, rows: np.ndarray) -> None:
-        """Do nothing: up to half of all labels may hold, which suits the default initialisation."""
+        """Do nothing: up to half of all labels may apply, which suits the default initialisation."""
 
     def loss(self, detector: ObjectDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
         """Return the loss summed over cells, labels and images."""
         objects, scene = detector(pixels)
         annotations = [self.images[row] for row in images.tolist()]
-        cells = np.stack([self.cells(each, *objects.shape[2:]) for each in annotations])
-        cells[mirrored] = cells[mirrored, ..., ::-1]
-        whole = np.zeros(scene.shape, np.float32)
-        for row, each in enumerate(annotations):
-            whole[row, [self.scene[label] for label in each.scene]] = 1
-        pairs = ((objects, torch.from_numpy(cells)), (scene, torch.from_numpy(whole)))
+        cell_targets = np.stack([self.cells(annotation, *objects.shape[2:]) for annotation in annotations])
+        cell_targets[mirrored] = cell_targets[mirrored, ..., ::-1]
+        scene_targets = np.zeros(scene.shape, np.float32)
+        for row, annotation in enumerate(annotations):
+            scene_targets[row, [self.scene[label] for label in annotation.scene]] = 1
+        pairs = ((objects, torch.from_numpy(cell_targets)), (scene, torch.from_numpy(scene_targets)))
         losses = [F.binary_cross_entropy_with_logits(a, b.to(a.device), reduction="sum") for a, b in pairs]
         return losses[0] + losses[1]
 
     def cells(self, image: AnnotatedImage, height: int, width: int) -> np.ndarray:
-        """Return targets (labels, height, width): 1 where an object with the label covers enough of the cell."""
+        """Return targets (labels, height, width): 1 where a box with the label covers at least MIN_COVERAGE."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
             covered = (

@@ -21,13 +21,13 @@ FALSE_ALARMS = 1 / 200  # share of images from the held-out distribution that ex
 SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 
 
-def compute_texture_statistics(prepared: Tensor) -> Tensor:
+def compute_texture_statistics(network_input: Tensor) -> Tensor:
     """Return statistics (SIZE,) of a network's input (3, H, W): uint8, which is divided by 255, or float.
 
     The statistics of a film (F, 3, H, W) are those of its first frame. At each scale they are quantiles of
     log(|d| + 1/255), where d is the horizontal or vertical difference of neighbouring grey values, or their Laplacian.
     """
-    frame = prepared[0] if prepared.dim() == 4 else prepared
+    frame = network_input[0] if network_input.dim() == 4 else network_input
     grey = (frame / 255 if frame.dtype == torch.uint8 else frame.float()).mean(0, keepdim=True)
     grey, levels = adaptive_avg_pool2d(grey, SIDE), torch.tensor(QUANTILES)
     statistics = []
@@ -57,8 +57,8 @@ class TrainingTexture:
         """Fit to statistics (N, SIZE) of training images; statistics (M, SIZE) of held-out images give the limit.
 
         The limit is the smallest held-out distance that an image of the held-out distribution exceeds with a
-        probability of at most FALSE_ALARMS. Returns None where M is too small for a limit, where N is below 2, and
-        where all training images have equal statistics.
+        probability of at most FALSE_ALARMS. Returns None where M is below 199 (1 / FALSE_ALARMS − 1), where N is
+        below 2, and where all training images have equal statistics.
         """
         rank = math.ceil((len(held_out) + 1) * (1 - FALSE_ALARMS))
         if rank > len(held_out) or len(training) < 2:
@@ -77,6 +77,6 @@ class TrainingTexture:
         """Return the distances (N,) of statistics (N, SIZE) from the training split."""
         return ((statistics - self.mean) @ self.whitening.T).norm(dim=1)
 
-    def is_unlike(self, prepared: Tensor) -> bool:
+    def is_unlike(self, network_input: Tensor) -> bool:
         """Return whether the distance of a network's input from the training images exceeds the limit."""
-        return bool(self.distances(compute_texture_statistics(prepared).unsqueeze(0))[0] > self.limit)
+        return bool(self.distances(compute_texture_statistics(network_input).unsqueeze(0))[0] > self.limit)

@@ -38,7 +38,9 @@ class WordDetector(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, width, 6, 4, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
         self.stages = nn.Sequential(
-            _Residual(width, width, 1), _Residual(width, 2 * width, 2), _Residual(2 * width, 4 * width, 2)
+            _ResidualBlock(width, width, 1),
+            _ResidualBlock(width, 2 * width, 2),
+            _ResidualBlock(2 * width, 4 * width, 2),
         )
         self.standardised = nn.BatchNorm1d(8 * width, affine=False)
         self.words = nn.Linear(8 * width, words)
@@ -58,7 +60,7 @@ class WordDetector(nn.Module):
         return self.words(self.pooled(self.regions(pixels)))
 
 
-class _Residual(nn.Module):
+class _ResidualBlock(nn.Module):
     """Two convolutions with a shortcut (He et al. 2016, basic block)."""
 
     def __init__(self, size: int, out: int, stride: int):
@@ -114,7 +116,7 @@ class WordPrediction:
 
 
 class WordDetectorNetwork(GridNetwork):
-    """A detector trained in this project as an `Extractor`: the vector is `WordDetector.pooled`.
+    """A detector trained in this project as an `Extractor`: the vector is the detector's `pooled`.
 
     An image is resized to a square, (3, S, S) uint8, whatever its aspect ratio.
     """

@@ -96,10 +96,10 @@ def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score,
 def measure_step_time(world: GradientWorld, estimator: Estimator, score: Score, repeats: int) -> float:
     """Return the CPU seconds of a step of `estimator` with rollouts: the median of `repeats` after a warm-up."""
 
-    def step(number: int) -> float:
+    def time_step(number: int) -> float:
         begin = time.process_time()
         estimate_gradient(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
         return time.process_time() - begin
 
-    step(0)
-    return median(step(number) for number in range(1, repeats + 1))
+    time_step(0)
+    return median(time_step(number) for number in range(1, repeats + 1))

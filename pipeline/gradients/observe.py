@@ -37,8 +37,8 @@ class ImageHinge(Hinge):
     def losses(self, cosines: Tensor) -> Tensor:
         """Return losses (S, B) from `cosines` (S, B, B)."""
         own = cosines.diagonal(dim1=1, dim2=2)
-        others = ~torch.eye(cosines.shape[-1], dtype=torch.bool)
-        return (F.relu(self.margin - own.unsqueeze(2) + cosines) * others).amax(2)
+        off_diagonal = ~torch.eye(cosines.shape[-1], dtype=torch.bool)
+        return (F.relu(self.margin - own.unsqueeze(2) + cosines) * off_diagonal).amax(2)
 
 
 SCORES: Mapping[str, Callable[[Listener], Score]] = {
@@ -62,11 +62,11 @@ class MeasurementEffort:
 def measure_candidates(
     candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, print_line: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return all accuracies by world, and times of steps, as JSON values; `print_line` receives the progress.
+    """Return all accuracies by world, and times of steps, as JSON values; `print_line` receives progress lines.
 
     A row is a candidate with a number of samples and a score. For each world it holds the relative `bias`, its standard
     error `bias_error`, `cosine`, `length` and `variance`. `seconds` is the CPU time of a step with the hinge in a
-    larger world.
+    larger world. Raises UserError for fewer than two `rounds` of a sampled estimator.
     """
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
     labels = [candidate.label for candidate in candidates]
@@ -79,11 +79,11 @@ def measure_candidates(
                 if score_name != "hinge" and candidate.name not in BOTH_SCORES:
                     continue
                 print_line(f"world {seed} of {effort.worlds}, {score_name}: {labels[n]}")
-                for samples, measured in _measure_accuracies(enumeration, candidate, truth, effort).items():
+                for samples, accuracy in _measure_accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
                     row |= {"exact": is_enumerable(candidate.build(samples, world.speaker))}
-                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(measured))
+                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(accuracy))
     world = draw_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
     score = SCORES["hinge"](world.listener)
     for (score_name, n, samples), row in rows.items():
@@ -99,9 +99,9 @@ def _measure_accuracies(
     enumeration: Enumeration, candidate: EstimatorCandidate, truth: Tensor, effort: MeasurementEffort
 ) -> dict[int, Accuracy]:
     """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
-    numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
+    sample_counts = [samples for samples in effort.samples if samples >= candidate.min_samples]
     world, score = enumeration.world, enumeration.score
-    estimators = {samples: candidate.build(samples, world.speaker) for samples in numbers}
+    estimators = {samples: candidate.build(samples, world.speaker) for samples in sample_counts}
     if all(is_enumerable(estimator) for estimator in estimators.values()):
         return {
             samples: compute_accuracy(*enumeration.moments(estimator), truth)
@@ -113,8 +113,8 @@ def _measure_accuracies(
             train_control(world, estimator, score, effort.rounds)
         return estimate_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
 
-    most = max(numbers)
-    if is_independent(estimators[most]):
-        measured = measure_samples(estimators[most])
-        return {samples: replace(measured, variance=measured.variance * most / samples) for samples in numbers}
+    largest = max(sample_counts)
+    if is_independent(estimators[largest]):
+        accuracy = measure_samples(estimators[largest])
+        return {samples: replace(accuracy, variance=accuracy.variance * largest / samples) for samples in sample_counts}
     return {samples: measure_samples(estimator) for samples, estimator in estimators.items()}

@@ -23,7 +23,7 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
 COMMON, NAME = 1, -1
-TEMPLATES = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per image; NAME stands for its own token
+TEMPLATES = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per image; NAME stands for the image's own token
 
 
 @dataclass(frozen=True)

@@ -87,17 +87,17 @@ def measure_trained(
 
     `captions` is the smallest number of captions for the reference gradient. In the result, `error` is the standard
     error of the reference gradient relative to its norm; it is part of each row's `bias_error`. `seconds` is the CPU
-    time of a step. Candidates with a part of `OMITTED` in their names are skipped. So is ρ = 0, which is no partial
-    sampling.
+    time of a step. Candidates with a part of `OMITTED` in their names are skipped, and so are candidates with
+    ρ = 0, which equal straight-through.
 
     Raises UserError where no candidate remains, and where the reference gradient's norm is within its standard error.
     """
-    measured = [
+    eligible = [
         candidate
         for candidate in candidates
         if not any(words in candidate.name for words in OMITTED) and candidate.settings.get("rho") != 0
     ]
-    if not measured:
+    if not eligible:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
         raise UserError(
             f"--only: expected an estimator that is measured at a trained speaker, got only {names}; choose another one"
@@ -123,11 +123,11 @@ def measure_trained(
     if not square > noise:
         raise UserError(
             f"--captions: expected a gradient that differs from 0, got a norm of {square**0.5:.2g} with a standard "
-            f"error of {noise**0.5:.2g} from {captions_used:,} captions of {len(world.batch)} images; raise it, or use "
-            "a run with more validation images"
+            f"error of {noise**0.5:.2g} from {captions_used:,} captions of {len(world.batch)} images; raise "
+            "--captions, or use a run with more validation images"
         )
     rows = []
-    for candidate in measured:
+    for candidate in eligible:
         print_line(candidate.label)
         begin = time.process_time()
         estimates = average_gradients(candidate.build(samples, world.speaker), steps, ESTIMATES)
@@ -150,20 +150,20 @@ def compare_gradient_means(estimates: GradientMeans, truth: GradientMeans) -> Ac
 
     The cosine of a mean that is 0 is 0.
     """
-    mean, true, a, b = estimates.mean, truth.mean, estimates.spread, truth.spread
+    mean, reference, a, b = estimates.mean, truth.mean, estimates.spread, truth.spread
     own, other = a.square().sum(), b.square().sum()  # squared standard errors of both means
-    norm = (true.square().sum() - other).clamp(min=1e-30).sqrt()
-    error = mean - true
+    norm = (reference.square().sum() - other).clamp(min=1e-30).sqrt()
+    error = mean - reference
     squared = float((error.square().sum() - own - other) / norm**2)
     bias = max(squared, 0.0) ** 0.5
     both = torch.cat([a, b])
     products = (both @ both.T).fill_diagonal_(0)  # a part's product with itself would add a share of (tr Σ)²
     deviation = float((4 * (both @ error).square().sum() + 2 * products.square().sum()).sqrt() / norm**2)
-    length = (mean.square().sum() - own).clamp(min=0).sqrt().clamp(min=float((mean @ true).abs() / norm))
+    length = (mean.square().sum() - own).clamp(min=0).sqrt().clamp(min=float((mean @ reference).abs() / norm))
     return Accuracy(
         bias=bias,
         bias_error=(bias**2 + deviation) ** 0.5 - bias,
-        cosine=float(mean @ true / (length * norm).clamp(min=1e-30)),
+        cosine=float(mean @ reference / (length * norm).clamp(min=1e-30)),
         length=float(length / norm),
         variance=float(own * len(estimates.parts) * estimates.steps / norm**2),
     )

@@ -34,7 +34,10 @@ def psst_gumbel_rao(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST over Gumbel-Rao: a share ρ of captions passes as means of `k` relaxed samples, others as tokens."""
+    """Build PSST over Gumbel-Rao: a share ρ of captions or tokens (`mix`) passes as means of `k` relaxed samples.
+
+    The others pass as straight-through tokens.
+    """
     channel = PartialSampling(
         GumbelRao(eos_gradient=objective.eos_gradient, temperature=temperature, k=k), rho, mix, feed
     )

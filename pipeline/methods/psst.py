@@ -62,7 +62,10 @@ def psst_multinomial(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST: a share ρ of captions passes as full distributions, the others as straight-through samples."""
+    """Build PSST: a share ρ of captions or tokens (`mix`) passes as full distributions.
+
+    The others pass as straight-through samples.
+    """
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)
 
@@ -76,13 +79,16 @@ def psst_gumbel(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST over relaxed samples: a share ρ of captions passes unchanged, others as straight-through argmax."""
+    """Build PSST over relaxed samples: a share ρ of captions or tokens (`mix`) passes unchanged.
+
+    The others pass as straight-through argmax.
+    """
     channel = PartialSampling(Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)
 
 
 def st_multinomial(agents: Agents, objective: Objective, lam: Share) -> Method:
-    """Build joint training on straight-through samples only: the hinge is that of PSST with ρ = 0."""
+    """Build joint training on straight-through samples only; the hinge term equals PSST's with ρ = 0."""
     return pathwise(agents, objective, lam, StraightThrough(eos_gradient=objective.eos_gradient))
 
 

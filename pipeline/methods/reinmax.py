@@ -29,6 +29,6 @@ def psst_reinmax(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build PSST over ReinMax: a share ρ of captions passes as full distributions, the others as tokens."""
+    """Build PSST over ReinMax: a share ρ of captions or tokens (`mix`) passes as distributions, others as tokens."""
     channel = PartialSampling(ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)

@@ -33,7 +33,7 @@ def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward
     """
     score = mix_metrics(reward, agents.cider, agents.texts)
     estimator = score_function(objective, channel=Multinomial(samples))
-    return _train_speaker(agents, Term("naturalness", 1.0, score, estimator))
+    return _build_method(agents, Term("naturalness", 1.0, score, estimator))
 
 
 def sll_me(
@@ -41,8 +41,8 @@ def sll_me(
 ) -> Method:
     """Build SLL on CIDEr-D plus `weight` times the entropy of each token's distribution."""
     channel = Multinomial(samples, entropies=True)
-    precision = _compute_precision(agents, objective, channel, scale / MAX_CIDER)
-    return _train_speaker(agents, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))
+    precision = _build_precision_term(agents, objective, channel, scale / MAX_CIDER)
+    return _build_method(agents, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))
 
 
 def sll_sle(
@@ -58,14 +58,14 @@ def sll_sle(
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     estimator = score_function(objective, "group", channel)
     exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), estimator)
-    return _train_speaker(
-        agents, _compute_precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration
+    return _build_method(
+        agents, _build_precision_term(agents, objective, channel, alpha * scale / MAX_CIDER), exploration
     )
 
 
-def _compute_precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
+def _build_precision_term(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
     return Term("naturalness", weight, CiderScore(agents.cider), score_function(objective, channel=channel))
 
 
-def _train_speaker(agents: Agents, *terms: Term) -> Method:
+def _build_method(agents: Agents, *terms: Term) -> Method:
     return Method(agents.roles, terms, SPEAKER_ONLY)

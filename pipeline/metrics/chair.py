@@ -27,12 +27,12 @@ def compute_chair(
 ) -> dict[str, float]:
     """Return CHAIR of N captions against their images' human captions, all as lower-case words.
 
-    `annotated` are the names of the objects in each of the N images, such as COCO's categories, in either case; () for
-    none.
+    `annotated` are the names of the objects in each of the N images, such as COCO's categories, in upper or lower
+    case; () for none.
 
-    CHAIR_i: the share of mentions whose object is not in the image; left out if there are no mentions. CHAIR_s: the
+    CHAIR_i: the share of mentions whose object is not in the image; omitted if there are no mentions. CHAIR_s: the
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
-    if captions and references differ in number.
+    if captions and references differ in number. Raises ValueError if `annotated` is of another number of images.
     """
     absent, mentioned = zip(*count_objects(captions, references, annotated), strict=True)
     mentions = sum(mentioned)
@@ -45,17 +45,17 @@ def count_objects(
 ) -> list[tuple[int, int]]:
     """Count the mentions of absent objects, and of all objects, in each caption.
 
-    Raises UserError as `chair` does.
+    Raises UserError as `compute_chair` does.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(
             f"CHAIR: need as many captions as references, one or more (got {len(captions)} and {len(references)})"
         )
     mentioned = [find_mentioned_objects(caption) for caption in captions]
-    known = [set(chain.from_iterable(map(find_mentioned_objects, each))) for each in references]
-    for objects, names in zip(known, annotated, strict=bool(annotated)):
+    present = [set(chain.from_iterable(map(find_mentioned_objects, human))) for human in references]
+    for objects, names in zip(present, annotated, strict=bool(annotated)):
         objects.update(chain.from_iterable(find_mentioned_objects(name.lower().split()) for name in names))
-    pairs = zip(mentioned, known, strict=True)
+    pairs = zip(mentioned, present, strict=True)
     return [(sum(name not in objects for name in names), len(names)) for names, objects in pairs]
 
 

@@ -98,8 +98,8 @@ class CiderD:
 
         `frequencies="batch"` takes N and df from the rows of each call, each row a document. `keys`, `counts` and
         `images` are checked, but no score depends on them. pycocoevalcap called on the batch and the published PSST
-        code use the same statistics. Raises UserError for an image without references, an id out of range, or counts
-        that are impossible for `images`.
+        code use the same statistics. Raises UserError for references without any word, an image without references,
+        an id out of range, or counts that are impossible for `images`.
         """
         tokens, reference_counts = _pad_captions(references, max_words)
         if not (tokens > 0).any():
@@ -143,27 +143,27 @@ class CiderD:
         """Return the score (N,) of captions `tokens` (N, T) int64, 0 after the end, of `images` (N,) int64, rows of M.
 
         With `eos`, a caption that ends before T has EOS as its last token; one of T tokens has none. Nothing is copied
-        from the device to the host. Ids above 32767 are therefore checked on the CPU only; they raise UserError.
+        from the device to the host. Ids outside 0 … 32767 are therefore checked on the CPU only; they raise UserError.
         """
         checkable = devices.is_synchronous(tokens.device) and tokens.numel()
         if checkable and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
-        words, human = self.pair_with_references(tokens, images)
+        words, references = self.pair_with_references(tokens, images)
         own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
-        matching = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
+        matching = count_occurrences(words, references).to(dtype)  # (4, T, R, N)
         keys = _compute_ngram_keys(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
-            idf, norms = _compute_batch_statistics(keys, human, dtype)
+            idf, norms = _compute_batch_statistics(keys, references, dtype)
         # the sums run over distinct n-grams: an n-gram that occurs k times has k positions, each of weight 1/k
         squares = idf.square()[:, :, None]
         norm = (own * squares).sum(dim=1).sqrt()  # (4, 1, N)
         weights = squares / own.clamp(min=1)
         dot = torch.minimum(matching, own).mul_(matching).mul_(weights).sum(dim=1)  # (4, R, N)
-        length = norm * norms
-        cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
+        norm_product = norm * norms
+        cosine = (dot / torch.where(norm_product > 0, norm_product, 1)).mean(dim=0)
         length_difference = _count_bigrams(words) - self.bigrams[images].T
         penalty = torch.exp(-length_difference.square() / (2 * SIGMA**2))
         return 10 * (cosine * penalty).sum(dim=0) / self.references[images]
@@ -182,9 +182,9 @@ def _compute_norms(words: Tensor, idf: Tensor) -> Tensor:
     return (counts * idf.square()).sum(dim=1).sqrt()
 
 
-def _compute_batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
-    reference_keys, rows = _compute_ngram_keys(human), human.shape[-1]
+def _compute_batch_statistics(keys: Tensor, references: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `references` (W, R, N); a row is a document."""
+    reference_keys, rows = _compute_ngram_keys(references), references.shape[-1]
     all_keys = _mark_repetitions(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
     def compute_idf(ngrams: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def _compute_batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -
         share = (df.clamp_(min=1) - rows).to(dtype) / rows
         return -torch.log1p(share)  # log N − log df without cancellation for df close to N
 
-    return compute_idf(keys), _compute_norms(human, compute_idf(reference_keys))
+    return compute_idf(keys), _compute_norms(references, compute_idf(reference_keys))
 
 
 def _pad_captions(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:

@@ -82,12 +82,15 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     in their number of captions, or if they have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
-        raise UserError("diversity of sets: give each image the same number of captions, two or more")
+        raise UserError(
+            "diversity of sets: expected the same number of captions, two or more, for each image, found "
+            f"{sorted({*map(len, sets)})} for {len(sets)} images; complete the sets"
+        )
     words = [[caption.split() for caption in captions] for captions in sets]
     corpus, per_caption = zip(*(_compute_bleu_against_others(sets, k) for k in range(len(sets[0]))), strict=True)
     return {
-        "Div-1": fmean(_share_distinct_ngrams(captions, 1) for captions in words),
-        "Div-2": fmean(_share_distinct_ngrams(captions, 2) for captions in words),
+        "Div-1": fmean(_compute_distinct_share(captions, 1) for captions in words),
+        "Div-2": fmean(_compute_distinct_share(captions, 2) for captions in words),
         MBLEU_CORPUS: fmean(corpus),
         MBLEU_PER_CAPTION: fmean(per_caption),
     }
@@ -102,7 +105,7 @@ def compute_self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 
     """
     words = [caption.split() for caption in captions[:first]]
     if len(words) < 2:
-        raise UserError(f"Self-BLEU: {len(words)} captions; two or more are needed")
+        raise UserError(f"Self-BLEU: {len(words)} captions found, expected two or more; give more captions")
     logs = [0.0] * len(words)
     for n in range(1, orders + 1):
         counts = [Counter(_list_ngrams(caption, n)) for caption in words]
@@ -126,7 +129,7 @@ def _list_ngrams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(n)), strict=False)
 
 
-def _share_distinct_ngrams(captions: Sequence[Sequence[str]], n: int) -> float:
+def _compute_distinct_share(captions: Sequence[Sequence[str]], n: int) -> float:
     return len({ngram for words in captions for ngram in _list_ngrams(words, n)}) / max(1, sum(map(len, captions)))
 
 

@@ -40,7 +40,9 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
         with open(path, "rb") as file:
             content = _Unpickler(file, encoding="latin1").load()  # Python 2 texts may be bytes
     except FileNotFoundError:
-        raise UserError(f"{path}: the file of document frequencies is missing") from None
+        raise UserError(
+            f"{path}: the file of document frequencies is missing; copy it there, or set document_frequencies: null"
+        ) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a broken pickle raises nearly anything
@@ -139,16 +141,16 @@ def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, cou
     Clipping of captions only removes words, so it does not raise this error.
     """
     size = len(vocabulary) + 1
-    in_captions, in_file = np.zeros((2, size), np.int64)
+    image_counts, file_counts = np.zeros((2, size), np.int64)
     for image in captions:
-        in_captions[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
+        image_counts[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
     unigrams = keys < size
-    in_file[keys[unigrams]] = counts[unigrams]
-    undercounted = np.flatnonzero(in_captions > in_file)
-    if len(undercounted) > MAX_MISFITS * np.count_nonzero(in_captions):
+    file_counts[keys[unigrams]] = counts[unigrams]
+    undercounted = np.flatnonzero(image_counts > file_counts)
+    if len(undercounted) > MAX_MISFITS * np.count_nonzero(image_counts):
         word = undercounted[0]
         raise UserError(
-            f"counts word {word}, {vocabulary.words[word - 1]!r}, in {in_file[word]:,} images, but it is in "
-            f"{in_captions[word]:,} images of the training split ({len(undercounted):,} words are counted too low); "
+            f"counts word {word}, {vocabulary.words[word - 1]!r}, in {file_counts[word]:,} images, but it is in "
+            f"{image_counts[word]:,} images of the training split ({len(undercounted):,} words are counted too low); "
             "use the file of the same vocabulary and captions"
         )

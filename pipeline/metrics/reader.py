@@ -15,7 +15,7 @@ def compute_reader_statistics(captions: Sequence[Words], references: Sequence[Se
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
     `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` and
-    `colour_words` are the shares of such words that also occur in a reference. Without such words they are left out.
+    `colour_words` are the shares of such words that also occur in a reference. A share without such words is omitted.
     Raises UserError if there are no captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
@@ -24,12 +24,12 @@ def compute_reader_statistics(captions: Sequence[Words], references: Sequence[Se
         )
     content = [[word for word in caption if word not in FUNCTION_WORDS] for caption in captions]
     colours = [[COLOURS[word] for word in caption if word in COLOURS] for caption in captions]
-    known = [set(chain.from_iterable(each)) for each in references]
-    known_colours = [{COLOURS[word] for word in each if word in COLOURS} for each in known]
+    reference_words = [set(chain.from_iterable(each)) for each in references]
+    reference_colours = [{COLOURS[word] for word in each if word in COLOURS} for each in reference_words]
     return {
         "repeated": sum(len(set(words)) < len(words) for words in content) / len(captions),
-        **_compute_share("content_words", content, known),
-        **_compute_share("colour_words", colours, known_colours),
+        **_compute_share("content_words", content, reference_words),
+        **_compute_share("colour_words", colours, reference_colours),
     }
 
 
@@ -44,8 +44,6 @@ def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], l
     return [caption for caption, _ in pairs], [others for _, others in pairs]
 
 
-def _compute_share(name: str, mentioned: Sequence[Words], known: Sequence[set[str]]) -> dict[str, float]:
-    matches = [
-        word in reference_words for words, reference_words in zip(mentioned, known, strict=True) for word in words
-    ]
+def _compute_share(name: str, captions: Sequence[Words], references: Sequence[set[str]]) -> dict[str, float]:
+    matches = [word in known for words, known in zip(captions, references, strict=True) for word in words]
     return {name: sum(matches) / len(matches)} if matches else {}

@@ -18,10 +18,13 @@ from pipeline.metrics.java import Score
 
 
 class MetricProcess(Protocol):
-    """A running program that computes a metric."""
+    """Interface of a running program that computes a metric."""
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Return the corpus score and each caption's, of N tokenised captions against their references."""
+        """Return the corpus score and each caption's, of N tokenised captions against their references.
+
+        Raises NotComputedError if the program fails.
+        """
 
     def close(self) -> None:
         """End the program."""
@@ -29,7 +32,7 @@ class MetricProcess(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of captions. It is computed by one of `compute`, `start` and `parts`.
+    """Metric of captions, computed by one of `compute`, `start` and `parts`.
 
     `compute(captions, references, timeout)` receives N captions and the references of each, as tokens joined by spaces.
     It returns one (corpus score, scores of N captions) for each of `names`. It imports its packages when it is called,
@@ -46,7 +49,7 @@ class Metric:
     range: tuple[float, float] = (0.0, 1.0)
     higher_is_better: bool = True
     digits: int = 3  # decimals in tables
-    # bootstrap over images: of the mean of a column of captions.parquet, or of BLEU from the sums of its counts
+    # bootstrap over images: mean of a column of captions.parquet, or BLEU from summed n-gram counts; None: no bootstrap
     resampled: Literal["mean", "counts"] | None = "mean"
     reward: Literal["ids", "text"] | None = None  # input of the metric as a reward; None: it is no reward
     best_of_beam: bool = False  # a column of the table of the best captions of a wide beam

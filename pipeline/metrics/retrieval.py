@@ -34,7 +34,7 @@ def rank_gallery(
 ) -> RetrievalRanks:
     """Rank images for captions and captions for images, by inner product, in one pass over their scores.
 
-    `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; every image has one. `among`:
+    `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; each image needs one. `among`:
     smaller galleries, (M, K) int64 distractors of each image, without the image itself, padded with −1. `shown`: the
     number of top-scoring images to return for each caption.
 
@@ -46,7 +46,7 @@ def rank_gallery(
     """
     for name, vectors in (("captions", captions), ("images", images)):
         if not bool(torch.isfinite(vectors).all()):
-            raise UserError(f"ranking: vectors of {name} hold NaN or infinity; the model that made them has diverged")
+            raise UserError(f"ranking: vectors of {name} hold NaN or infinity; the model diverged: train it again")
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
@@ -81,39 +81,39 @@ def rank_gallery(
     return RetrievalRanks(by_caption, by_image, by_gallery, first)
 
 
-def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among: Tensor) -> Tensor:
+def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, distractors: Tensor) -> Tensor:
     """Return ranks (M,) int64 of each image's best caption among its distractors' captions, by inner product.
 
-    `captions` (N, d), `images` (M, d), `owners` (N,) as for `rank_gallery`; `among` (M, K) int64: distractors of each
-    image, padded with −1. Scores and ties count as in `rank_gallery`. Raises UserError for an image without a caption.
+    `captions` (N, d), `images` (M, d), `owners` (N,) as for `rank_gallery`; `distractors` (M, K) int64: other images,
+    padded with −1. Scores and ties count as in `rank_gallery`. Raises UserError for an image without a caption.
     """
     counts = torch.bincount(owners, minlength=len(images))
     if not bool(counts.all()):
         raise UserError(f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; every image needs one")
     order, ends = owners.argsort(stable=True), counts.cumsum(0)
-    number = torch.arange(int(counts.max()), device=owners.device)
-    exists = number < counts[:, None]  # (M, C)
-    own_captions = order[((ends - counts)[:, None] + number).clamp(max=len(owners) - 1)]  # (M, C) of each image
+    slots = torch.arange(int(counts.max()), device=owners.device)
+    valid = slots < counts[:, None]  # (M, C)
+    own_captions = order[((ends - counts)[:, None] + slots).clamp(max=len(owners) - 1)]  # (M, C) of each image
     ranks = torch.empty_like(counts)
-    for image, (image_vector, others) in enumerate(zip(images.double(), among, strict=True)):
+    for image, (image_vector, others) in enumerate(zip(images.double(), distractors, strict=True)):
         members = torch.cat([others.new_tensor([image]), others[others >= 0]])
         scores = (captions[own_captions[members]].double() @ image_vector).float()
-        scores.masked_fill_(~exists[members], -torch.inf)
+        scores.masked_fill_(~valid[members], -torch.inf)
         ranks[image] = 1 + (scores[1:] >= scores[0].max()).sum()
     return ranks
 
 
-def draw_distractors(images: int, count: int, seed: int) -> Tensor:
-    """Return (M, count) int64 on the CPU: `count` distinct other images for each of M `images`, by a Philox generator.
+def draw_distractors(image_count: int, count: int, seed: int) -> Tensor:
+    """Return (M, count) int64 on the CPU: `count` distinct other images for each of M = `image_count`.
 
-    Raises UserError if there are fewer than `count` other images.
+    A Philox generator draws them. Raises UserError if there are fewer than `count` other images.
     """
-    if count >= images:
-        raise _explain_too_few_images(count, images)
+    if count >= image_count:
+        raise _explain_too_few_images(count, image_count)
     rng = np.random.Generator(np.random.Philox(key=[seed, count]))
-    distractors = torch.empty(images, count, dtype=torch.int64)
+    distractors = torch.empty(image_count, count, dtype=torch.int64)
     for image, others in enumerate(distractors.numpy()):
-        others[:] = rng.choice(images - 1, count, replace=False)
+        others[:] = rng.choice(image_count - 1, count, replace=False)
         others += others >= image  # skip the image itself
     return distractors
 
@@ -140,7 +140,7 @@ def find_similar_distractors(features: Tensor, count: int) -> Tensor:
 def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
     """Return (M, K) int64: nearest neighbours of the unit vectors `vectors` (M, D) among the rows `gallery` (n,).
 
-    `ranks` (K) selects the neighbours, 1 is the nearest. An image is not its own neighbour. Raises UserError if a rank
+    `ranks` (K,) selects the neighbours, 1 is the nearest. An image is not its own neighbour. Raises UserError if a rank
     exceeds the number of other images.
     """
     if max(ranks) >= len(gallery):
@@ -169,7 +169,7 @@ def compute_recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 and mean 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
     R@k counts the ranks in galleries of more than k images, where a miss is possible. MRR and `random`, the expected
-    R@1 of random ranks, count those of more than one image. A value without such a gallery is left out. `alone`: the
+    R@1 of random ranks, count those of more than one image. A value without such a gallery is omitted. `alone`: the
     number of ranks in galleries of one image, which count nowhere else.
     """
     recalls = {}

@@ -46,7 +46,7 @@ def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str]
 
 
 def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
-    """Return the server's METEOR, else this process' own. `timeout`: the limit in seconds for one set of captions.
+    """Return the server's METEOR, else this process's own. `timeout`: the limit in seconds for one set of captions.
 
     Raises NotComputedError if there is no server and no Java runs.
     """
@@ -67,7 +67,7 @@ class SharedMeteor:
         self._server.send(compute_sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Return the scores of `Meteor.score`. Raises NotComputedError as it does, and if no own process can start."""
+        """Return the scores of `Meteor.score`. Raises NotComputedError if METEOR fails or cannot start."""
         if self._failed:
             raise NotComputedError(self._failed)
         if self._fallback is None:
@@ -83,7 +83,7 @@ class SharedMeteor:
         return self._fallback.score(hypotheses, references)
 
     def close(self) -> None:
-        """Disconnect, and end the process' own METEOR."""
+        """Disconnect, and end this process's own METEOR."""
         self._server.close()
         if self._fallback is not None:
             self._fallback.close()
@@ -121,7 +121,7 @@ class _Server:
                 return 0.0, [], str(reason)
 
     def _get_meteor(self, timeout: float) -> Meteor:
-        """Return METEOR with this timeout, started anew if none runs or the last one failed."""
+        """Return METEOR with this timeout, restarted if its process has ended."""
         with self._lock:
             if self._meteor is None or self._meteor.ended:
                 self.close()
@@ -135,7 +135,7 @@ def main() -> None:
     server = _Server()
     try:
         listener = Listener(family="AF_UNIX")
-    except OSError as error:  # a socket's path has at most some hundred bytes
+    except OSError as error:  # a socket's path has at most about 100 bytes
         print(f"warning: each process starts its own METEOR: {error}; set TMPDIR to a short path", file=sys.stderr)
         return
     with listener:

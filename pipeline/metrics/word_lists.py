@@ -1,4 +1,4 @@
-"""English function words, which describe no image content, words that end no caption, and colour words."""
+"""English function words, which describe no image content, words that need a word after them, and colour words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BAD_ENDINGS = """
     a an the in for at of with before after on upon near to is are am
 """
 BAD_ENDINGS = frozenset(_BAD_ENDINGS.split())
-"""Words that no caption ends in (self-critical.pytorch, captioning/utils/eval_utils.py)."""
+"""Words that end an unfinished caption (self-critical.pytorch, captioning/utils/eval_utils.py)."""
 
 _COLOURS = """
     beige black blond blue bronze brown burgundy crimson cyan gold green grey indigo ivory khaki lavender lilac magenta

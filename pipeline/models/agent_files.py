@@ -64,8 +64,8 @@ def save_agents(
 ) -> None:
     """Write the parameters and constructor arguments of `agents`, by name; an interruption keeps the earlier file.
 
-    `history` is the training record beside `path`, and `data` those of `checksums.compute_data_digests`. Both are
-    stored as digests, so that later changes are detected.
+    The header stores the digest of `history`, the training record beside `path`, and the digests `data` of
+    `checksums.compute_data_digests`. They reveal later changes of these files.
     """
     tensors: dict[str, Tensor] = {}
     for prefix, agent in agents.items():
@@ -87,8 +87,9 @@ def load_agent(
 
     `known` are the classes that the file may name, and `kinds` the classes permitted for this agent (None: all).
     Arguments are checked against their types, and tensors against the resulting shapes, before the network's memory is
-    allocated. Raises UserError where the file is missing or damaged, does not hold the agent, or memory is exhausted.
-    Raises UserError, too, where the history beside it belongs to another training.
+    allocated. Raises UserError where the file is missing or damaged, and where memory is exhausted. Raises UserError,
+    too, where the agent is missing, of another class or of another version of its class. Raises UserError, too, where
+    the history beside the file belongs to another training.
     """
     check_file_digest(path)
     metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
@@ -98,12 +99,12 @@ def load_agent(
     check_history(path)
     permitted = known if kinds is None else kinds
     if (kind := specs[name].kind) not in permitted:
-        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}")
+        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}; {AGAIN}")
     try:
         with torch.device("meta"), _SkipInitialisation():
-            expected = {key: tuple(value.shape) for key, value in _build(specs[name], known).state_dict().items()}
-        _compare(expected, {key: tuple(value.shape) for key, value in tensors.items()})
-        agent = _build(specs[name], known)
+            expected = {key: tuple(value.shape) for key, value in _build_agent(specs[name], known).state_dict().items()}
+        _compare_shapes(expected, {key: tuple(value.shape) for key, value in tensors.items()})
+        agent = _build_agent(specs[name], known)
         agent.load_state_dict(tensors)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
@@ -133,7 +134,7 @@ class AgentSpec(Record):
 
 
 def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]:
-    """Return the specifications of a file's agents, by name; none where its metadata have no entry for agents.
+    """Return the specifications of a file's agents, by name; {} where its metadata have no entry for agents.
 
     Raises UserError where that entry is damaged.
     """
@@ -145,7 +146,7 @@ def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]
 
 
 def check_file_digest(path: Path) -> None:
-    """Compare a weights file's SHA-256, with zeros in place of the digest in its header, with that digest.
+    """Check a weights file against the SHA-256 in its header, computed with zeros in place of that digest.
 
     Raises UserError where the file is missing, unreadable or damaged.
     """
@@ -165,14 +166,17 @@ def check_file_digest(path: Path) -> None:
         raise UserError(f"{path}: not a complete weights file: its SHA-256 differs from the recorded one; {AGAIN}")
 
 
-def _build(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
-    """Build an agent from its class and arguments; an argument may be the specification of another agent."""
+def _build_agent(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
+    """Build an agent from its class and arguments; an argument may be the specification of another agent.
+
+    Raises UserError for an unknown class and for invalid arguments.
+    """
     if spec.kind not in known:
-        raise UserError(f"unknown class of agent {spec.kind}")
+        raise UserError(f"unknown class of agent {spec.kind}; expected one of {', '.join(known)}; {AGAIN}")
     arguments = dict(spec.arguments)
     for name, value in arguments.items():
         if isinstance(value, dict) and value.keys() == AgentSpec.model_fields.keys():
-            arguments[name] = _build(AgentSpec(**value), known)
+            arguments[name] = _build_agent(AgentSpec(**value), known)
     _check_limits(arguments, spec.kind)
     kind: type = known[spec.kind]
     try:
@@ -184,7 +188,7 @@ def _build(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
 
 @cache
 def _create_argument_model(kind: type) -> type[BaseModel]:
-    """Return a pydantic model of a class's arguments, from its constructor and the base constructors that it calls."""
+    """Create a pydantic model of a class's arguments, from its constructor and the base constructors that it calls."""
     arguments: dict[str, Any] = {}
     for constructor in [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]:
         hints, parameters = get_type_hints(constructor), list(signature(constructor).parameters.values())[1:]
@@ -215,8 +219,8 @@ def _check_limits(value: Any, where: str, key: str = "") -> None:
             raise UserError(f"{where}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {AGAIN}")
 
 
-def _compare(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
+def _compare_shapes(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError for the first tensor that is missing, unexpected, or of another shape."""
     for key in (*expected, *given):
         if expected.get(key) != given.get(key):
-            raise ValueError(f"{key} has the shape {given.get(key)}, and {expected.get(key)} is needed")
+            raise ValueError(f"{key}: expected shape {expected.get(key)}, got {given.get(key)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NOT_STORED = ("self", "__class__", "null_image")  # `Decoder.add_null_image` stores the last one
+NOT_STORED = ("self", "__class__", "null_image")  # `Decoder.add_null_image` stores `null_image`
 
 
 def collect_constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,14 +57,17 @@ class DualEncoder(nn.Module):
 
     def count_tokens(self, captions: Sequence[str]) -> Tensor:
         """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
-        twice = 2 * self.max_tokens
-        empty, full = self._tokenizer(["", "a " * twice], twice)  # the rows end in padding and in the end token
+        limit = 2 * self.max_tokens
+        empty, full = self._tokenizer(["", "a " * limit], limit)  # the rows end in padding and in the end token
         pads_with_end = int(full[-1] == empty[-1])  # as SigLIP's tokenizer does
-        positions: Tensor = (self._tokenizer(list(captions), twice) != empty[-1]) * torch.arange(1, twice + 1)
-        return (positions.amax(1) + pads_with_end).clamp(max=twice)
+        positions: Tensor = (self._tokenizer(list(captions), limit) != empty[-1]) * torch.arange(1, limit + 1)
+        return (positions.amax(1) + pads_with_end).clamp(max=limit)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated."""
+        """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated.
+
+        Raises UserError where the tokenizer is neither on this machine nor can be fetched.
+        """
         return F.normalize(
             self.text.encode_text(self._tokenizer(list(captions)).to(next(self.parameters()).device)), dim=-1
         )

@@ -47,7 +47,7 @@ class HubState:
 
 
 class PrecomputedRegions(nn.Module):
-    """A replacement of GIT's vision tower for precomputed regions (n, 1, R, D)."""
+    """Replacement for GIT's vision tower, which passes on precomputed regions (n, 1, R, D)."""
 
     def forward(self, regions: Tensor, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(last_hidden_state=regions.squeeze(1))
@@ -56,11 +56,11 @@ class PrecomputedRegions(nn.Module):
 class HubDecoder(Decoder[HubState]):
     """The text side of a captioner, with the vocabulary in the order of this project: EOS, words, BOS.
 
-    Input and output embeddings are moved out of the model to `word` and `logit`. A table that the model shares is
-    copied to both, and they are trained separately. All other layers are the model's own code and weights. Its dropouts
-    are 0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, or the
-    decoder's inputs in models with a prompt (features/decoder_inputs.py). Every image has the same number of them. A
-    null image replaces each by one learned vector.
+    Input and output embeddings are moved out of the model to `word` and `logit`. A table that both share is copied to
+    each, and the copies are trained separately. All other layers are the model's own code and weights. Its dropouts are
+    0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, or the
+    decoder's inputs in models with a prompt (features/decoder_inputs.py). Every image has the same number of regions. A
+    null image replaces each region by one learned vector.
 
     With LoRA, `{rank, alpha, targets}` (targets null: all linear layers), only the LoRA weights and the null image are
     trained.
@@ -79,9 +79,10 @@ class HubDecoder(Decoder[HubState]):
     ) -> None:
         """Build the network from the captioner's `config` without dropout (`serialise_config`), with random weights.
 
-        `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one. `positions` is the number
-        of regions and BOS where their positions have three axes, as Qwen2.5-VL's have.
-        Raises UserError for a config of an unknown kind, and for more `max_words` than the text side has positions for.
+        `lead` is the number of tokens before BOS; Florence-2 has one. `positions` is R + 1, for R regions and BOS,
+        where positions have three axes, as in Qwen2.5-VL; else 0. Raises UserError for a config of an unknown kind, or
+        one that `check_config` refuses. Raises UserError for more `max_words` than the text side has positions for, and
+        as `add_lora` does.
         """
         text, project = _build_text_side(config)
         sizes = text.config.get_text_config()
@@ -115,12 +116,12 @@ class HubDecoder(Decoder[HubState]):
 
     @classmethod
     def from_hub(
-        cls, name: str, numbers: Sequence[int], max_words: int, dropout: float, lora: dict[str, Any] | None
+        cls, name: str, token_ids: Sequence[int], max_words: int, dropout: float, lora: dict[str, Any] | None
     ) -> Self:
-        """Load the captioner `name` from the hub or a folder; `numbers` (V,) are its ids of the vocabulary's words.
+        """Load the captioner `name` from the hub or a folder; `token_ids` (V,) are its ids of the words.
 
-        Raises UserError where it cannot be loaded, its special tokens are not token ids, or the words are not from its
-        tokenizer.
+        Raises UserError where it cannot be loaded or built, its special tokens are not token ids, or the words are not
+        from its tokenizer.
         """
         captioner = load_captioner(name)
         config = _remove_labels(serialise_config(captioner))
@@ -130,20 +131,20 @@ class HubDecoder(Decoder[HubState]):
         text, project = _extract_text_side(captioner)
         embeddings, output = _extract_embeddings(text)
         special = {end} if has_prefix(config) else {end, begin}  # a prompt may end in any token
-        if special & set(numbers) or max(end, begin, *lead, *numbers) >= len(embeddings.weight):
+        if special & set(token_ids) or max(end, begin, *lead, *token_ids) >= len(embeddings.weight):
             raise UserError(
                 f"{name}: the prepared captions do not consist of its tokens; set prepare.tokenizer to {name} in "
                 "params.yaml and run the prepare stage again"
             )
         position_count = 0 if positions is None else positions.shape[1]
         try:
-            decoder = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=position_count)
+            decoder = cls(len(token_ids), config, max_words, dropout, lead=len(lead), positions=position_count)
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
         decoder.text.load_state_dict(text.state_dict())
         if decoder.project is not None and project is not None:
             decoder.project.load_state_dict(project.state_dict())
-        ids = torch.tensor([end, *numbers, begin])
+        ids = torch.tensor([end, *token_ids, begin])
         with torch.no_grad():
             decoder.word.weight.copy_(embeddings(ids))  # the module's output, since some modules scale the table
             if decoder.lead is not None:
@@ -198,8 +199,8 @@ class HubDecoder(Decoder[HubState]):
         """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
         placeholder = self._append_to_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
         _, tokens, regions = self._run_decoder(placeholder, encoded, HubState((), (), 0, encoded[:1]))
-        kept = self.prefix or self.lead is not None
-        tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if kept else ()
+        has_cached_tokens = self.prefix or self.lead is not None
+        tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if has_cached_tokens else ()
         state = HubState(tokens, regions, 0, encoded[:1])
         rows = torch.arange(len(encoded) * width, device=encoded.device) // width
         return state if width == 1 else self.select(state, rows)
@@ -221,8 +222,8 @@ class HubDecoder(Decoder[HubState]):
         hidden = self._run_decoder(self._append_to_lead(self.word(inputs)), encoded)[0][:, -longest:]
         positions = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
-            kept = mask[:, :longest]
-            return hidden[kept], positions[kept]
+            valid = mask[:, :longest]
+            return hidden[valid], positions[valid]
         return hidden.flatten(0, 1), positions.flatten()
 
     def _append_to_lead(self, words: Tensor) -> Tensor:
@@ -236,7 +237,7 @@ class HubDecoder(Decoder[HubState]):
 
         Without a state, no keys and values are returned.
         """
-        # cloned, since some models modify it in place
+        # cloned, since some models modify their inputs in place
         options: dict[str, Any] = {"inputs_embeds": words.clone(), "use_cache": state is not None}
         if not self.prefix:
             options["encoder_hidden_states"] = encoded
@@ -306,7 +307,7 @@ def _remove_labels(config: dict[str, Any]) -> dict[str, Any]:
 def _build_text_side(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     """Build the text side of a captioner with random weights, and the projection of regions if it needs one.
 
-    Nothing is downloaded. Raises UserError for a config of an unknown kind.
+    Nothing is downloaded. Raises UserError for a config of an unknown kind, and as `check_config` does.
     """
     hub = import_transformers()
     check_config(config, "its config")
@@ -331,7 +332,10 @@ def _build_text_side(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
 
 
 def _build_prompted_text(config: dict[str, Any]) -> Any:
-    """Build the text decoder of a captioner in PROMPTED with random weights; raises UserError for another kind."""
+    """Build the text decoder of a captioner in PROMPTED with random weights.
+
+    Raises UserError for a text side that TEXT_KINDS does not list.
+    """
     hub, kind, text = import_transformers(), config["model_type"], config["text_config"]
     if kind in PATCHED:  # no class of the library has their text side alone
         sizes = dict.fromkeys(("hidden_size", "intermediate_size", "out_hidden_size", "embed_dim"), 4)
@@ -360,14 +364,14 @@ def _remove_encoder(model: Any) -> Any:
     return model
 
 
-def build_network_config(kind: Any, given: dict[str, Any]) -> Any:
-    """Build a config of the class `kind` from the settings of `given` that determine the network."""
-    return kind(**_select_arguments(kind, given))
+def build_network_config(kind: Any, settings: dict[str, Any]) -> Any:
+    """Build a config of the class `kind` from the `settings` that determine the network."""
+    return kind(**_select_arguments(kind, settings))
 
 
-def _select_arguments(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _select_arguments(kind: Any, settings: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)} - UNUSED | UNDECLARED
-    return {name: value for name, value in given.items() if name in names}
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def _extract_text_side(captioner: Any) -> tuple[Any, nn.Linear | None]:

@@ -27,7 +27,7 @@ class HubDualEncoder(DualEncoder):
     def __init__(self, name: str, config: dict[str, Any], features: str) -> None:
         """Build the text tower of the model `name` with random weights, from the keys CONFIG_KEYS of its `config`.
 
-        Raises UserError for a config of another model type.
+        Raises UserError for a config of another model type, and as `check_config` does.
         """
         nn.Module.__init__(self)
         hub = import_transformers()

@@ -21,7 +21,7 @@ else:  # the registry of architectures defines both
 
 
 class LoraSettings(Section):
-    """Low-rank updates that are trained instead of the weights of a captioner's text decoder.
+    """Settings of low-rank updates (LoRA), trained instead of the weights of a captioner's text decoder.
 
     `targets` are names of linear layers; null: all linear layers of the text decoder.
     """
@@ -34,8 +34,8 @@ class LoraSettings(Section):
 class SpeakerSettings(SpeakerSizes):
     """Settings of a speaker's network.
 
-    Architecture hub is the text decoder of the captioner `model` of transformers. All weights of the decoder are
-    trained. With `lora`, only low-rank updates, and the vector in place of a missing image, are trained.
+    Architecture hub is the text decoder of the captioner `model` of transformers. Without `lora`, all weights of
+    the decoder are trained; with it, only the low-rank updates and the null image.
     """
 
     architecture: ArchitectureName
@@ -50,7 +50,7 @@ class SpeakerSettings(SpeakerSizes):
             verb = "takes" if hub else "takes the sizes"
             raise ValueError(f"architecture {self.architecture} {verb} {', '.join(sizes)}, and no other")
         if self.lora is not None and not hub:
-            raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
+            raise ValueError(f"lora goes with architecture hub, not with {self.architecture}; remove lora")
         heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
         if heads and hidden and hidden % heads:
             raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}")

@@ -107,7 +107,7 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
 def compute_pragmatic_logits(log_probs: Tensor, prior: Tensor, alpha: float) -> Tensor:
     """Return log S0 + α log L0 (n, V+1) of the first image, given `log_probs` (n, 1+K, V+1) and `prior` (n, 1+K).
 
-    A token that is impossible for the first image stays impossible. Every other image may have probability 0.
+    A token that is impossible for the first image stays impossible. Missing distractors have the prior −∞.
     """
     if alpha == 0:
         return log_probs[:, 0]

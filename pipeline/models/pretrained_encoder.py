@@ -33,7 +33,10 @@ def load_pretrained_encoder(
             "set it and run the features stage again"
         )
     if store.manifest.get("vector"):
-        raise UserError(f"features.{settings.features}.vector: expected null, as the text tower of {network} needs")
+        raise UserError(
+            f"features.{settings.features}.vector: expected null, as the text tower of {network} needs, got "
+            f"{store.manifest['vector']}; set it and run the features stage again"
+        )
     if network.startswith(PREFIX):
         name = network.removeprefix(PREFIX)
         return HubDualEncoder.from_model(name, load_dual_encoder(name), settings.features).eval()

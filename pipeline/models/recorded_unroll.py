@@ -66,7 +66,7 @@ class RecordedUnroll:
     def step(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the states (n, H) of one step, before and after dropout."""
         kernels, step = self._tape.kernels, self._tape.record(self._images, self._h, self._c, self._parents)
-        torch.addmm(kernels.weights.bias, self._read_inputs(rows), kernels.transposed.word, out=step.gates)
+        torch.addmm(kernels.weights.bias, self._compute_inputs(rows), kernels.transposed.word, out=step.gates)
         kernels.step(step)
         self._h, self._c, self._parents = step.h, step.c, None
         if not self.drop.share:
@@ -114,8 +114,8 @@ class RecordedUnroll:
         for t, soft in zip(self._fed, distributions, strict=True):
             steps[t - 1].soft = soft
 
-    def _read_inputs(self, rows: Tensor) -> Tensor:
-        """Return the inputs (n, E) of the step that was recorded last, after ReLU and dropout."""
+    def _compute_inputs(self, rows: Tensor) -> Tensor:
+        """Compute the inputs (n, E) of the step that was recorded last, after ReLU and dropout."""
         words, (start, stop) = self.word.weight, self._tape.ends[-2:]
         inputs = self._inputs[start:stop]
         torch.index_select(words, 0, self._next_tokens, out=inputs)
@@ -136,7 +136,7 @@ class RecordedUnroll:
             torch.mm(grad_gates[rows], tape.kernels.weights.word, out=grad_inputs[rows])
             return grad_inputs[rows].mul_(inputs[rows] > 0).div_(1 - self.drop.share)
 
-        def before_step(t: int, d_h: Tensor, grad_gates: Tensor) -> None:
+        def add_mixture_gradients(t: int, d_h: Tensor, grad_gates: Tensor) -> None:
             if (fed := self._fed.get(t + 1)) is None:
                 return
             d_inputs = differentiate_inputs(slice(*tape.ends[t + 1 : t + 3]), grad_gates)
@@ -146,7 +146,7 @@ class RecordedUnroll:
             grad_bias.add_(d_logits.sum(0))
             d_h.index_add_(0, fed.full, d_states)
 
-        gradients, grad_gates = tape.backward(grad_h, inputs, before_step if self._fed else None)
+        gradients, grad_gates = tape.backward(grad_h, inputs, add_mixture_gradients if self._fed else None)
         if self._fed:
             for t in range(len(self._tokens)):
                 if t not in self._fed:
@@ -161,7 +161,8 @@ class RecordedUnroll:
     ) -> tuple[Tensor, Tensor]:
         """Return the gradients of states before dropout (K, H), and of logits (K, V+1), of fed distributions.
 
-        `d_mixtures` (K', E) are the gradients of the mixtures in the next step, `d_soft` (K, V+1) those of other uses.
+        `d_mixtures` (K', E) are the gradients of the mixtures in the next step, and `d_soft` (K, V+1) the gradients
+        of other uses.
         """
         soft = fed.soft.detach()
         d_soft = d_soft.index_add(0, fed.kept, d_mixtures @ self.word.weight[: soft.shape[1]].T)

@@ -16,9 +16,9 @@ from pipeline.types import Batch, Message
 class Retriever:
     """Frozen dual encoder with the vectors of all M images of the prepared data set.
 
-    The encoder is a listener, which encodes tokens or distributions, or an open_clip network, which encodes text. Text
-    embeddings are cached as long as their tokens exist. They are not cached over steps: a vector's last digits depend
-    on the other vectors of its batch, so a resumed run would differ.
+    The encoder is a listener, which encodes tokens or distributions, or a `DualEncoder`, which encodes text. Text
+    embeddings are cached as long as their tensor of tokens exists. They are not cached over steps: a vector's
+    last digits depend on the other vectors of its batch, so a resumed run would differ.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Retriever:
         self.encoder = encoder.requires_grad_(False).eval()
         self.vectors, self.temperature, self.neighbours = vectors, temperature, neighbours
         self._decode = decode
-        self._encoded = WeakTensorKeyDictionary()
+        self._text_cache = WeakTensorKeyDictionary()
 
     @property
     def differentiable(self) -> bool:
@@ -51,9 +51,9 @@ class Retriever:
         """Encode captions as unit vectors (N, D), with a gradient to message.relaxed if `differentiable`."""
         if message.relaxed is not None and isinstance(self.encoder, Listener):
             return self.encoder.encode_text(message)
-        if message.tokens not in self._encoded:
-            self._encoded[message.tokens] = self._encode_tokens(message)
-        encoded: Tensor = self._encoded[message.tokens]
+        if message.tokens not in self._text_cache:
+            self._text_cache[message.tokens] = self._encode_tokens(message)
+        encoded: Tensor = self._text_cache[message.tokens]
         return encoded
 
     @torch.no_grad()

@@ -72,20 +72,20 @@ def compute_token_likelihoods(
     index = torch.cat([step.choice.index[rows] for step, rows in parts])
     states, step_logits = _gather_states_and_logits(parts)
     valid = _mask_valid_rows([(step.alive, rows) for step, rows in parts])
-    positions = _locate(parts, tokens.shape[1])
+    positions = _compute_positions(parts, tokens.shape[1])
 
     def scatter(values: Tensor) -> Tensor:
         if valid is not None:
             values = values.masked_fill(~valid, 0)
         return values.new_zeros(tokens.numel()).index_copy(0, positions, values).view(tokens.shape)
 
-    def logits() -> TokenDistributions:
+    def compute_logits() -> TokenDistributions:
         return TokenDistributions(positions, logit.product(states, bias, step_logits), valid)
 
     if not entropies:
-        return TokenLikelihoods(scatter(logit.log_prob(states, bias, step_logits, index)), None, logits)
+        return TokenLikelihoods(scatter(logit.log_prob(states, bias, step_logits, index)), None, compute_logits)
     log_probs, token_entropies = logit.log_prob_and_entropy(states, bias, step_logits, index)
-    return TokenLikelihoods(scatter(log_probs), scatter(token_entropies), logits)
+    return TokenLikelihoods(scatter(log_probs), scatter(token_entropies), compute_logits)
 
 
 def compute_relaxed_tokens(
@@ -112,11 +112,13 @@ def compute_relaxed_tokens(
         word_masks.append((word_mask, rows))
     return RelaxedTokens(
         TokenDistributions(
-            _locate(words, steps),
+            _compute_positions(words, steps),
             compute_relaxed_distributions(words, channel.relax, logit, bias),
             _mask_valid_rows(word_masks),
         ),
-        TokenDistributions(_locate(full, steps), torch.cat(soft), _mask_valid_rows(full_masks)) if full else None,
+        TokenDistributions(_compute_positions(full, steps), torch.cat(soft), _mask_valid_rows(full_masks))
+        if full
+        else None,
     )
 
 
@@ -128,11 +130,11 @@ def compute_relaxed_distributions(parts: Sequence[Part], relax: Relax, logit: Sh
     return relax(logit.product(states, bias, logits), torch.cat(noises) if noises else None, index)
 
 
-def gather_states(recorded: Sequence[tuple[Tensor, Tensor]], captions: int) -> Tensor:
-    """Return a table (N, T, H) of states for N = `captions`; `recorded` holds rows (n,) and states (n, H) per step."""
-    _, states = recorded[0]
-    table = states.new_zeros(captions, len(recorded), states.shape[1])
-    for t, (rows, states) in enumerate(recorded):
+def gather_states(recorded_states: Sequence[tuple[Tensor, Tensor]], captions: int) -> Tensor:
+    """Return a table (N, T, H) of states for N = `captions`, from rows (n,) and states (n, H) of each step."""
+    _, states = recorded_states[0]
+    table = states.new_zeros(captions, len(recorded_states), states.shape[1])
+    for t, (rows, states) in enumerate(recorded_states):
         table[rows, t] = states
     return table
 
@@ -146,7 +148,7 @@ def _gather_states_and_logits(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     return states, logits
 
 
-def _locate(parts: Sequence[Part], steps: int) -> Tensor:
+def _compute_positions(parts: Sequence[Part], steps: int) -> Tensor:
     """Return the positions n·T + t of the rows of `parts`, (M,) int64; T = `steps`."""
     return torch.cat([step.rows[rows] * steps + step.t for step, rows in parts])
 

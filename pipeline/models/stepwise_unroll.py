@@ -16,7 +16,7 @@ from pipeline.types import Batch
 
 
 class Unroll(Protocol):
-    """Captions that are computed step by step; `logit` is the speaker's output layer."""
+    """Interface of an unroll, which computes captions step by step; `logit` is the speaker's output layer."""
 
     logit: SharedWeight
 

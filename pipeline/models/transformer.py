@@ -92,7 +92,7 @@ class Transformer(Decoder[TransformerState]):
     def encode_image(self, batch: Batch) -> Tensor:
         """Encode the regions, (B, R, H), without dropout; a training step does this once for all its captions."""
         x, mask = super().encode_image(batch), self.mask(batch)[:, None, None]
-        for layer in _build_layers(self.encoder):
+        for layer in _list_layers(self.encoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + layer.own_out(layer.attend(query, memory, mask))
             x = x + layer.feed_forward(x)
@@ -101,7 +101,7 @@ class Transformer(Decoder[TransformerState]):
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
         regions, rows = drop(encoded), torch.arange(len(batch) * width, device=batch.device)
-        memory = tuple(layer.memory(regions) for layer in _build_layers(self.decoder))
+        memory = tuple(layer.memory(regions) for layer in _list_layers(self.decoder))
         tokens = tuple(encoded.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
         return TransformerState(tokens, memory, self.mask(batch), width, rows, width, drop)
 
@@ -112,7 +112,7 @@ class Transformer(Decoder[TransformerState]):
         x = drop(inputs + self.position.weight[state.token_memory[0].shape[1]])
         tokens = []
         for layer, earlier, regions in zip(
-            _build_layers(self.decoder), state.token_memory, state.region_memory, strict=True
+            _list_layers(self.decoder), state.token_memory, state.region_memory, strict=True
         ):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             tokens.append(torch.cat([earlier, memory.unsqueeze(1)], 1))
@@ -140,7 +140,7 @@ class Transformer(Decoder[TransformerState]):
         inputs = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
         state = self.begin(batch, encoded, drop, 1)
         x = drop(self.word(inputs) + self.position.weight[:longest])
-        for layer, memory in zip(_build_layers(self.decoder), state.region_memory, strict=True):
+        for layer, memory in zip(_list_layers(self.decoder), state.region_memory, strict=True):
             query, token_memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + drop(layer.own_out(layer.attend(query, token_memory, causal=True)))
             query = layer.query(layer.region_norm(x))
@@ -161,5 +161,5 @@ def _has_whole_groups(rows: Tensor, group: int) -> bool:
     return bool((groups == groups[:, :1] // group * group + torch.arange(group, device=rows.device)).all())
 
 
-def _build_layers(modules: nn.ModuleList) -> list[TransformerLayer]:
+def _list_layers(modules: nn.ModuleList) -> list[TransformerLayer]:
     return cast(list[TransformerLayer], list(modules))

@@ -47,7 +47,7 @@ def generate(
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.zeros(len(rows), speaker.max_words, dtype=torch.int64, device=device)
     steps: list[UnrollStep] = []
-    recorded: list[RecordedStates] = []
+    recorded_states: list[RecordedStates] = []
     for t in range(speaker.max_words):
         hidden, h = unroll.step(rows)
         logits = unroll.compute_logits(h)
@@ -61,7 +61,7 @@ def generate(
         step = UnrollStep(t, rows, ~ended, h, logits, choice)
         if channel.requires_grad:
             steps.append(step)
-            recorded.append((rows, hidden.detach()))
+            recorded_states.append((rows, hidden.detach()))
         ended = index == 0
         remaining = rows
         if devices.is_synchronous(device):  # on a GPU, a selection of rows would synchronise
@@ -77,7 +77,7 @@ def generate(
             rows, ended = rows[remaining], ended[remaining]
             unroll.select(remaining)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
-    message = _make_message(tokens, channel.samples, recorded)
+    message = _make_message(tokens, channel.samples, recorded_states)
     if channel.requires_grad:
         unroll.connect(steps)
     if channel.relaxes:
@@ -93,7 +93,10 @@ def generate(
 def open_unroll(
     speaker: Decoder, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int, requires_grad: bool
 ) -> Unroll:
-    """Begin an unroll of `width` captions per image, in its fast form if the captions need a gradient and it exists."""
+    """Begin an unroll of `width` captions per image.
+
+    The unroll is a `RecordedUnroll` where the captions need a gradient and `speaker` has a fast form.
+    """
     if not (requires_grad and torch.is_grad_enabled() and has_fast_form(speaker)):
         return StepwiseUnroll(speaker, accelerate_decoder(speaker), batch, encoded, drop, width)
     from pipeline.models.recorded_unroll import RecordedUnroll  # imported here: numba takes a second
@@ -170,7 +173,7 @@ def _find_unfinished_rows(ended: Tensor, group: int) -> Tensor:
     return (~ended).nonzero().squeeze(1)
 
 
-def _make_message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:
+def _make_message(tokens: Tensor, samples: int, recorded_states: Sequence[RecordedStates]) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
-    states = partial(gather_states, recorded, len(tokens)) if recorded else None
+    states = partial(gather_states, recorded_states, len(tokens)) if recorded_states else None
     return Message(tokens, make_caption_mask(tokens), images, samples, states=states)

@@ -39,8 +39,9 @@ def read_corpus(
 ) -> Corpus:
     """Read a corpus of the format `form`, set its name and check it (`check_corpus`).
 
-    The other settings are those of `CorpusSource`. Without `images` no image file is read. Raises UserError, one line
-    with file and position, for any error.
+    `expected`, `corrupt` and `missing` are arguments of `check_corpus`, and the other settings are fields of
+    `CorpusSource`. Without `images` no image file is read. Raises UserError, one line with file and
+    position, for any error.
     """
     source = CorpusSource(Path(root), annotations, images, splits, shares, slice_settings or {})
     corpus_format = next((each for each in formats if each.name == form), None)

@@ -13,13 +13,13 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.untrusted import require_plain_file
 
 KINDS = {str: "a text", int: "a whole number", int | str: "a whole number or a text", list: "a list"}
-# a JSON escape: two halves of one character, half a character (group 1), or another
+# a JSON escape: a surrogate pair, a lone surrogate (group 1), or another character
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A position in a file, which subclasses describe by `str`."""
+    """Position in a file, which subclasses describe by `str`."""
 
     file: Path
 
@@ -53,7 +53,10 @@ class JsonEntry(FilePosition):
         return f"{self.key}[{self.index}]{self.part} (line {_find_line(self.text, self.key, self.index)})"
 
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
-        """Return `value[key]`, or `default` without this key; raises UserError unless it has the type `kind`."""
+        """Return `value[key]`, or `default` without this key.
+
+        Raises UserError unless the entry is an object and the result has the type `kind`; a bool is no int.
+        """
         if not isinstance(self.value, dict):
             self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
         value = self.value.get(key, default)
@@ -63,7 +66,7 @@ class JsonEntry(FilePosition):
         return value
 
     def parts(self, key: str) -> Iterator[JsonEntry]:
-        """Yield the elements of the list `value[key]`."""
+        """Yield the elements of the list `value[key]`; raises UserError where there is no such list."""
         for number, value in enumerate(self.get(key, list)):
             yield JsonEntry(self.file, self.text, self.key, self.index, value, f"{self.part}.{key}[{number}]")
 
@@ -126,7 +129,7 @@ def read_annotation_text(file: Path) -> str:
 
 
 def iterate_lines(file: Path) -> Iterator[tuple[FileRow, str]]:
-    """Yield the non-blank lines of a text file, each with its position."""
+    """Yield the non-blank lines of a text file, each with its position; raises UserError if unreadable."""
     for number, line in enumerate(read_annotation_text(file).split("\n"), 1):
         if line.strip():
             yield FileRow(file, number, "line"), line.rstrip("\r")

@@ -70,21 +70,21 @@ def _read_annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonE
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")
     files, caption_ids = UniqueNames("image file"), UniqueNames("caption id")
-    captions_of: dict[int | str, list[JsonEntry]] = {}
+    captions_by_image: dict[int | str, list[JsonEntry]] = {}
     for row in rows:
         image = row.get("id", int | str)
         ids.add(image, row)
         files.add(row.get("file_name", str), row)
-        captions_of[image] = []
+        captions_by_image[image] = []
     for annotation in annotations:
         caption_ids.add(annotation.get("id", int | str), annotation)
         image = annotation.get("image_id", int | str)
-        if image not in captions_of:
+        if image not in captions_by_image:
             annotation.fail(
                 f"the caption is of image {show_json(image)}, which is not among the images; add it to the images"
             )
-        captions_of[image].append(annotation)
-    return ((row, captions_of[row.value["id"]]) for row in rows)
+        captions_by_image[image].append(annotation)
+    return ((row, captions_by_image[row.value["id"]]) for row in rows)
 
 
 def _build_path(name: str, file: Path, folders: set[str]) -> str:

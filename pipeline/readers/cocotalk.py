@@ -53,7 +53,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
 
 
 def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
-    """Replace the captions of `corpus`, truncated and with UNK, by the captions of `original` that they were made from.
+    """Replace the captions of `corpus`, truncated and with UNK, by their originals in `original`.
 
     Splits, files and vocabulary stay. Raises UserError where `original` lacks an image or has other captions.
     """
@@ -99,7 +99,7 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
 def _read_labels(
     file: Path, image_count: int, vocabulary_size: int, annotations: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids (N, T) of all captions, and the rows (B + 1,) of each image's first caption; the last one is N.
+    """Return the ids (N, T) of all captions, and the rows (B + 1,) of each image's first caption; the last row is N.
 
     Raises UserError where the arrays are missing, damaged or inconsistent, and where there are no images.
     """

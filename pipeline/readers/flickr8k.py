@@ -21,17 +21,17 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     file and line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
-    captions_of = _read_captions(Path(captions))
+    captions_by_image = _read_captions(Path(captions))
     image_names = UniqueNames("image")
     images = []
     for split, file in lists.items():
         for row, name in iterate_lines(file):
             name = name.strip()
             image_names.add(name, row)
-            if name not in captions_of:
-                row.fail(f"image {name} has no captions in {Path(captions).name}")
+            if name not in captions_by_image:
+                row.fail(f"image {name} has no captions in {Path(captions).name}; add one or remove this line")
             images.append(
-                CorpusImage(name, name, split, tuple(caption for _, caption in sorted(captions_of[name].items())))
+                CorpusImage(name, name, split, tuple(caption for _, caption in sorted(captions_by_image[name].items())))
             )
     return Corpus("flickr8k", tuple(images), (Path(captions), *lists.values()))
 
@@ -45,7 +45,7 @@ def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
         name, number = match[1], int(match[2])
         if number in captions.setdefault(name, {}):
-            row.fail(f"caption {name}#{number} occurs a second time")
+            row.fail(f"caption {name}#{number} occurs a second time; remove one")
         captions[name][number] = make_caption(match[3], None, row)
     return captions
 

@@ -98,7 +98,10 @@ def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collecti
 def _normalise_path(name: str, row: FileRow) -> str:
     """Return `name` as a normalised path relative to the images' folder; raises UserError if it leads outside."""
     if leads_outside(name):
-        row.fail(f"the file {show_json(name)} lies outside the folder of images; write it relative to that, without ..")
+        row.fail(
+            f"the file {show_json(name)} lies outside the folder of images; write it relative to that folder, "
+            "without .."
+        )
     return PurePosixPath(name).as_posix()
 
 
@@ -130,7 +133,7 @@ def _find_small_splits(splits: Collection[str]) -> list[str]:
 
 FOLDER = CorpusFormat(
     "folder",
-    "format folder takes annotations: table, and shares (no splits) where that has no column split",
+    "format folder takes annotations: table, and shares (no splits) where the table has no column split",
     lambda source: isinstance(source.annotations, str) and source.given <= {"shares"},
     lambda source: read_folder(source.file, source.images, source.shares),
     may_miss_images=False,

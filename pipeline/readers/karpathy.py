@@ -37,7 +37,7 @@ def read_karpathy(annotations: Path) -> Corpus:
                 sentence.fail(f"the caption is of image {entry['imgid']}, which is not the image of this entry")
             captions.append(make_caption(sentence.get("raw", str), entry.get("tokens"), sentence))
         if not captions:
-            row.fail(f"image {file} has no captions")
+            row.fail(f"image {file} has no captions; remove the image or add a caption")
         corpus_images.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
     name = name if isinstance(name, str) else annotations.stem

@@ -75,8 +75,9 @@ def read_splits(file: Path) -> Splits:
 def draw_split(image: str, val: float, test: float, seed: int) -> str:
     """Draw the split of an image, which depends only on the seed and the image's name.
 
-    `val` and `test` are probabilities. Of n images, n·val ± √(n·val·(1 − val)) are in val, for any seed: 10 of 100 ± 3,
-    1,000 of 10,000 ± 30. Other images do not affect the result.
+    `val` and `test` are probabilities. Of n images, n·val ± √(n·val·(1 − val)) are in val, as mean and standard
+    deviation over seeds. For val = 0.1, these are 10 ± 3 of 100 and 1,000 ± 30 of 10,000 images. Other images
+    do not affect the result.
     """
     digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
     uniform = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)

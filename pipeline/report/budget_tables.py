@@ -33,8 +33,8 @@ def average_budgets(
 
     Systems with frozen speakers are omitted.
     """
-    trained = (choice for choice in choices if choice.point and choice.point.runs[0].frozen is None)
-    return {choice.method: _average_budget(trainings.get(choice.method, ())) for choice in trained}
+    trained_choices = (choice for choice in choices if choice.point and choice.point.runs[0].frozen is None)
+    return {choice.method: _average_budget(trainings.get(choice.method, ())) for choice in trained_choices}
 
 
 def build_budget_table(by_method: Mapping[str, Mapping[str, float]]) -> Table | None:
@@ -56,7 +56,7 @@ def format_budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def build_learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
-    """Return validation recall and CIDEr against captions drawn and against processor seconds.
+    """Return panels of validation recall and CIDEr against captions drawn and against processor seconds.
 
     Recall is by the trained listener, in the hard gallery where validation has one, else among all images.
     """

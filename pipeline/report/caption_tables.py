@@ -58,9 +58,9 @@ MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """Return the tables of truth, diversity and surface quality of captions, and of multiple captions per image.
 
-    A table appears only where its metrics were measured, and a row of human captions only where one of their metrics is
-    known. The tables of multiple captions show the best caption of a wide beam, and all captions (Chen and Jin 2020,
-    Tables 2 and 4).
+    A table appears only where its metrics were measured, and a row of human captions only where it has a metric.
+    The tables of multiple captions show the best caption of a wide beam, and all captions (Chen and Jin 2020, Tables 2
+    and 4).
     """
     fact_keys = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == fact_keys)
@@ -127,24 +127,24 @@ def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Ta
         ),
     ]
     result, baselines = [], list_measured_baselines(results)
-    for name, caption, wanted, notes in tables:
-        if columns := [make_metric_column(*column) for column in wanted if results.has(*column[1])]:
-            keys = [key for _, key, _, _ in wanted]
+    for name, caption, column_specs, notes in tables:
+        if columns := [make_metric_column(*column) for column in column_specs if results.has(*column[1])]:
+            keys = [key for _, key, _, _ in column_specs]
             human = _list_human_rows(choices, keys)
             notes += [HUMAN_NOTES[name]] if human and name in HUMAN_NOTES else []
-            shown_baselines = [
+            table_baselines = [
                 b for b in baselines if b.name != HUMAN and any(b.point.mean("test", *key) is not None for key in keys)
             ]
             result.append(
-                fill_table(name, caption, [*make_rows_with_baselines(choices, shown_baselines), *human], columns, notes)
+                fill_table(name, caption, [*make_rows_with_baselines(choices, table_baselines), *human], columns, notes)
             )
     return result
 
 
-def _list_human_rows(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
-    """Return the row of human captions, or no row unless a run has one of the metrics `wanted`."""
+def _list_human_rows(choices: Sequence[Choice], metrics: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
+    """Return the row of human captions, or no row unless a run has one of `metrics`."""
     rows = (Point((make_human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
-    measured_rows = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
+    measured_rows = (row for row in rows if any(row.mean("test", *keys) is not None for keys in metrics))
     return [("human captions", (), row) for row in islice(measured_rows, 1)]
 
 

@@ -24,7 +24,7 @@ NOTES = (
 
 
 def read_claims(root: Path) -> list[MethodClaim]:
-    """Read all claims; return [] without a file. Raises UserError where the file does not have the expected form."""
+    """Read all claims; return [] without a file. Raises UserError where it is not UTF-8 or not of this form."""
     path = root / FOLDER / FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -52,7 +52,7 @@ def build_claims_table(results: Sequence[ClaimResult], score: str) -> Table:
         TableColumn("at", show=lambda result: result.at, text=True),
         TableColumn("seeds × pretrainings", show=_format_seed_count),
         TableColumn("difference", show=_format_difference, text=True),
-        TableColumn("seeds", show=_format_seeds, text=True),
+        TableColumn("seeds", show=_format_seed_differences, text=True),
         TableColumn("verdict", show=_format_verdict, text=True),
     ]
     rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
@@ -107,5 +107,5 @@ def _format_verdict(result: ClaimResult) -> str:
     return f"{result.verdict}: {result.reason}" if result.reason else result.verdict
 
 
-def _format_seeds(result: ClaimResult) -> str | None:
+def _format_seed_differences(result: ClaimResult) -> str | None:
     return ", ".join(_format_points(result, value) for value in result.by_seed.values()) or None

@@ -37,15 +37,17 @@ def build_compact_comparison(comparison: Comparison) -> list[Table]:
 
 
 def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
-    """Return recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
+    """Return the table of recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
     results, score = comparison.results, comparison.results.score
     names, baselines = list(dict.fromkeys((score, *RECALLS))), read_baseline_curves(comparison)
     columns = [
-        _estimate_column(n, make_recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names
+        _make_estimate_column(n, make_recall_keys(j.name, n), 1, j.title)
+        for j in results.judges.values()
+        for n in names
     ]
     columns += [_make_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
     if compact:
-        columns = [_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
+        columns = [_make_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return fill_table(
         "equal-cider-compact" if compact else f"equal-cider-{_make_slug(slice_)}",
@@ -57,10 +59,10 @@ def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compac
 
 
 def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Table:
-    """Return language metrics at equal score by the first judge (Tables 1 and 6 of PSST)."""
+    """Return the table of language metrics at equal score by the first judge (Tables 1 and 6 of PSST)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
-    columns = [_estimate_column(name, ("language", name), TABLE_METRICS[name].digits) for name in metrics]
+    columns = [_make_estimate_column(name, ("language", name), TABLE_METRICS[name].digits) for name in metrics]
     level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
         f"equal-recall-{_make_slug(slice_)}",
@@ -72,10 +74,10 @@ def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Tab
 
 
 def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
-    """Return every method's score minus the reference's at equal CIDEr.
+    """Return the table of every method's score minus the reference's, at equal CIDEr.
 
     A dash marks a number that was not measured, a pair of lower bounds, or a bound that does not determine the order.
-    Returns None if the reference or all other methods have no intervals at this CIDEr.
+    Returns None without a reference, or if the reference or all other methods have no intervals at this CIDEr.
     """
     results, resampled_readings = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     compared_readings = [reading for reading in resampled_readings if reading.curve is not slice_.reference]
@@ -109,14 +111,15 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
 
 
 def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
-    """Return the score of one method against ρ at one CIDEr (Figure 4 of PSST)."""
+    """Return the table of one method's score against ρ at one CIDEr (Figure 4 of PSST)."""
     results, method = comparison.results, slice_.readings[0].curve.method
     columns = [
-        _estimate_column(judge.title, results.score_keys(judge.name), 1, results.score)
+        _make_estimate_column(judge.title, results.score_keys(judge.name), 1, results.score)
         for judge in results.judges.values()
     ]
     rows = [
-        (format_setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings
+        (format_setting(each.curve.points[0], "rho") + _choose_mark(each), each.curve.runs, each)
+        for each in slice_.readings
     ]
     return fill_table(
         f"rho-{method}",
@@ -128,12 +131,12 @@ def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     )
 
 
-def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dashes: int, rows: int) -> Iterator[str]:
-    """Yield the explanation of dashes among the differences, with the number of rows that have only dashes."""
-    if rows * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
+def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dash_rows: int, row_count: int) -> Iterator[str]:
+    """Yield the explanation of dashes among the differences, with `dash_rows`, the number of rows with only dashes."""
+    if row_count * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
         yield (
-            f"{MISSING} ({dashes} of {rows} rows have only dashes): both numbers are lower bounds (§), or one bound "
-            "does not determine which number is higher, or one number was not measured."
+            f"{MISSING} ({dash_rows} of {row_count} rows have only dashes): both numbers are lower bounds (§), or one "
+            "bound does not determine which number is higher, or one number was not measured."
         )
 
 
@@ -151,7 +154,7 @@ def _list_notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) ->
         "the last setting."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
-    marks = [_mark(reading) for reading in slice_.readings]
+    marks = [_choose_mark(reading) for reading in slice_.readings]
     if any(estimate.interval for estimate in estimates):
         share = ""
         if slice_.fixed == "CIDEr" and comparison.control:
@@ -202,7 +205,7 @@ def _describe_range(reading: CurveReading, digits: int) -> str:
     return f"{reading.curve.label} {low}" + ("" if low == high else f" to {high}")
 
 
-def _estimate_column(label: str, keys: Keys, digits: int, group: str = "") -> TableColumn:
+def _make_estimate_column(label: str, keys: Keys, digits: int, group: str = "") -> TableColumn:
     """Return a column with a reading's estimate and its interval."""
 
     def show(reading: CurveReading) -> str | None:
@@ -227,7 +230,7 @@ def _make_spread_column(label: str, keys: Keys, digits: int) -> TableColumn:
 
 
 def _make_difference_columns(
-    slice_: ComparisonSlice, judge: str, label: str, p: str, group: str = ""
+    slice_: ComparisonSlice, judge: str, label: str, p_label: str, group: str = ""
 ) -> tuple[TableColumn, TableColumn]:
     """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
 
@@ -243,17 +246,17 @@ def _make_difference_columns(
             return None
         return "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
 
-    return TableColumn(label, group, show_difference), TableColumn(p, group, show_p)
+    return TableColumn(label, group, show_difference), TableColumn(p_label, group, show_p)
 
 
-def _mark(reading: CurveReading) -> str:
+def _choose_mark(reading: CurveReading) -> str:
     if reading.above:
         return "§"
     return "‡" if reading.nearest is not None and reading.short > MAX_SHORT_SHARE else ""
 
 
 def _make_rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:
-    return [(reading.curve.label + _mark(reading), reading.curve.runs, reading) for reading in readings]
+    return [(reading.curve.label + _choose_mark(reading), reading.curve.runs, reading) for reading in readings]
 
 
 def _make_slug(slice_: ComparisonSlice) -> str:

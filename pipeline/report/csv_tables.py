@@ -36,16 +36,18 @@ def format_csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tup
 def write_csv_files(files: Mapping[Path, str], check: bool) -> list[str]:
     """Write `files` by path, and remove other CSV files from the same folders.
 
-    With `check`, write nothing and return a line for each file that differs or would be removed.
+    With `check`, write nothing and return a line for each file that differs or would be removed. Otherwise return [].
     """
     folders = {path.parent for path in files}
     stale = sorted(path for folder in folders for path in folder.glob("*.csv") if path not in files)
-    wrong = sorted(path for path, text in files.items() if not path.is_file() or path.read_bytes() != text.encode())
+    outdated = sorted(path for path, text in files.items() if not path.is_file() or path.read_bytes() != text.encode())
     if check:
-        return [f"{FOLDER}/{path.parent.name}/{path.name} is not current: run make documents" for path in stale + wrong]
+        return [
+            f"{FOLDER}/{path.parent.name}/{path.name} is not current: run make documents" for path in stale + outdated
+        ]
     for path in stale:
         path.unlink()
-    for path in wrong:
+    for path in outdated:
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, files[path])
     return []

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 317, 310  # size of a panel in points, and in pixels of its SVG
 LARGE, SMALL = (520, 350), (360, 290)  # size of the large chart in points, on wide and on narrow screens
 LABEL_SHARE = 0.4  # largest share of a chart's width for the labels of its lines
-MAX_LABELLED_ENDS = 8  # lines; with more lines only chosen settings are labelled
+MAX_LABELLED_ENDS = 8  # lines; in a panel with more lines, only chosen settings are labelled
 
 
 def draw_panels_png(panels: Sequence[PlotPanel]) -> bytes:
-    """Draw up to three panels in one row, and more in two rows, with one legend of all lines below.
+    """Draw panels as PNG: up to three in one row, more in two rows, with one legend of all lines below.
 
     Panels with equal axis labels share a scale.
     """
@@ -60,7 +60,7 @@ def draw_panels_png(panels: Sequence[PlotPanel]) -> bytes:
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
     _fix_layout(figure)  # the labels need the axes' positions
     for axes, panel in zip(grid.flat, panels, strict=False):
-        label_points(axes, panel.series, ends=len(panel.series) <= MAX_LABELLED_ENDS)
+        label_points(axes, panel.series, label_ends=len(panel.series) <= MAX_LABELLED_ENDS)
     return encode_png(figure)
 
 

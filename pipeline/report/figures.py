@@ -29,9 +29,9 @@ def choose_styles(results: Results) -> dict[str, LineStyle]:
 
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
-    colour, lines = assign_method_colours(run.speaker for run in results.runs), build_curves(results)
-    line_styles = assign_styles({curve.label: colour[curve.runs[0].speaker] for curve in lines})
-    for curve in lines:
+    colours, curves = assign_method_colours(run.speaker for run in results.runs), build_curves(results)
+    line_styles = assign_styles({curve.label: colours[curve.runs[0].speaker] for curve in curves})
+    for curve in curves:
         line_styles[curve.label] = replace(line_styles[curve.label], dashed=curve.runs[0].frozen is not None)
         line_styles.setdefault(curve.method, line_styles[curve.label])
     return line_styles
@@ -40,7 +40,7 @@ def choose_styles(results: Results) -> dict[str, LineStyle]:
 def build_curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
     """Return panels of the score against a language metric on the test split, one per judge.
 
-    A setting without both values is omitted. A judge without such a setting is omitted, unless all judges lack one.
+    A setting that lacks a value is omitted. A judge without any remaining setting is omitted, unless no judge has one.
     """
     x = Axis(metric, ("language", metric), 3)
     panels = [
@@ -51,7 +51,11 @@ def build_curve_panels(results: Results, choices: Sequence[Choice], metric: str 
             y_label=f"{results.score}: higher recall →",
             # a frozen speaker has the captions of its method; only its own listener differs
             series=_make_series(
-                results, choices, x, Axis(results.score, results.score_keys(judge.name)), frozen=judge.name == OWN
+                results,
+                choices,
+                x,
+                Axis(results.score, results.score_keys(judge.name)),
+                include_frozen=judge.name == OWN,
             ),
             band=_find_band(results, make_human_recall_keys(judge.name, results.score)),
             band_label="human captions",
@@ -62,7 +66,7 @@ def build_curve_panels(results: Results, choices: Sequence[Choice], metric: str 
 
 
 def build_drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None:
-    """Return a panel of each own listener's recall on human captions against that on its speaker's captions.
+    """Return a panel of each own listener's recall on human captions against its recall on its speaker's captions.
 
     Returns None where human captions were not judged, or where there is no own listener.
     """
@@ -88,7 +92,7 @@ def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel
     Bars are 95 % intervals over the test images. Returns [] where no method has curves at more than one ρ that
     are equal in all other settings.
     """
-    style, panels = choose_styles(results), []
+    styles, panels = choose_styles(results), []
     for judge in results.ends:
         lines = []
         for slice_ in comparison.along_rho:
@@ -96,22 +100,26 @@ def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel
             label, points = f"{replace_method_names(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
                 if (estimate := reading.estimates.get(results.score_keys(judge))) is not None:
-                    rho, ends = float(reading.curve.settings["rho"]), estimate.interval
+                    rho, interval = float(reading.curve.settings["rho"]), estimate.interval
                     text = f"{label}, ρ {rho:g}, {results.score} "
                     text += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
-                    text += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
-                    points.append(PlotPoint(rho, estimate.value, text, bars=(rho, rho, *ends) if ends else None))
-            lines.append(PlotSeries(label, style[method], tuple(points)))
+                    text += f" [{format_number(interval[0], 1)}, {format_number(interval[1], 1)}]" if interval else ""
+                    bars = (rho, rho, *interval) if interval else None
+                    points.append(PlotPoint(rho, estimate.value, text, bars=bars))
+            lines.append(PlotSeries(label, styles[method], tuple(points)))
         x_label, y_label = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
         panels.append(PlotPanel(judge, results.judges[judge].title, x_label, y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
 def _make_series(
-    results: Results, choices: Sequence[Choice], x_axis: Axis, y_axis: Axis, frozen: bool = True
+    results: Results, choices: Sequence[Choice], x_axis: Axis, y_axis: Axis, include_frozen: bool = True
 ) -> tuple[PlotSeries, ...]:
-    """Return a line per curve, with a point per setting that has both values; frozen speakers only if `frozen`."""
-    style, chosen = choose_styles(results), {id(choice.point) for choice in choices if choice.candidates > 1}
+    """Return a line per curve, with a point per setting that has both values.
+
+    The lines of frozen speakers have points only with `include_frozen`.
+    """
+    styles, chosen = choose_styles(results), {id(choice.point) for choice in choices if choice.candidates > 1}
 
     def plot_point(point: Point) -> PlotPoint | None:
         x, y = point.mean("test", *x_axis.keys), point.mean("test", *y_axis.keys)
@@ -142,10 +150,11 @@ def _make_series(
         )
 
     points_by_label = {
-        curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in build_curves(results)
+        curve.label: curve.points if include_frozen or not styles[curve.label].dashed else ()
+        for curve in build_curves(results)
     }
     return tuple(
-        PlotSeries(replace_method_names(label), style[label], tuple(filter(None, map(plot_point, points))))
+        PlotSeries(replace_method_names(label), styles[label], tuple(filter(None, map(plot_point, points))))
         for label, points in points_by_label.items()
     )
 

@@ -148,7 +148,7 @@ def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
 
 
 def select_pictures(
-    wanted: Sequence[int],
+    indices: Sequence[int],
     results: Results,
     views: Sequence[GalleryView],
     prepared: Path,
@@ -157,17 +157,17 @@ def select_pictures(
     read_scenes: ReadScenes = find_no_scenes,
     annotator: str = "person",
 ) -> list[GalleryPicture]:
-    """Return the images `wanted`, in the order of the data set, with their captions.
+    """Return the images at `indices` in the data set, in the order of the data set, with their captions.
 
     A setting shows the captions of its first seed. With `scene_seed`, the seed of drawn scenes, scenes are drawn again
     from their facts, SCENE_WIDTH pixels wide. Raises UserError if a file is missing or cannot be read.
     """
-    if not wanted:
+    if not indices:
         return []
-    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
-    wanted = [row["image"] for row in rows]
+    rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(indices))]).to_pylist()
+    indices = [row["image"] for row in rows]
     scenes = read_scenes(prepared)
-    human, captions = _read_human_captions(prepared, wanted), _collect_captions(results, views, wanted)
+    human, captions = _read_human_captions(prepared, indices), _collect_captions(results, views, indices)
     for row in rows if scenes else ():
         captions[row["image"]] = [_add_truths(shown, scenes[row["id"]]) for shown in captions[row["image"]]]
     if scene_seed is not None and scenes:
@@ -177,8 +177,8 @@ def select_pictures(
         images = [open_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
         moving = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
-        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, copy)
-        for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
+        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, data_uri)
+        for n, row, image, data_uri in zip(indices, rows, images, moving, strict=True)
     ]
 
 
@@ -191,8 +191,8 @@ def select_captions_of_methods(picture: GalleryPicture, methods: Sequence[str]) 
 def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
 
-    Candidates are the curves of the method EXAMPLE, or all curves if no curve of EXAMPLE has two settings. Curves with
-    a chosen setting come first, then curves with more settings, then the order of the results.
+    Candidates are the curves of the method EXAMPLE, or of all methods if no curve of EXAMPLE has two settings. Curves
+    with a single setting are excluded. Curves with a chosen setting come first, then curves with more settings.
     """
     long_curves = [curve for curve in build_curves(results) if len(curve.points) > 1]
     candidates = [curve for curve in long_curves if curve.method == EXAMPLE] or long_curves
@@ -209,12 +209,12 @@ def choose_example_along(
     The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
     """
     pairs = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
-    pairs = [(picture, rows) for picture, rows in pairs if rows]
+    pairs = [(picture, captions) for picture, captions in pairs if captions]
     return max(pairs, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
 
 
 def make_thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """Return thumbnails by row: first of the pictures, then of images retrieved at chosen settings, then of others.
+    """Return thumbnails by row: of the pictures, of images retrieved at chosen settings, of other retrieved images.
 
     Each has `src`, a data URI, and `text`, a human caption. Thumbnails beyond MAX_THUMBNAILS characters are omitted.
     Raises UserError if a file is missing or cannot be read.
@@ -223,13 +223,13 @@ def make_thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_r
     counts = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
     chosen = {row for shown in captions if "chosen" in shown.views for rows in shown.retrieved.values() for row in rows}
     order = sorted(counts, key=lambda row: (row not in chosen, -counts[row], row))
-    wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
-    if not wanted:
+    thumbnail_rows = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
+    if not thumbnail_rows:
         return {}
-    rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
-    files, human = {row["image"]: row["file"] for row in rows}, _read_human_captions(prepared, wanted)
+    rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", thumbnail_rows)]).to_pylist()
+    files, human = {row["image"]: row["file"] for row in rows}, _read_human_captions(prepared, thumbnail_rows)
     by_row, remaining = {}, MAX_THUMBNAILS
-    for row in (row for row in wanted if row in files):
+    for row in (row for row in thumbnail_rows if row in files):
         src = encode_data_uri(open_thumbnail(resolve_inside(images_root, files[row]), THUMBNAIL), 70)
         remaining -= len(src)
         if remaining < 0:
@@ -305,8 +305,8 @@ def _read_human_captions(prepared: Path, images: Iterable[int]) -> dict[int, lis
     return texts
 
 
-def open_thumbnail(path: Path, longest: int) -> Image.Image:
-    """Return an image file, or a film's first frame, as RGB with at most `longest` pixels on its longer side.
+def open_thumbnail(path: Path, longest_side: int) -> Image.Image:
+    """Return an image file, or a film's first frame, as RGB with at most `longest_side` pixels on its longer side.
 
     Transparent pixels are drawn on white, and 16-bit grey is scaled to 8 bits, as `open_image` does for the captioner.
     Raises UserError where the file cannot be read.
@@ -314,15 +314,15 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
     try:
         if is_moving(path):
             picture = open_first_frame(path)
-            picture.thumbnail((longest, longest))
+            picture.thumbnail((longest_side, longest_side))
             return picture
         with Image.open(path) as image:
-            image.draft("RGB", (longest, longest))  # decode a JPEG no larger than needed
+            image.draft("RGB", (longest_side, longest_side))  # decode a JPEG no larger than needed
             image.load()
             picture = to_upright_rgb(image)
     except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
             f"{path}: the image cannot be read ({summarise_error(error)}); put it back or prepare the data again."
         ) from None
-    picture.thumbnail((longest, longest))
+    picture.thumbnail((longest_side, longest_side))
     return picture

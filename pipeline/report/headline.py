@@ -1,4 +1,4 @@
-"""The report's first screen: one sentence, one picture, one chart and one small table, by the last judge."""
+"""Main result on the report's first screen: a sentence by the last judge, and a small table."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def choose_headline_pair(
 ) -> tuple[Choice | None, Choice | None]:
     """Return the control's choice, and the best choice of another method by the last judge on validation.
 
-    Frozen speakers are excluded. A method below the floor of CIDEr counts only where all others are below it, because
-    ungrammatical captions may have a high recall.
+    A missing choice is None. Frozen speakers are excluded. A method below the floor of CIDEr counts only where all
+    others are below it, because ungrammatical captions may have a high recall.
     """
     keys = results.score_keys(results.ends[-1])
     control_choice = next((choice for choice in choices if choice.method == control and choice.point), None)

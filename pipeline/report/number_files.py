@@ -55,7 +55,7 @@ def format_curve_csv(results: Results) -> str:
     ]:
         keys |= {f"{label} {judge}": make_recall_keys(judge, measure, *parent_keys) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
-    keys |= {key: (parent_keys, key) for parent_keys, key in SURFACE}
+    keys |= {key: (group, key) for group, key in SURFACE}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
         {"method": run.method, "split": split, **run.settings}
@@ -128,12 +128,12 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 def escape_markdown(cell: str) -> str:
     """Escape tags, links and images in a Markdown cell, so that none of them is rendered; make it one line."""
     line = re.sub(r"[\r\n]+", " ", cell)
-    # backslashes before a tag are doubled: one that stands there already would escape the added one
+    # existing backslashes before a tag are doubled, because they would escape the added backslash
     return re.sub(r"(\\*)(<(?=[A-Za-z/!?])|(?<=\])\()", r"\1\1\\\2", line)
 
 
 def _format_bullets(notes: Sequence[str]) -> str:
-    # only between words: a reader of Markdown shows a line break as a space, also within a method's name or a path
+    # lines break only between words, because Markdown renders a line break within a name or a path as a space
     wrapper = textwrap.TextWrapper(
         WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )

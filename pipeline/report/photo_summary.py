@@ -46,32 +46,32 @@ def format_photo_summary(content: ReportContent) -> str | None:
     ]
     if point := _choose_best_point(content):
         lines += _list_ranked_captions(content, point)
-    lines += chain.from_iterable(map(_wrap, _give_advice(content)))
+    lines += chain.from_iterable(map(_wrap, _compose_advice(content)))
     return "\n".join(lines) + "\n"
 
 
 def compute_unknown_share(train: Sequence[Words], other_words: Words, min_count: int) -> float:
-    """Return the share of the words of `other_words` that occur at most `min_count` times in `train`."""
+    """Return the share of `other_words` (at least one word) that occur at most `min_count` times in `train`."""
     counts = Counter(chain.from_iterable(train))
     return sum(counts[word] <= min_count for word in other_words) / len(other_words)
 
 
 def extrapolate_unknown_share(photos: int, shares: Mapping[int, float]) -> float:
-    """Return the expected share of unknown words with `photos` photos, from `shares` by number of photos.
+    """Return the expected share of unknown words with `photos` photos, from `shares` by number of photos (two or more).
 
     The logarithm of the share is fitted as a linear function of the logarithm of the number (least squares). The result
-    overestimates, because shares fall faster with more photos.
+    is too high, because shares fall faster with more photos.
     """
     slope, intercept = linear_regression([log(n) for n in shares], [log(max(share, 1e-9)) for share in shares.values()])
     return min(1.0, exp(slope * log(photos) + intercept))
 
 
 def _choose_best_point(content: ReportContent) -> Point | None:
-    """Return the setting with the highest validation score by the last judge, frozen speakers excluded."""
+    """Return the chosen setting with the highest validation score by the last judge; frozen speakers are excluded."""
     keys = content.results.score_keys(content.results.ends[-1])
     points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]
     scored = [(value, point) for point in points if (value := point.mean("val", *keys)) is not None]
-    return max(scored, key=lambda each: each[0])[1] if scored else None
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
 
 
 def _list_ranked_captions(content: ReportContent, point: Point) -> list[str]:
@@ -106,10 +106,10 @@ def _list_ranked_captions(content: ReportContent, point: Point) -> list[str]:
     return lines
 
 
-def _give_advice(content: ReportContent) -> list[str]:
+def _compose_advice(content: ReportContent) -> list[str]:
     """Return advice on the numbers of test photos and of training photos.
 
-    Advice on training photos needs eight of them, and a vocabulary of words counted in their captions alone.
+    Advice on training photos needs eight training photos, and a vocabulary of words counted in their captions alone.
     """
     chance = 100 * 1.96 * 0.5 / sqrt(content.images)
     advice = [

@@ -91,8 +91,8 @@ def _draw_series(axes: Axes, series: PlotSeries, n: int) -> None:
     axes.plot(*coordinates, **options, label=escape_math(series.label), gid=f"points-{n}")
 
 
-def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
-    """Label chosen settings with their λ, and the last setting of each line if `ends`.
+def label_points(axes: Axes, series: Sequence[PlotSeries], label_ends: bool) -> None:
+    """Label chosen settings with their tags, such as λ, and the last setting of each line if `label_ends`.
 
     A label takes the first offset at which it covers no marker, seed, ring or other label, and no tested point of a
     bar. Its sides and lower edge are within the axes. Without such an offset the label is omitted.
@@ -105,7 +105,7 @@ def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
     boxes: list[Bbox] = []
     for line in series:
         for n, point in enumerate(line.points):
-            if not point.tag or not (point.chosen or (ends and n == len(line.points) - 1)):
+            if not point.tag or not (point.chosen or (label_ends and n == len(line.points) - 1)):
                 continue
             text = axes.annotate(point.tag, (point.x, point.y), xytext=(0, 0), textcoords="offset points", fontsize=7,
                                  color=line.style.options["color"],
@@ -127,7 +127,7 @@ def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
 def _list_discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
     """Return discs that labels must not cover: x, y in pixels, radius in points.
 
-    There is one for the marker with its ring, one for each seed, and nine at equal distances along each bar.
+    There is one disc for the marker with its ring, one for each seed, and nine at equal distances along each bar.
     """
     left, right, low, high = point.bars or (point.x, point.x, point.y, point.y)
     discs = [((point.x, point.y), 8.0 if point.chosen else 5.0)]

@@ -26,7 +26,7 @@ class PlotPoint:
     label: str  # text of the hover label
     bars: tuple[float, float, float, float] | None = None  # ends of the error bars: left, right, bottom, top
     seeds: tuple[tuple[float, float], ...] = ()  # (x, y) of each seed; empty for one seed
-    tag: str = ""  # "λ 0.01"; "" for a method without λ
+    tag: str = ""  # curve's setting, such as "λ 0.01"; "" for a point without it
     chosen: bool = False
 
 
@@ -66,7 +66,7 @@ def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
 
 @dataclass(frozen=True)
 class PlotSeries:
-    """Line of a panel, usually a method's settings along λ."""
+    """Line of a panel, usually the settings of a method's curve."""
 
     label: str
     style: LineStyle

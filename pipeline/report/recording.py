@@ -50,8 +50,9 @@ def write_record(
     `further_tables` returns more tables of a profile's run as Markdown. The name `scenes@xeon` is the profile scenes on
     another machine, and `scenes@start2` is its start 2.
 
-    Raises UserError where params.yaml differs from the profile and start, and outside a git repository. Raises it
-    also where outputs are damaged, where a table or figure is missing, and for tables with unequal rows.
+    Raises UserError for an unknown name, where params.yaml differs from the profile and start, and outside a git
+    repository. Raises UserError also for damaged outputs, a missing table or figure, an invalid table, and two
+    different tables with one title.
     """
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in COMMANDS else "report")
@@ -60,13 +61,13 @@ def write_record(
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
     try:
-        found = [pair for text in texts for pair in iterate_tables(text)]
+        titled_tables = [pair for text in texts for pair in iterate_tables(text)]
     except ValidationError as error:
         raise UserError(
             f"{folder}: a table is damaged ({error.errors()[0]['msg']}); {command} writes it again"
         ) from None
-    tables = dict(found)
-    for title, table in found:
+    tables = dict(titled_tables)
+    for title, table in titled_tables:
         if table != tables[title]:
             raise UserError(
                 f"{folder}: two tables have the title {title!r}; values of report.cider_levels must differ in the "
@@ -112,7 +113,8 @@ def start_of(name: str) -> int | None:
 def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
     """Return the command that runs a profile and start.
 
-    Raises UserError where params.yaml differs from the profile and start, or where data/sweep is damaged.
+    Raises UserError for an unknown profile, where params.yaml differs from the profile and start, or where data/sweep
+    is damaged.
     """
     profile, start = name.partition("@")[0], start_of(name)
     try:
@@ -122,8 +124,8 @@ def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], st
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
         start_text = "" if start is None else f" with start {start}"
         raise UserError(
-            f"params.yaml differs from the profile {profile}{start_text}, so data/report is of another run; run the "
-            "profile first"
+            f"params.yaml differs from the profile {profile}{start_text}, so data/report belongs to another run; run "
+            "the profile first"
         )
     check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
     return f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
@@ -132,7 +134,7 @@ def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], st
 def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
     """Copy a figure to docs/; a figure of the existing result file keeps its path.
 
-    Raises UserError where the figure is missing.
+    Raises UserError where the figure is missing, or where the existing result file is invalid.
     """
     profile = START.sub(r"\1", name)
     file = f"docs/{profile}_{picture.stem}.png"

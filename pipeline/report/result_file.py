@@ -29,7 +29,7 @@ class PrintedTable(_FrozenModel):
     rows: list[list[str]]
 
     @model_validator(mode="after")
-    def _rectangular(self) -> Self:
+    def _check_shape(self) -> Self:
         if not self.columns:
             raise ValueError("a table has no column")
         if len(set(self.columns)) < len(self.columns):

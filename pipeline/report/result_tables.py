@@ -106,7 +106,7 @@ def build_human_table(results: Results, choices: Sequence[Choice]) -> Table:
 
 
 def build_runs_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Return a row for every run: each cell of the sweep and each single run of the chain."""
+    """Return a table with a row for every run: each cell of the sweep and each single run of the chain."""
     chosen = {id(run) for choice in choices if choice.point and choice.candidates > 1 for run in choice.point.runs}
     columns = [
         make_setting_column(name) for name in (*_list_curve_settings(results), *list_other_settings(results), "seed")
@@ -217,7 +217,7 @@ def build_galleries_table(results: Results, choices: Sequence[Choice]) -> Table 
 
 
 def build_drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """Return recall of human captions by each method's listener before and after joint training; None if unknown."""
+    """Return recall of human captions by each method's listener before and after joint training; None if unmeasured."""
     columns = [
         make_metric_column("before", make_human_recall_keys(PRETRAINED, results.score)),
         make_metric_column("after", make_human_recall_keys(OWN, results.score)),
@@ -234,7 +234,7 @@ def build_drift_table(results: Results, choices: Sequence[Choice]) -> Table | No
 
 
 def compute_drift(point: Point, score: str) -> list[float | None]:
-    """Return each seed's drift: the own minus the pretrained listener's score on human captions; None if unknown."""
+    """Return each seed's drift: the own minus the pretrained listener's score on human captions, or None if missing."""
     pairs = [
         [run.value("test", *make_human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs
     ]
@@ -299,10 +299,10 @@ def _make_recall_column(score: str, judge: str, group: str = "") -> TableColumn:
 
 
 def _make_compact_recall_column(judge: str) -> TableColumn:
-    shown = [make_metric_column(name, make_recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
-    shown.append(make_median_rank_column(judge))
+    columns = [make_metric_column(name, make_recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
+    columns.append(make_median_rank_column(judge))
     return TableColumn(
-        f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown)
+        f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in columns)
     )
 
 
@@ -318,20 +318,21 @@ def _list_choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]
         for choice in choices
         if (varied := [name for name in _list_varying_settings(results, choice.method) if name in others])
     ]
-    below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
+    methods_below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
     notes = [f"Other settings chosen by the same rule: {'; '.join(settings)}."] if settings else []
-    ends = [
+    grid_ends = [
         f"{choice.method} {format_named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
         for choice in choices
         if choice.point and (end := describe_grid_end(results, choice))
     ]
-    if ends:
-        notes.append(f"Chosen at an end of the grid, so a better value may lie outside the grid: {'; '.join(ends)}.")
-    if below:
+    if grid_ends:
+        ends = "; ".join(grid_ends)
+        notes.append(f"Chosen at an end of the grid, so a better value may lie outside the grid: {ends}.")
+    if methods_below:
         notes.append(
-            f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the setting with the highest CIDEr is "
-            "shown."
+            f"Marked *: no setting of {', '.join(methods_below)} has that CIDEr, so the setting with the highest CIDEr "
+            "is shown."
         )
     if unmeasured:
         notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
@@ -372,7 +373,7 @@ def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], sample
 
 
 def _describe_hard_gallery(results: Results) -> str:
-    """Return a description of the hard gallery, by the protocol."""
+    """Describe the hard gallery from the protocol of the runs."""
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
     source, _, images = parts.get("hard-gallery", "").partition(":")
     if not images:
@@ -384,15 +385,15 @@ def _describe_hard_gallery(results: Results) -> str:
 
 
 def _explain_missing_metrics(results: Results) -> list[str]:
-    """Return a note per metric that was not computed and its reason; methods are named unless all are affected."""
+    """Return a note per missing metric and reason; the note names the methods unless all are affected."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for name, reason in run.not_computed.items():
             methods = reasons.setdefault((name, reason), [])
             if run.method not in methods:
                 methods.append(run.method)
-    every = results.methods
+    all_methods = results.methods
     return [
-        f"{name} was not computed" + ("" if methods == every else f" for {', '.join(methods)}") + f": {reason}"
+        f"{name} was not computed" + ("" if methods == all_methods else f" for {', '.join(methods)}") + f": {reason}"
         for (name, reason), methods in reasons.items()
     ]

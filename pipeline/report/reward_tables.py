@@ -39,12 +39,12 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
     if retriever not in results.judges or judge == retriever or reference is None:
         return None
 
-    def gain(point: Point, name: str) -> float | None:
+    def compute_gain(point: Point, name: str) -> float | None:
         own, other = (each.mean("test", *results.score_keys(name)) for each in (point, reference))
         return None if own is None or other is None else own - other
 
-    def excess(point: Point) -> str:
-        rewarded, judged = gain(point, retriever), gain(point, judge)
+    def format_excess_gain(point: Point) -> str:
+        rewarded, judged = compute_gain(point, retriever), compute_gain(point, judge)
         if rewarded is None or judged is None:
             return format_number(None, 1)
         return format_sign(f"{rewarded - judged:+.1f}")
@@ -58,11 +58,11 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
     columns += [
         make_metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
         *(make_metric_column(f"{results.score} {name}", results.score_keys(name)) for name in (retriever, judge)),
-        TableColumn("excess gain", show=excess),
+        TableColumn("excess gain", show=format_excess_gain),
     ]
     notes = [
         f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Excess "
-        f"gain: gain of {results.score} over {control} by {retriever}, minus that by {judge}. Self-BLEU: "
+        f"gain: gain of {results.score} over {control} by {retriever}, minus the gain by {judge}. Self-BLEU: "
         "lower values mean more different captions of different images."
     ]
     caption = "Captions rewarded by a fixed retriever, at the chosen settings"
@@ -93,7 +93,7 @@ def build_training_panels(results: Results, histories: Mapping[str, History]) ->
 
 
 def build_discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
-    """Return a panel of the discriminator's accuracy in %, against the epochs of training."""
+    """Return a panel of the discriminator's accuracy in %, against the epochs of training; [] where it is unknown."""
     metric = (ACCURACY, "Accuracy of the discriminator", "share of captions in % →", 100.0)
     return _build_panels(results, histories, [metric])
 

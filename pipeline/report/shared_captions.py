@@ -35,8 +35,9 @@ class CaptionedImage:
 class SharedCaptions:
     """Pairs of images that share a caption of the control, and counts of rank changes by the other method's captions.
 
-    `images` is the number of test images. `higher`, `equal` and `lower` count the images that share a caption of the
-    control. They compare an image's rank with the other method's caption to its rank with the control's.
+    `images` is the number of test images that the judge ranked. `higher`, `equal` and `lower` count the images that
+    share a caption of the control. They compare an image's rank with the other method's caption to its rank with the
+    control's caption.
     """
 
     control: str
@@ -52,13 +53,13 @@ class SharedCaptions:
     @cached_property
     def sentence(self) -> str:
         """Return one paragraph on the selection of the pairs, and the counts over all images that share a caption."""
-        sharing = self.higher + self.equal + self.lower
+        total = self.higher + self.equal + self.lower
         scope = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
         control, other = replace_method_names(self.control), replace_method_names(self.other)
         return (
-            f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image also has. The "
+            f"{control} gives {total:,} of {self.images:,} test images a caption that another image also has. The "
             f"pairs are drawn at random from these images. With captions by {other} the {self.judge.title.lower()} "
-            f"ranks {self.higher:,} of the {sharing:,} images higher {scope}, {self.lower:,} lower and {self.equal:,} "
+            f"ranks {self.higher:,} of the {total:,} images higher {scope}, {self.lower:,} lower and {self.equal:,} "
             "the same."
         )
 
@@ -91,7 +92,7 @@ def find_shared_captions(
     if not pictures:
         return None
 
-    def build_pair(image: int) -> CaptionedImage:
+    def build_captioned_image(image: int) -> CaptionedImage:
         picture = select_captions_of_methods(pictures[image], [control.method, other.method])
         control_caption, other_caption = picture.captions
         return CaptionedImage(picture, control_caption, other_caption, by_control[image][1], by_other[image][1])
@@ -102,7 +103,7 @@ def find_shared_captions(
         other=other.method,
         judge=judge,
         in_hard_gallery=hard,
-        pairs=tuple((build_pair(first), build_pair(second)) for first, second in pairs),
+        pairs=tuple((build_captioned_image(first), build_captioned_image(second)) for first, second in pairs),
         images=len(by_control),
         higher=sum(other_rank < control_rank for control_rank, other_rank in ranks),
         equal=sum(other_rank == control_rank for control_rank, other_rank in ranks),

@@ -49,7 +49,7 @@ class Table:
 
 
 def _describe_protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
-    """Return a letter per protocol of `runs` if there are several, notes on the protocols, and a warning."""
+    """Return a letter per protocol of `runs` if there are two or more, notes on the protocols, and a warning."""
     methods: dict[str, dict[str, None]] = {}
     for run in runs:
         methods.setdefault(run.protocol, {})[run.method] = None
@@ -81,7 +81,7 @@ def fill_table(
 ) -> Table:
     """Build a table from `rows`: each a name, its runs, and the object passed to the columns (None: only dashes).
 
-    `head` is the heading of the names. Protocols are also compared with those of `other_runs`, which have no row.
+    `head` is the heading of the names. `other_runs` have no row, but their protocols are compared, too.
     """
     letters, protocols, warning = _describe_protocols([*(run for _, runs, _ in rows for run in runs), *other_runs])
     cells = []
@@ -115,7 +115,7 @@ def format_sign(text: str) -> str:
 def make_metric_column(
     label: str, keys: Keys, digits: int = 1, group: str = "", split: str = "test", spread: bool = True
 ) -> TableColumn:
-    """Return a column of the metric at `keys` on `split`: the mean over seeds, and with `spread` ± their deviation."""
+    """Return a column of the metric at `keys`: mean over seeds on `split`, with `spread` ± the standard deviation."""
 
     def show(point: Point) -> str:
         return format_number(point.mean(split, *keys), digits, point.spread(split, *keys) if spread else None)
@@ -165,9 +165,9 @@ def drop_repeated_notes(tables: Iterable[Table], earlier: Iterable[str] = ()) ->
     """Return the tables without notes that `earlier` or a previous table has; notes on the protocol are kept."""
     known, kept = set(earlier), []
     for table in tables:
-        fresh = [note for note in table.notes if note not in known or note.startswith("Protocol")]
-        known.update(fresh)
-        kept.append(replace(table, notes=fresh))
+        new_notes = [note for note in table.notes if note not in known or note.startswith("Protocol")]
+        known.update(new_notes)
+        kept.append(replace(table, notes=new_notes))
     return kept
 
 
@@ -177,18 +177,24 @@ def remove_protocol_notes(tables: Sequence[Table]) -> list[Table]:
 
 
 def format_markdown_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], min_width: int = 3, padded: bool = True
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right_aligned: Sequence[bool],
+    min_width: int = 3,
+    padded: bool = True,
 ) -> str:
-    """Return a Markdown table; each column is aligned `right` or left.
+    """Return a Markdown table; columns are aligned left unless `right_aligned`.
 
     With `padded`, cells are padded to equal width per column. `min_width` is the minimal width in characters.
     """
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
     widths = [max(min_width, *map(len, column)) if padded else min_width for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * (width - is_right) + ":" * is_right for width, is_right in zip(widths, right, strict=True)])
+    lines.insert(
+        1, ["-" * (width - is_right) + ":" * is_right for width, is_right in zip(widths, right_aligned, strict=True)]
+    )
 
     def format_line(cells: Sequence[str]) -> str:
-        columns = zip(cells, widths, right, strict=True)
+        columns = zip(cells, widths, right_aligned, strict=True)
         return f"| {' | '.join(c.rjust(width) if is_right else c.ljust(width) for c, width, is_right in columns)} |"
 
     return "\n".join(map(format_line, lines))

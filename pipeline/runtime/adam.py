@@ -25,13 +25,16 @@ class Adam:
     def step(self, learning_rate: float | Tensor) -> None:
         """Update the parameters that have a gradient, and clear their gradients.
 
-        A learning rate on the device can differ between replays of a CUDA graph.
+        A learning rate on the device can differ between replays of a CUDA graph. Raises RuntimeError where a parameter
+        has its first gradient while a graph is captured.
         """
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
         new = updated.keys() - self._state.keys()
         if new and next(iter(updated.values())).is_cuda and torch.cuda.is_current_stream_capturing():
             # a replay of the graph would initialise the state again
-            raise RuntimeError(f"parameter {min(new)} got its first gradient while a CUDA graph was captured")
+            raise RuntimeError(
+                f"parameter {min(new)} got its first gradient while a CUDA graph was captured; run a step before"
+            )
         for name in new:
             self._state[name] = _initialise_state(updated[name])
         groups = {0.0: updated}
@@ -70,7 +73,7 @@ class Adam:
         for key, value in tensors.items():
             name, _, quantity = key.rpartition(":")
             if name not in self._parameters:
-                raise ValueError(f"the model has no parameter {name!r}")
+                raise ValueError(f"the model has no parameter {name!r}; restore the state of an equal model")
             self._state.setdefault(name, {})[quantity] = value.to(self._parameters[name].device, copy=True)
 
 

@@ -12,7 +12,10 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def locate_cache() -> Path:
-    """Return the user's cache folder, which may be missing or read-only."""
+    """Return the user's cache folder, which may be missing or read-only.
+
+    Raises RuntimeError for a user without a home.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saywhich"
 
 
@@ -24,7 +27,7 @@ def make_private_folder(name: str) -> Path:
     """
     try:
         top = locate_cache()
-    except RuntimeError:  # a user without a home
+    except RuntimeError:
         raise FileNotFoundError("there is no cache folder: set XDG_CACHE_HOME or HOME") from None
     path = top / name
     top.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -43,7 +46,7 @@ def check_private(folder: Path) -> None:
     """
     status = folder.stat()
     if status.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} belongs to another user")
+        raise PermissionError(f"{folder} belongs to another user; use a folder that you own")
     if status.st_mode & WRITABLE_BY_OTHERS:
         raise PermissionError(f"others can write to {folder}; remove it, or chmod 700 it if you trust its files")
     for parent in folder.resolve().parents:

@@ -68,5 +68,5 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 
 def describe_os_error(name: str, error: OSError) -> str:
     """Describe an error of the system in the command `name`, in one line with a remedy."""
-    problem = PROBLEMS.get(error.errno or 0, "the system refuses this")
-    return escape_line(f"{name}: {problem} ({error}); correct that and run it again")
+    problem = PROBLEMS.get(error.errno or 0, "the system refused the operation")
+    return escape_line(f"{name}: {problem} ({error}); correct the problem and run the command again")

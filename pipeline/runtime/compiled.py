@@ -110,7 +110,7 @@ class _CacheFiles:
 
 @functools.cache
 def _find_folder() -> Path | None:
-    """Return the folder of compiled loops; None, with a warning, where it cannot be used or others can write to it."""
+    """Return the folder of compiled loops; None, with a warning, where it is unusable or others can write to it."""
     path = os.environ.get("NUMBA_CACHE_DIR")
     try:
         if not path:  # numba treats an empty variable as unset, too
@@ -141,7 +141,7 @@ def _tanh(x):
     if x != float32:
         return lambda x: math.tanh(x)
 
-    def rational(x):
+    def evaluate_rational(x):
         # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond ±`bound` the result is ±(1 − 2.4e-7)
         bound = np.float32(7.90531110763549805)
         x = bound if x > bound else (-bound if x < -bound else x)
@@ -158,7 +158,7 @@ def _tanh(x):
         q = z * q + np.float32(4.89352518554385e-03)
         return x * p / q
 
-    return rational
+    return evaluate_rational
 
 
 def exp(x):
@@ -174,7 +174,7 @@ def _exp(x):
     if x != float32:
         return lambda x: math.exp(x)
 
-    def polynomial(x):
+    def evaluate_polynomial(x):
         lower = np.float32(-87)
         power = lower if x < lower else x
         exponent_of_2 = np.float32(math.floor(power * np.float32(1.44269504088896341) + np.float32(0.5)))
@@ -189,4 +189,4 @@ def _exp(x):
         power_of_e = (p * remainder * remainder + remainder + np.float32(1)) * exponent.view(np.float32)
         return np.float32(0) if x < lower else power_of_e
 
-    return polynomial
+    return evaluate_polynomial

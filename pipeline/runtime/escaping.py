@@ -11,7 +11,11 @@ FORMULAS = frozenset("=+-@＝＋－＠")
 
 
 def escape_csv_cell(value: Any) -> Any:
-    """Prefix a text that a spreadsheet would compute with an apostrophe; return other values unchanged."""
+    """Escape a text for CSV; return other values unchanged.
+
+    A text that a spreadsheet would compute as a formula gets an apostrophe as a prefix. Carriage returns become spaces,
+    and a text with lone surrogates is escaped by `escape_line`.
+    """
     if not isinstance(value, str):
         return value
     text = value.replace("\r", " ")  # a lone carriage return would end a row
@@ -29,5 +33,5 @@ def escape_markdown_text(value: Any) -> str:
 
 
 def format_markdown_code(value: Any) -> str:
-    """Show `value` as code in Markdown, in one line."""
+    """Format `value` as code in Markdown, in one line; backticks become apostrophes."""
     return "`" + (escape_line(str(value)).replace("`", "'") or " ") + "`"

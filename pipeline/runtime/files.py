@@ -89,7 +89,7 @@ def compute_sha256(path: Path) -> str:
 
 
 def look_up_sha256(path: Path) -> str:
-    """Return the `sha256` of a file. A large file is read again only if its size, time or inode changed."""
+    """Return the SHA-256 of a file. A large file is read again only if its path, size, time or inode changed."""
     status = path.stat()
     if status.st_size < LARGE:
         return compute_sha256(path)

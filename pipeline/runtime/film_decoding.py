@@ -21,15 +21,15 @@ from pipeline.runtime.untrusted import require_plain_file
 
 CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
-MAX_FRAMES = 10_000  # per film: more than five minutes at 30 a second
-MAX_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080, 30 a second
+MAX_FRAMES = 10_000  # per film: more than five minutes at 30 frames a second
+MAX_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080 pixels and 30 frames a second
 MAX_FRAME_PIXELS = 2**25  # pixels: 8K
 # ms for a frame of an animated image whose duration is missing or below 20 ms, as in browsers for GIF
 DEFAULT_DURATION = 100
 
 
 class Timeline(NamedTuple):
-    """The duration of each frame of a film in ticks, the ticks per second, and the start of each frame."""
+    """Duration and start of each frame of a film in ticks, and the ticks per second."""
 
     durations: Sequence[int]
     ticks_per_second: Fraction = Fraction(1000)
@@ -77,16 +77,16 @@ def read_timeline(path: Path) -> Timeline:
 
     Raises FileNotFoundError where there is no file, and UserError where it cannot be decoded or is beyond the bounds.
     """
-    with _name_file(path):
+    with _explain_decoding_errors(path):
         return _read_film_timeline(path) if is_film(path) else _read_image_timeline(path)
 
 
 def decode_frames(path: Path, indices: Sequence[int], timeline: Timeline) -> Iterator[Image.Image]:
     """Yield the frames `indices`, ascending, as Pillow images.
 
-    `read_timeline` returns the `timeline`, and raises the same errors.
+    `timeline` is the result of `read_timeline`. Raises the errors of `read_timeline`.
     """
-    with _name_file(path):
+    with _explain_decoding_errors(path):
         if timeline.starts:
             yield from _decode_film(path, [timeline.starts[n] for n in indices])
         else:
@@ -102,8 +102,11 @@ def check_film(path: Path) -> None:
 
 
 @contextmanager
-def _name_file(path: Path) -> Iterator[None]:
-    """Raise every error of the block except FileNotFoundError as a UserError that names the file."""
+def _explain_decoding_errors(path: Path) -> Iterator[None]:
+    """Raise every error of the block except FileNotFoundError as a UserError that names the file.
+
+    Raises UserError before the block for an empty file, a folder, a pipe or a device.
+    """
     try:
         if require_plain_file(path).stat().st_size == 0:
             raise UserError(f"{path}: the file is empty (zero bytes)")

@@ -49,10 +49,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)  # on success this is the older folder, if there was one
 
 
-def check_replaceable(folder: Path, written: Collection[str]) -> None:
-    """Raise UserError where `folder` is a file, or holds other files than `written`, the files of an earlier run."""
+def check_replaceable(folder: Path, outputs: Collection[str]) -> None:
+    """Raise UserError where `folder` is a file, or contains other files than `outputs`, those of an earlier run."""
     if folder.is_dir():
-        known = {*written, *(parent.as_posix() for name in written for parent in PurePosixPath(name).parents)}
+        known = {*outputs, *(parent.as_posix() for name in outputs for parent in PurePosixPath(name).parents)}
         names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
         other = next((name for name in names if name not in known), None)
     else:
@@ -73,7 +73,10 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _move_into_place(temporary: Path, path: Path) -> None:
-    """Exchange both folders in one step. On a system without such a call, `path` is absent for a moment."""
+    """Rename `temporary` to `path`; if `path` exists, exchange both folders in one step.
+
+    On a system without a call for the exchange, `path` is absent for a moment.
+    """
     if not path.exists():
         os.rename(temporary, path)
     elif not _exchange(temporary, path):
@@ -91,7 +94,7 @@ def _move_into_place(temporary: Path, path: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange the two paths; return False where the system has no such call."""
+    """Exchange the two paths. Return False where the system has no such call; raises OSError where the call fails."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

@@ -1,9 +1,9 @@
 """Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
 
-No code from a captioner's folder or repository is executed. The JSON files that decide what is loaded are checked here
-first. A file that names code, another file of settings or another repository is refused before transformers reads it.
-While transformers loads, its function that loads such code is disabled, too: transformers loads some parts of a model
-without `trust_remote_code=False`.
+No code from a captioner's folder or repository is executed. The JSON files that select the loaded classes and weights
+are checked first. A file that names code, another file of settings or another repository is refused before transformers
+reads it. While transformers loads, its function that loads such code is disabled, too: transformers loads some parts of
+a model without `trust_remote_code=False`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_TOKENIZER_BYTES = 2**28  # bytes of one of TOKENIZERS
 HUGE_NUMBER = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
 # files that name another repository, and the error for each
 REFERENCES = {
-    "adapter_config.json": "an adapter's model lies in another repository; merge the two and give the result",
+    "adapter_config.json": "an adapter's model lies in another repository; give the model with the adapter merged",
     "audio_tokenizer_config.json": "it names another repository, of an audio tokenizer; remove the file",
 }
 REMEDY = "take the captioner from its publisher"
@@ -83,7 +83,7 @@ BOUNDS = (
 )
 EDGES = ("shortest_edge", "longest_edge")
 AREA_FAMILIES = ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye")  # models whose "edges" are areas in pixels
-LOADING = threading.RLock()  # held while transformers is changed
+LOADING = threading.RLock()  # held while functions of transformers are replaced
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
@@ -100,9 +100,10 @@ def import_transformers() -> Any:
 
 
 def load_pretrained(kind: str, name: str, **options: Any) -> Any:
-    """Load `name` as the class `kind` of transformers. Raises UserError where it is neither here nor can be fetched.
+    """Load `name`, a folder or a repository of the hub, as the class `kind` of transformers.
 
-    No code of the model is executed, and nothing is fetched for a local folder.
+    No code of the model is executed, and nothing is fetched for a local folder. Raises UserError where the files cannot
+    be found or loaded, and where `check_config` refuses them.
     """
     loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
     if not local and (name.count("/") > 1 or name.startswith(("/", ".", "~"))):
@@ -111,7 +112,7 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
         commit, cached = (None, True) if local else locate_repository(name)
         _check_files(name, local, commit, cached)
         options = options if commit is None else {"revision": commit, **options}
-        fault = f"{name}: its files are no complete {kind}"
+        fault = f"{name}: its files are not a complete {kind}"
         with explain_load_errors(fault, (OSError, ValueError, KeyError)), forbid_remote_code(offline=cached):
             return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
@@ -136,11 +137,11 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
 
 @contextmanager
 def forbid_remote_code(offline: bool) -> Iterator[None]:
-    """Keep transformers from running a model's Python code and from asking for it; if `offline`, also from the network.
+    """Prevent transformers from running a model's Python code and, if `offline`, from using the network.
 
     transformers loads parts of a model, such as the tokenizer of a processor, without the arguments
-    `trust_remote_code` and `local_files_only`. A model with code raises ValueError. Threads take turns, since the
-    change holds for the whole process.
+    `trust_remote_code` and `local_files_only`. A model with code raises ValueError; the user is not asked. Only one
+    thread at a time enters the block, because the change applies to the whole process.
     """
     from huggingface_hub import constants
     from transformers import dynamic_module_utils
@@ -162,16 +163,16 @@ def forbid_remote_code(offline: bool) -> Iterator[None]:
 
 
 @contextmanager
-def explain_load_errors(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def explain_load_errors(fault: str, exempt: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise UserError with `fault` for any error of a library that reads a model's files.
 
-    Bad values raise errors of any type. ImportError, exhausted memory and the errors `handled` pass.
+    Bad values raise errors of any type. ImportError, exhausted memory and the error types `exempt` pass.
     """
     try:
         yield
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # raised by a library in Rust; it is no subclass of Exception
-        known = isinstance(error, (UserError, ImportError, *handled)) or is_full(error)
+        known = isinstance(error, (UserError, ImportError, *exempt)) or is_full(error)
         if known or not (panic or isinstance(error, Exception)):
             raise
         raise UserError(f"{fault} ({summarise_error(error)}); {REMEDY}") from None
@@ -197,14 +198,14 @@ def load_dual_encoder(name: str) -> Any:
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in DUAL_ENCODERS:
-        raise UserError(f"{name}: is of the kind {kind}; judges and retrievers are {', '.join(DUAL_ENCODERS)}")
+        raise UserError(f"{name}: expected a dual encoder ({', '.join(DUAL_ENCODERS)}), found the kind {kind}")
     return load_weights(DUAL_ENCODERS[kind], name)[0]
 
 
 def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | None = None) -> tuple[Any, list[str]]:
     """Load `name` as the class `kind` of transformers in evaluation mode, from safetensors.
 
-    Also return the names of missing weights, which contain `optional`. Raises UserError where others are missing.
+    Also return the names of missing weights, which contain `optional`. Raises UserError for other missing weights.
     """
     model, report = load_pretrained(kind, name, dtype=dtype, output_loading_info=True, use_safetensors=True)
     missing = sorted(report["missing_keys"])
@@ -219,7 +220,7 @@ def _convert_to_sides(size: Any) -> Any:
 
 
 class ImageProcessor(Record):
-    """The settings of a captioner's image processor that are used here."""
+    """Settings of a captioner's image processor that preprocessing uses."""
 
     size: Annotated[dict[str, Pixels], Field(min_length=1), BeforeValidator(_convert_to_sides)]
     image_mean: Channels
@@ -248,8 +249,8 @@ def read_processor(name: str) -> ImageProcessor:
     return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
 
 
-def check_config(config: Any, where: str) -> None:
-    """Raise UserError for a config that names code or another repository, or has an encoder or decoder not known here.
+def check_config(config: Any, source: str) -> None:
+    """Raise UserError for a config that names code, another repository, or a part not in ENCODERS or DECODERS.
 
     Raises UserError, too, for sizes beyond BOUNDS, which would take hours or all memory.
     """
@@ -259,12 +260,12 @@ def check_config(config: Any, where: str) -> None:
                 continue
             bound = _find_upper_bound(config, key, limit)
             if large := [number for number in _list_integers(value) if number > bound]:
-                raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
+                raise UserError(f"{source}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
         if from_hub or from_timm or (value and key in REMOTE_KEYS):
             raise UserError(
-                f"{where}: has {key}, which loads code or unchecked files; {REMEDY}, or "
+                f"{source}: has {key}, which loads code or unchecked files; {REMEDY}, or "
                 f"remove {key} if the model needs none"
             )
     if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
@@ -272,7 +273,7 @@ def check_config(config: Any, where: str) -> None:
             inner = config.get(part)
             kind = inner.get("model_type") if isinstance(inner, dict) else None
             if not isinstance(kind, str) or kind not in known:
-                raise UserError(f"{where}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
+                raise UserError(f"{source}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
 
 
 def locate_repository(name: str) -> tuple[str, bool]:
@@ -297,7 +298,10 @@ def locate_repository(name: str) -> tuple[str, bool]:
 
 
 def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> None:
-    """Check every JSON file that decides which classes and weights transformers loads, and the numbers of tokens."""
+    """Check every JSON file that decides which classes and weights transformers loads, and the numbers of tokens.
+
+    Raises UserError for a file of REFERENCES, for a huge number in TOKENIZERS, and as `check_config` does.
+    """
     from transformers.utils import cached_file
 
     for file in (*CONFIGS, *REFERENCES, *TOKENIZERS):

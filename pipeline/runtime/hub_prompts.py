@@ -32,7 +32,7 @@ class PromptedProcessor:
         self.size = pixels.shape[-1]
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """Return the pixels (3, S, S) of an image; called in threads."""
+        """Return the pixels (3, S, S) of an image; safe in threads. Raises UserError where the processor fails."""
         return self._process_image(image)[0]
 
     def model_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
@@ -49,7 +49,7 @@ class PromptedProcessor:
         return inputs
 
     def _process_image(self, image: Image.Image) -> tuple[Tensor, Tensor]:
-        """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt."""
+        """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt. Raises UserError as `prepare`."""
         with explain_load_errors(f"{self._name}: its processor does not prepare an image"):
             if self._kind == "blip-2":
                 pixels = self._processor.image_processor(image, return_tensors="pt")["pixel_values"]
@@ -70,7 +70,7 @@ class PromptedProcessor:
                 pixels, tokens = inputs["pixel_values"], inputs["input_ids"]
                 pixels = self._join_patches(pixels) if self._kind in PATCHED else pixels[0]
         if pixels.dim() != 4 or len(pixels) != 1 or pixels.shape[-1] != pixels.shape[-2]:
-            raise UserError(f"{self._name}: its processor does not resize images to squares, which training needs")
+            raise UserError(f"{self._name}: its processor does not resize images to squares; give another captioner")
         return pixels[0], tokens[0]
 
     def _join_patches(self, patches: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def hold_lock(path: Path, name: str) -> Iterator[None]:
-    """Hold the lock file `path` for the block; a second process prints a line and waits.
+    """Hold the lock file `path` for the block; a second process prints a line with `name` and waits.
 
     Where the file system has no locks, no process waits.
     """
@@ -30,6 +30,6 @@ def hold_lock(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # before the lock is released: a waiting process checks whether the file is still there
+        # the file is removed before the release, because a waiting process checks whether it still exists
         path.unlink(missing_ok=True)
         lock.release()

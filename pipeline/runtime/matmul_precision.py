@@ -64,7 +64,7 @@ def get_current_precision() -> str:
 
 
 def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return the cached choice for this kind of machine, else measure. The first process to write the file decides."""
+    """Return the cached choice for this kind of machine, or measure it. The first process to write the file decides."""
     context = {"cpu": _read_cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
     key = json.dumps(context, sort_keys=True)
     try:
@@ -77,7 +77,7 @@ def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
     measured = _measure(shapes)
     with suppress(OSError):  # without a writable cache, the next process measures again
         if not _read_choice(file, key):
-            file.unlink(missing_ok=True)  # it is damaged
+            file.unlink(missing_ok=True)  # the file is damaged
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             temporary = Path(folder, "choice")
             write_checked(temporary, json.dumps(context | measured, indent=2).encode())
@@ -109,9 +109,9 @@ def _measure(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
 
 
 def _time_product(x: Tensor, weight: Tensor) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     _multiply(x, weight)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _multiply(x: Tensor, weight: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ Digest = Annotated[str, Field(pattern=f"^{DIGEST.pattern}$")]
 
 
 class Record(BaseModel):
-    """A mapping with fixed keys, whose values are not converted: true is no number, "3" is not 3, NaN is no number."""
+    """Mapping with fixed keys, whose values are not converted: true is no number, "3" is not 3, NaN is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -45,15 +45,15 @@ def read_record(path: Path, kind: type[R], remedy: str, max_bytes: int = MAX_BYT
     return parse_record(read_json(path, remedy, max_bytes), kind, str(path), remedy)
 
 
-def parse_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
+def parse_record(value: Any, kind: type[R], source: str, remedy: str) -> R:
     """Check the types and ranges of `value`, from `parse_json`. Raises UserError as `read_record` does."""
     # pydantic would create an error for each key before the first error is reported
     if (keys := _count_largest_mapping(value)) > MAX_KEYS:
-        raise UserError(f"{where}: a mapping has {keys:,} keys, at most {MAX_KEYS:,} are allowed; {remedy}")
+        raise UserError(f"{source}: a mapping has {keys:,} keys, at most {MAX_KEYS:,} are allowed; {remedy}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise UserError(f"{where}: {describe_first_problem(error)}; {remedy}") from None
+        raise UserError(f"{source}: {describe_first_problem(error)}; {remedy}") from None
 
 
 def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
@@ -62,9 +62,10 @@ def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
-    """Read a file of `serialise_with_checksum`. Raises UserError as `read_json` does, or where a byte has changed.
+    """Read a file of `serialise_with_checksum`.
 
-    Without `required`, a file of an earlier version, which has no digest, passes.
+    Raises UserError as `read_json` does, for content that is no mapping, and where a byte has changed. Without
+    `required`, a file of an earlier version, which has no digest, passes.
     """
     content = read_bytes(path, remedy)
     value: Any = parse_json(content, str(path), remedy)
@@ -88,8 +89,8 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
         raise UserError(f"{path}: missing, or cannot be read ({summarise_error(error)}); {remedy}") from None
 
 
-def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
-    """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers and deep nesting."""
+def parse_json(content: bytes | str, source: str, remedy: str) -> Any:
+    """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers, surrogates and deep nesting."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_integer)
@@ -99,7 +100,7 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
         problem = "nested too deeply"
     except ValueError as error:  # from the parser, the decoder, or the checks below
         problem = summarise_error(error)
-    raise UserError(f"{where}: not whole ({problem}); {remedy}")
+    raise UserError(f"{source}: not whole ({problem}); {remedy}")
 
 
 def describe_first_problem(error: ValidationError) -> str:

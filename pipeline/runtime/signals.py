@@ -34,7 +34,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 class StopRequest(KeyboardInterrupt):
-    """A request to end, by the signal `request`."""
+    """Request to end, by the signal `request`."""
 
     def __init__(self, request: signal.Signals) -> None:
         super().__init__(request.name)
@@ -43,17 +43,17 @@ class StopRequest(KeyboardInterrupt):
 
 class _State:
     waits = False  # whether a request waits for the end of a step
-    request: signal.Signals | None = None
-    when = 0.0
+    request: signal.Signals | None = None  # the last request
+    last_time = 0.0  # monotonic seconds at the last request that repeated no other
     step_ended: threading.Event | None = None  # unless it is set in time, the request is repeated
 
     @classmethod
-    def is_repeated(cls, request: signal.Signals) -> bool:
+    def record_request(cls, request: signal.Signals) -> bool:
         """Store this request, and return whether it repeats the last one."""
         last, cls.request, now = cls.request, request, time.monotonic()
-        if last == request and now - cls.when < REPEAT_SECONDS:
+        if last == request and now - cls.last_time < REPEAT_SECONDS:
             return True
-        cls.when = now
+        cls.last_time = now
         return False
 
 
@@ -74,20 +74,20 @@ def raise_requests(watch: bool = True) -> Iterator[None]:
 
 
 def get_last_request() -> signal.Signals | None:
-    """Return the last request to end since `raise_requests` was entered, or None."""
+    """Return the last request to end since `raise_requests` or `postpone_requests` was entered, or None."""
     return _State.request
 
 
 @contextmanager
 def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
-    """Record requests to end in the block without raising, for a process that must first end others.
+    """Record requests to end in the block without raising, for a process that must first end other processes.
 
     The yielded function returns the first request, or None.
     """
     requests: list[signal.Signals] = []
 
     def record(number: int, frame: FrameType | None) -> None:
-        _State.is_repeated(request := signal.Signals(number))
+        _State.record_request(request := signal.Signals(number))
         requests.append(request)
 
     with _install_handler(record):
@@ -99,7 +99,7 @@ def block_requests() -> Iterator[None]:
     """Hold back requests to end until the end of the block.
 
     Processes that start in the block never receive them. A request to the process group therefore ends no worker of a
-    pool, and the pool's owner ends them.
+    pool; the pool's owner ends the workers.
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
@@ -122,6 +122,7 @@ def end_with_parent() -> None:
 
 @contextmanager
 def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
+    """Handle requests to end by `handler` in the block; do nothing outside of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -160,7 +161,7 @@ def postpone_requests() -> Iterator[Callable[[], bool]]:
 
 def _handle_request(number: int, frame: FrameType | None) -> None:
     request, first = signal.Signals(number), _State.request is None
-    if _State.is_repeated(request):
+    if _State.record_request(request):
         return
     if _State.waits and first:
         _State.step_ended = _send_later(request, STEP)
@@ -179,17 +180,19 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _repeat_swallowed_request(report: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
-    """Send the request again whose StopRequest was swallowed, and report other exceptions by `report`."""
-    if isinstance(lost.exc_value, StopRequest):
-        _send_again(lost.exc_value.request)
+def _repeat_swallowed_request(
+    report: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Send the request of a swallowed StopRequest again, and report other exceptions by `report`."""
+    if isinstance(unraisable.exc_value, StopRequest):
+        _send_again(unraisable.exc_value.request)
     else:
-        report(lost)
+        report(unraisable)
 
 
 def _send_again(request: signal.Signals) -> None:
     """Send a request that cannot be raised now to this process again after 0.05 seconds, as a new request."""
-    _State.when = -float("inf")
+    _State.last_time = -float("inf")
     _send_later(request, 0.05)
 
 
@@ -213,7 +216,7 @@ def find_request(status: int) -> signal.Signals | None:
 def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], signal.Signals | None]) -> int:
     """Return the exit status of `process`. Raises StopRequest where this process or `process` was asked to end.
 
-    `process` and its descendants are ended before, except descendants whose parent has ended already.
+    Before, `process` and its descendants are ended, except descendants whose parent has already ended.
     """
     while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
@@ -247,6 +250,7 @@ def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIG
 
 
 def _list_descendants(pid: int | None) -> list[Any]:
+    """Return process `pid` and its descendants; without `pid`, only the descendants of this process."""
     import psutil
 
     with suppress(psutil.Error):
@@ -304,7 +308,7 @@ def _refuse_process(*_: object, **__: object) -> NoReturn:
 
 
 def _find_callers() -> dict[int, int]:
-    """Return the parent of this process and of each calling process, up to the outermost of CALLERS."""
+    """Return the parent's id of this process and of each calling process by id, up to the outermost of CALLERS."""
     import psutil
 
     links: dict[int, int] = {}

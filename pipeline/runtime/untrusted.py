@@ -30,14 +30,14 @@ def resolve_inside(folder: Path, name: str) -> Path:
 
     Raises UserError where `leads_outside` is True, also for `a/../b`, and where a link leads outside `folder`.
     """
-    path, within = Path(folder, name), os.path.realpath(folder)
-    if leads_outside(name) or os.path.commonpath([within, os.path.realpath(path)]) != within:
+    path, real_folder = Path(folder, name), os.path.realpath(folder)
+    if leads_outside(name) or os.path.commonpath([real_folder, os.path.realpath(path)]) != real_folder:
         raise UserError(f"{path}: leads outside {folder}; put the file itself there")
     return path
 
 
 def require_plain_file(path: Path) -> Path:
-    """Return `path`. Raises UserError for a pipe, a device or a folder, which could block or never end."""
+    """Return `path`, which may be missing. Raises UserError for a folder, a pipe and a device; reading could block."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: expected a plain file, got a folder, a pipe or a device; name a file")
     return path
@@ -61,11 +61,13 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
             raise UserError(f"{file.filename}: {name} is a link; store the array itself there")
         node = node[part]
     if not isinstance(node, h5py.Dataset) or node.shape is None or not _has_numbers(node):
-        raise UserError(f"{file.filename}: {name} is not an array of numbers")
+        raise UserError(f"{file.filename}: {name} is not an array of numbers; store a numeric array there")
     if node.is_virtual or node.external:
         raise UserError(f"{file.filename}: {name} lies in another file; store the array itself there")
-    if _is_too_large(node.nbytes, node.id.get_storage_size()):
-        raise UserError(f"{file.filename}: {name} claims to have {node.nbytes:,} bytes, which the file cannot hold")
+    if _is_too_large(size := node.nbytes, node.id.get_storage_size()):
+        raise UserError(
+            f"{file.filename}: {name} claims to have {size:,} bytes, which the file cannot hold; write the file again"
+        )
     return node
 
 
@@ -93,5 +95,5 @@ def _has_numbers(node: h5py.Dataset) -> bool:
         return False
 
 
-def _is_too_large(size: int, stored: int) -> bool:
-    return size > MAX_ARRAY_BYTES and size > MAX_COMPRESSION * stored
+def _is_too_large(size: int, stored_size: int) -> bool:
+    return size > MAX_ARRAY_BYTES and size > MAX_COMPRESSION * stored_size

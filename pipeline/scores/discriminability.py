@@ -32,9 +32,9 @@ def compute_similarities(listener: Listener, message: Message, batch: Batch) -> 
     return compute_encoder_similarities(listener, message, batch).mean(0)
 
 
-def _arrange_per_caption(by_sample: Tensor) -> Tensor:
-    """Return (b·S,), image-major like messages: the elements of `by_sample` (S, B) for this rank's b images."""
-    return ranks.get_own_part(by_sample, 1).T.flatten()
+def _arrange_per_caption(values: Tensor) -> Tensor:
+    """Return (b·S,), image-major like messages: the elements of `values` (S, B) for this rank's b images."""
+    return ranks.get_own_part(values, 1).T.flatten()
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class InfoNCE:
     """Log-probability of the image given the caption, plus that of the caption given the image, within the batch.
 
     Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). With the encoder `pair`, each encoder has its
-    own score, and the result is their mean. Recall is higher than with a score of the mean cosine.
+    own score, and the result is the mean of these scores. Recall is higher than with a score of the mean cosine.
     """
 
     listener: Listener

@@ -1,4 +1,4 @@
-"""Human likeness: a discriminator's odds and probability that a human wrote the caption."""
+"""Human likeness: a discriminator's log-odds and probability that a human wrote the caption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.types import Batch, Message
 
 @dataclass(frozen=True)
 class HumanLogOdds:
-    """Discriminator's log-odds that a human wrote the caption, which its training objective uses."""
+    """Discriminator's log-odds that a human wrote the caption, used in the discriminator's training objective."""
 
     retriever: Retriever
     discriminator: CaptionClassifier
@@ -34,7 +34,7 @@ class HumanProbability(HumanLogOdds):
     """Probability that a human wrote the caption (WTF-RL's r_regu), without a gradient to the discriminator."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        fixed = {name: value.detach() for name, value in self.discriminator.named_parameters()}
+        parameters = {name: value.detach() for name, value in self.discriminator.named_parameters()}
         vectors = self.retriever.encode_image(batch)[message.images], self.retriever.encode_text(message)
-        odds: Tensor = functional_call(self.discriminator, fixed, vectors)
-        return odds.sigmoid()
+        log_odds: Tensor = functional_call(self.discriminator, parameters, vectors)
+        return log_odds.sigmoid()

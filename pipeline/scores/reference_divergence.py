@@ -29,7 +29,7 @@ class ReferenceDivergence:
     "words", the gradient is unbiased, too. It flows through the distributions at the sampled prefixes, and through the
     probability of the prefixes.
 
-    The reference has no dropout. The divergence is 0 at the start of training if the speaker has no dropout either.
+    The reference has no dropout. The divergence from the initial speaker is 0 at first if the speaker has no dropout.
     """
 
     reference: Decoder

@@ -1,4 +1,4 @@
-"""Design of a study: sheets of questions, each question for several raters, no pair of images twice on a sheet.
+"""Design of a study: sheets of questions, each question for `raters` raters, no pair of images twice on a sheet.
 
 A sheet holds the questions of one rater. The numbers of two methods' captions on a sheet differ by at most one, where
 no methods share a caption. The first option of a question is on the left for half of its raters (rounded), and for half
@@ -27,7 +27,7 @@ QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in 
 
 @dataclass(frozen=True)
 class StudyDesign:
-    """Sizes and settings of a study; the defaults are the paper's."""
+    """Sizes and settings of a study; the defaults are the values of Vered et al. (2019)."""
 
     pairs: int = 300  # at most; also the number of images of the naturalness task
     raters: int = 5  # per question
@@ -58,7 +58,7 @@ class StudyQuestion:
 
 @dataclass(frozen=True)
 class StudyRound:
-    """Question as one rater sees it: the options from left to right."""
+    """Question with its options in one rater's order, from left to right."""
 
     question: StudyQuestion
     options: tuple[str, str]
@@ -66,7 +66,7 @@ class StudyRound:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rounds of one rater, the qualification first, and two codes, of which the page shows one at its end."""
+    """Rounds of one rater, the qualification first, and two codes; the page shows one of the codes at its end."""
 
     name: str
     task: Task
@@ -84,17 +84,18 @@ def lay_out(
     rounds: int,
     seed: int,
 ) -> list[Sheet]:
-    """Distribute the questions of one task to sheets of at most `rounds`, each question to `raters` sheets.
+    """Distribute the questions of one task to sheets of at most `rounds` rounds, each question to `raters` sheets.
 
-    The design is a Latin square over blocks of at most `rounds` images. A question about the n-th image of a block goes
-    to the sheets n + m, modulo the number of methods. Its first method is the m-th of `methods`.
+    The design is a Latin square over blocks of at most `rounds` images. Let m be the index in `methods` of a question's
+    first method. A question about the n-th image of a block goes to slot n + m, modulo the number of methods. Each slot
+    gives `raters` sheets.
     """
     rng = np.random.default_rng([seed, TASKS.index(questions[0].task)])
     by_subject: dict[int, list[StudyQuestion]] = {}
     for question in questions:
         by_subject.setdefault(question.subject, []).append(question)
     subjects = rng.permutation(list(by_subject))
-    sheets = []
+    rounds_by_sheet = []
     for block in np.array_split(subjects, -(-len(subjects) // rounds)):
         slots: list[list[StudyQuestion]] = [[] for _ in methods]
         for n, subject in enumerate(block.tolist()):
@@ -102,30 +103,31 @@ def lay_out(
                 slots[(n + methods.index(question.methods[0])) % len(methods)].append(question)
         for slot in filter(None, slots):
             first_is_left = rng.permutation(np.arange(len(slot)) % 2 == 0)
-            sheets += [_shuffle_rounds(slot, first_is_left ^ bool(rater % 2), rng) for rater in range(raters)]
+            rounds_by_sheet += [_shuffle_rounds(slot, first_is_left ^ bool(rater % 2), rng) for rater in range(raters)]
     half_left = np.arange(len(qualification)) % 2 == 0
     return [
         Sheet(
             name=(name := f"{questions[0].task}-{number:03d}"),
             task=questions[0].task,
             qualification=_shuffle_rounds(qualification, rng.permutation(half_left), rng),
-            rounds=sheets[index],
+            rounds=rounds_by_sheet[index],
             completion_code=_make_code(seed, name, "complete"),
             screen_out_code=_make_code(seed, name, "screened out"),
         )
-        for number, index in enumerate(rng.permutation(len(sheets)).tolist(), 1)
+        for number, index in enumerate(rng.permutation(len(rounds_by_sheet)).tolist(), 1)
     ]
 
 
 def name_questions(questions: Iterable[StudyQuestion], prefix: str, seed: int) -> list[StudyQuestion]:
     """Return the questions with names that do not reveal their methods: `prefix` and a random number."""
-    listed = list(questions)
-    numbers = np.random.default_rng([seed, len(listed)]).permutation(len(listed)).tolist()
-    return [replace(question, name=f"{prefix}{number:04d}") for number, question in zip(numbers, listed, strict=True)]
+    question_list = list(questions)
+    numbers = np.random.default_rng([seed, len(question_list)]).permutation(len(question_list)).tolist()
+    pairs = zip(numbers, question_list, strict=True)
+    return [replace(question, name=f"{prefix}{number:04d}") for number, question in pairs]
 
 
 def make_study_name(content: Mapping[str, object]) -> str:
-    """Return a study's name, a digest of its key without the name."""
+    """Return a study's name, a digest of `content`, the study's key without the name."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

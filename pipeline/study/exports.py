@@ -15,10 +15,10 @@ SECONDS = 10  # estimated duration of a round
 
 
 def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
-    """Write label_studio/TASK.xml, the labelling configuration, and SHEET.json, the tasks of one rater.
+    """Write below `out`/label_studio each task's labelling configuration, TASK.xml, and each rater's tasks, SHEET.json.
 
     Label Studio serves the pictures of `pages/` if LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and
-    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT is that folder.
+    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT is the folder `pages/`.
     """
     folder = out / "label_studio"
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,16 +51,16 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
 
 
 def _build_task(round_: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:
-    images = sheet.task == RETRIEVAL
+    is_retrieval = sheet.task == RETRIEVAL
     left, right = round_.options
     return {
         "study": study,
         "sheet": sheet.name,
         "task": sheet.task,
         "question": round_.question.name,
-        "asked": round_.question.shown if images else f"{PICTURE_ROOT}{round_.question.shown}",
-        "left": f"{PICTURE_ROOT}{left}" if images else left,
-        "right": f"{PICTURE_ROOT}{right}" if images else right,
+        "asked": round_.question.shown if is_retrieval else f"{PICTURE_ROOT}{round_.question.shown}",
+        "left": f"{PICTURE_ROOT}{left}" if is_retrieval else left,
+        "right": f"{PICTURE_ROOT}{right}" if is_retrieval else right,
     }
 
 

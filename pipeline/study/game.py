@@ -21,7 +21,7 @@ GAME = "play"  # the value of `study` in rounds of the game
 
 
 class GameRound(OpenRecord):
-    """Round as the page saves it."""
+    """Round as the page saves it; `chosen` is the person's photo, and `listener` the listener's."""
 
     shown: Annotated[list[Text], Field(min_length=2, max_length=1000)]
     right: Text
@@ -52,7 +52,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
     """Read the rounds in `paths`, by model; [] without an answer, or where the first answer is not a round of the game.
 
     The page saves all rounds so far each time, so equal rounds, such as from an earlier file, count once. Raises
-    UserError for a later answer that is not a round, and for an invalid round.
+    UserError for a later answer that is not a round, for an invalid round, and for a file that cannot be read.
     """
     seen: set[str] = set()
     rounds_by_model: dict[str, list[GameRound]] = defaultdict(list)
@@ -61,7 +61,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
             if rounds_by_model:
                 raise UserError(f"{where}: not a round of the game, unlike earlier answers; read this file separately")
             return []
-        round_ = parse_record(answer, GameRound, where, "not a round of the game as the page saves it")
+        round_ = parse_record(answer, GameRound, where, "give the file that the page saved")
         if not {round_.right, round_.chosen, round_.listener} <= set(round_.shown):
             raise UserError(
                 f"{where}: not a round of the game as the page saves it: right, chosen or listener is not in shown; "
@@ -82,8 +82,8 @@ def compute_success_rate(right: np.ndarray) -> tuple[float, float, float]:
 
 
 def _summarise_rounds(model: str, rounds: Sequence[GameRound]) -> GameResult:
-    def score_picks(picker: str) -> np.ndarray:
-        return np.array([getattr(round_, picker) == round_.right for round_ in rounds])
+    def score_picks(field: str) -> np.ndarray:
+        return np.array([getattr(round_, field) == round_.right for round_ in rounds])
 
     photos = float(np.mean([len(round_.shown) for round_ in rounds]))
     seconds = float(np.median([round_.seconds for round_ in rounds]))

@@ -39,7 +39,7 @@ class MajorityResult:
 
     @property
     def majority(self) -> np.ndarray:
-        """Return (S,): 1 where the majority chose the first option, 0 where not, ½ for a tie, NaN without votes."""
+        """Return the majorities (S,): 1 for the first option, 0 for the second, ½ for a tie, NaN without votes."""
         with np.errstate(invalid="ignore"):
             return np.where(self.votes > 0, (np.sign(2 * self.first - self.votes) + 1) / 2, np.nan)
 
@@ -69,8 +69,8 @@ class MajorityResult:
     def intraclass_correlation(self) -> float:
         """Return the correlation of two votes on one image, estimated from pairs of votes; each image counts once.
 
-        NaN where no image has two votes, or where all votes are equal. Above 0, some images are harder than others, so
-        that another rater adds less information than another image.
+        NaN where no image has two votes, or where all votes on such images are equal. Above 0, some images are harder
+        than others, so that another rater adds less information than another image.
         """
         multiple = self.votes > 1
         votes, first = self.votes[multiple], self.first[multiple]
@@ -84,7 +84,7 @@ class MajorityResult:
 def count_majorities(
     votes: Sequence[Vote], methods: Sequence[str], resamples: int = 1000, seed: int = 0
 ) -> list[MajorityResult]:
-    """Count the votes by image, for each method with votes; equal orders of images allow paired differences."""
+    """Count the votes by image, for each method with votes; all results have the same order of images and resamples."""
     subjects = {subject: n for n, subject in enumerate(sorted({vote.question.subject for vote in votes}))}
     weights = draw_resamples(len(subjects), resamples, seed) if subjects else np.empty((resamples, 0))
     counts = {method: np.zeros((2, len(subjects))) for method in methods}
@@ -98,7 +98,7 @@ def count_majorities(
 def compute_majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[ShareEstimate, float]:
     """Return the difference of two majorities' shares in points over equal resamples, and McNemar's exact p-value.
 
-    The p-value counts the images with votes on both captions, and which of the two has the greater `majority`.
+    The p-value counts the images on which `left` has the greater `majority`, and those on which `right` has it.
     """
     first_share, second_share = left.by_majority, right.by_majority
     drawn = first_share.drawn - second_share.drawn
@@ -141,14 +141,14 @@ def fit_bradley_terry(wins: np.ndarray) -> np.ndarray:
     method that always wins has a finite score. A method without comparisons has the score NaN; all scores are
     NaN where the last method has none. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
     """
-    compared = wins + wins.swapaxes(-1, -2)
-    wins = wins + 0.5 * (compared > 0)
-    games, won = wins + wins.swapaxes(-1, -2), wins.sum(-1)
-    strength, has_comparisons = np.ones(won.shape), won > 0
+    comparisons = wins + wins.swapaxes(-1, -2)
+    wins = wins + 0.5 * (comparisons > 0)
+    games, total_wins = wins + wins.swapaxes(-1, -2), wins.sum(-1)
+    strength, has_comparisons = np.ones(total_wins.shape), total_wins > 0
     for _ in range(MAX_ITERATIONS):
         previous = strength
         expected = (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
-        strength = np.divide(won, expected, out=np.ones(won.shape), where=has_comparisons)
+        strength = np.divide(total_wins, expected, out=np.ones(total_wins.shape), where=has_comparisons)
         strength = strength / np.exp(np.log(strength).mean(-1, keepdims=True))
         if np.allclose(strength, previous, rtol=1e-10, atol=0):
             break
@@ -157,14 +157,17 @@ def fit_bradley_terry(wins: np.ndarray) -> np.ndarray:
 
 
 def estimate_preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
-    """Return Bradley-Terry scores of methods from single votes against one reference method, whose score is 0."""
+    """Return Bradley-Terry scores of methods from single votes against one reference method, whose score is 0.
+
+    The mapping is empty without results.
+    """
     if not results:
         return {}
-    methods = len(results) + 1
-    wins = np.zeros((1 + len(results[0].weights), methods, methods))
+    size = len(results) + 1  # with the reference method
+    wins = np.zeros((1 + len(results[0].weights), size, size))
     for n, result in enumerate(results):
-        for side, counts in (((n, -1), result.first), ((-1, n), result.votes - result.first)):
-            wins[:, *side] = np.concatenate([[counts.sum()], result.weights @ counts])
+        for cell, counts in (((n, -1), result.first), ((-1, n), result.votes - result.first)):
+            wins[:, *cell] = np.concatenate([[counts.sum()], result.weights @ counts])
     scores = fit_bradley_terry(wins)
     return {
         result.method: ShareEstimate(float(scores[0, n]), _compute_interval(scores[1:, n]), scores[1:, n])

@@ -46,8 +46,8 @@ def make_study(
 ) -> list[Sheet]:
     """Write pages, key, and the files for Label Studio and Prolific below `out`; return the sheets, one per rater.
 
-    Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing, and where `out` has
-    the key of another study. That study's answers cannot be read without its key.
+    Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing, and for an invalid
+    address `send`. Raises UserError also where `out` has the key of another study, whose answers need that key.
     """
     methods = study_questions.choose_methods(results, design.methods, control)
     reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
@@ -55,25 +55,27 @@ def make_study(
         raise UserError(f"--reference {reference}: must be one of the methods, {', '.join(methods)}")
     retrieval, cider = study_questions.match_runs_by_cider(results, methods, design.cider)
     naturalness, score = study_questions.match_runs_by_score(results, methods, design.score)
-    (first,) = read_captions([retrieval[reference]], None, [])
-    rows = sorted(first)
+    (captions,) = read_captions([retrieval[reference]], None, [])
+    rows = sorted(captions)
     if len(rows) < 2:
         raise UserError(
             f"{retrieval[reference].captions}: expected captions of two or more test images, found {len(rows)}; "
             "run the evaluation again"
         )
-    similar = study_questions.select_similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
-    pairs = [(rows[target], rows[distractor]) for target, distractor in similar]
+    index_pairs = study_questions.select_similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
+    pairs = [(rows[target], rows[distractor]) for target, distractor in index_pairs]
     files = {image: f"{make_opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
     sheets = []
-    easy = list(study_questions.generate_easy_rounds(prepared, design.seed))
+    easy_rounds = list(study_questions.generate_easy_rounds(prepared, design.seed))
     questions = study_questions.generate_retrieval_questions(retrieval, prepared, pairs, files, design.seed)
-    qualification = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
+    qualification = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy_rounds]
     sheets += _make_sheets(list(questions), qualification, [*methods, HUMAN], design)
     questions = study_questions.generate_naturalness_questions(
         naturalness, reference, [target for target, _ in pairs], files
     )
-    qualification = [StudyQuestion("", NATURALNESS, files[a], (text, scrambled), a) for a, _, text, scrambled in easy]
+    qualification = [
+        StudyQuestion("", NATURALNESS, files[a], (text, scrambled), a) for a, _, text, scrambled in easy_rounds
+    ]
     sheets += _make_sheets(
         list(questions), qualification, [method for method in methods if method != reference], design
     )
@@ -90,8 +92,8 @@ def make_study(
     }
     key = build_key(sheets, description)
     _refuse_another_study(out / KEY, key["study"])
-    used = list_images(sheets)
-    write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in used})
+    image_names = list_images(sheets)
+    write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in image_names})
     write_pages(out, sheets, key["study"], send)
     write_label_studio(out, sheets, key["study"])
     write_prolific(out, sheets)
@@ -108,9 +110,7 @@ def _refuse_another_study(key: Path, study: str) -> None:
     except (ValueError, KeyError, TypeError):
         existing = "an unreadable one"
     if existing != study:
-        raise UserError(
-            f"{key}: is the key of another study ({existing}), which answers may need; choose another --out"
-        )
+        raise UserError(f"{key}: is the key of another study ({existing}), whose answers need it; choose another --out")
 
 
 def _make_sheets(
@@ -122,9 +122,9 @@ def _make_sheets(
     if not questions:  # all methods generate the same caption for every image
         return []
     task = questions[0].task
-    named = name_questions(questions, task[0], design.seed)
-    trials = name_questions(qualification, f"q{task[0]}", design.seed)
-    return lay_out(named, trials, methods, design.raters, design.rounds, design.seed)
+    named_questions = name_questions(questions, task[0], design.seed)
+    named_qualification = name_questions(qualification, f"q{task[0]}", design.seed)
+    return lay_out(named_questions, named_qualification, methods, design.raters, design.rounds, design.seed)
 
 
 def _describe_comparison(runs: Mapping[str, Run], metric: str, level: float) -> dict[str, Any]:

@@ -82,7 +82,10 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
 
 
 def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
-    """Write each image `root`/file as `out`/pages/images/name: an upright, reduced JPEG without metadata."""
+    """Write each image `root`/file as `out`/pages/images/name: an upright, reduced JPEG without metadata.
+
+    `files` are the images' paths below `root`, by name. Raises the errors of `open_image`.
+    """
     folder = out / "pages" / "images"
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():

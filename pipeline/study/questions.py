@@ -24,19 +24,21 @@ from pipeline.study.design import HUMAN, NATURALNESS, QUALIFICATION, RETRIEVAL, 
 PAPER_METHODS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the paper's tables
 
 
-def choose_methods(results: Results, wanted: Sequence[str], control: str) -> list[str]:
-    """Return the methods to compare: `wanted`, else the paper's methods that were run, else all but the control.
+def choose_methods(results: Results, selection: Sequence[str], control: str) -> list[str]:
+    """Return the methods to compare: `selection`, else the paper's methods that were run, else all but the control.
 
     Raises UserError for a method that was not run, for a method named HUMAN, and for fewer than two methods.
     """
     trained = [method for method in results.methods if method not in (control, "pretrained")]
-    if unknown := [method for method in wanted if method not in results.methods]:
-        raise UserError(f"--methods {unknown[0]}: no captions of it; expected one of {', '.join(results.methods)}")
-    methods = list(dict.fromkeys(wanted)) or [method for method in PAPER_METHODS if method in trained] or trained
+    if unknown := [method for method in selection if method not in results.methods]:
+        expected = f"expected one of {', '.join(results.methods)}"
+        raise UserError(f"--methods {unknown[0]}: no captions of this method; {expected}")
+    methods = list(dict.fromkeys(selection)) or [method for method in PAPER_METHODS if method in trained] or trained
     if HUMAN in methods:
         raise UserError(f"a method is named {HUMAN}, the name of the annotators' captions: rename it in params.yaml")
     if len(methods) < 2:
-        raise UserError(f"a comparison needs two methods, there are captions of {', '.join(methods) or 'none'}")
+        found = ", ".join(methods) or "none"
+        raise UserError(f"expected two or more methods to compare, found {found}; run others, or name others")
     return methods
 
 
@@ -45,8 +47,8 @@ def match_runs(
 ) -> tuple[dict[str, Run], float]:
     """Return each method's run whose setting has the validation metric at `keys` nearest to `target`, and the target.
 
-    `target` None: the highest value that all methods reach. Seeds are averaged, and the first seed's run is returned.
-    Raises UserError for a method without this metric.
+    With `target` None, the target is the highest value that all methods reach. Seeds are averaged, and the first seed's
+    run is returned. Raises UserError for a method without this metric.
     """
     measured: dict[str, list[tuple[float, Point]]] = {
         method: [
@@ -62,12 +64,12 @@ def match_runs(
 
 
 def match_runs_by_cider(results: Results, methods: Sequence[str], target: float | None) -> tuple[dict[str, Run], float]:
-    """Return runs of similar naturalness, for the retrieval task."""
+    """Return each method's run of similar CIDEr, and this CIDEr, for the retrieval task; see `match_runs`."""
     return match_runs(results, methods, CIDER, target)
 
 
 def match_runs_by_score(results: Results, methods: Sequence[str], target: float | None) -> tuple[dict[str, Run], float]:
-    """Return runs of similar discriminability by the first judge, for the naturalness task."""
+    """Return each method's run of similar score by the first judge, and this score, for the naturalness task."""
     return match_runs(results, methods, results.score_keys(results.first.name), target)
 
 
@@ -76,7 +78,7 @@ def select_similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tupl
 
     Targets are drawn at random; each distractor is the most similar image that is in no earlier pair.
     """
-    # one of a target's neighbours is in no pair: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
+    # one neighbour or more is in no pair: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
     neighbours = min(len(pooled), 2 * count) - 1
     order = find_similar_distractors(torch.from_numpy(pooled), neighbours)
     unpaired, pairs = set(range(len(pooled))), list[tuple[int, int]]()
@@ -96,7 +98,7 @@ def generate_retrieval_questions(
     files: Mapping[int, str],
     seed: int,
 ) -> Iterator[StudyQuestion]:
-    """Yield a retrieval question for every pair of rows and method, and for one human caption of each pair.
+    """Yield a retrieval question for every pair of rows and method, and for one human caption of each target.
 
     Equal captions of different methods give one question. `files` are the images' names in the pages, by row.
     """
@@ -128,12 +130,15 @@ def generate_easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[in
     """Yield the qualification's rounds: a training image, another image, a human caption of the first, a bad caption.
 
     The human caption is the image's longest. The bad caption has its words in random order, with the last two repeated.
-    Raises UserError where there are too few training images with captions.
+    Raises UserError for fewer than 2 · QUALIFICATION training images.
     """
     rng = np.random.default_rng([seed, 2])
     rows = rng.permutation(prepared.rows("train"))[: 2 * QUALIFICATION].tolist()
     if len(rows) < 2 * QUALIFICATION:
-        raise UserError(f"{prepared.folder}: the qualification needs {2 * QUALIFICATION} training images with captions")
+        raise UserError(
+            f"{prepared.folder}: expected {2 * QUALIFICATION} or more training images for the qualification, found "
+            f"{len(rows)}; prepare more images"
+        )
     for image, other in zip(rows[:QUALIFICATION], rows[QUALIFICATION:], strict=True):
         words = max(prepared.words(image), key=len)
         shuffled = [words[n] for n in rng.permutation(len(words)).tolist()]
@@ -141,12 +146,12 @@ def generate_easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[in
 
 
 def _read_captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
-    """Return each method's captions of these test images, by image; raises UserError where one is missing."""
+    """Return each method's captions of these test images, by image. Raises UserError where a caption is missing."""
     return {method: dict(zip(images, read_texts(run, images), strict=True)) for method, run in runs.items()}
 
 
 def _group_methods(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the methods that generated each distinct caption."""
+    """Return the methods that generated each distinct caption, by caption."""
     methods: dict[str, tuple[str, ...]] = {}
     for method, caption in captions.items():
         methods[caption] = (*methods.get(caption, ()), method)

@@ -96,22 +96,25 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     """Read the answers in `paths`, files or folders of .jsonl and .json, with the key of the folder `study`.
 
     A rater's second answer to a question is omitted, and so are raters who did not pass the qualification of a task.
-    Raises UserError for a file that cannot be read, and for answers of another study.
+    Raises UserError for an unreadable file, a changed key, an answer of another study, and a question or option that
+    the key lacks.
     """
     key = _read_key(study / KEY)
     questions = {question.name: question for question in key.questions}
     answers_by_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
     repeated = 0
     for where, content in locate_answers(paths):
-        answer = parse_record(content, RaterAnswer, where, "not an answer of a study's page")
+        answer = parse_record(content, RaterAnswer, where, "give the file that the page saved")
         if answer.study != key.study:
             raise UserError(f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}")
         question = questions.get(answer.question)
         if question is None or answer.chosen not in question.options:
-            raise UserError(f"{where}: no such question, or no such option; the file was changed")
-        earlier = answers_by_rater[str(answer.rater), question.task]
-        repeated += answer.question in earlier
-        earlier.setdefault(answer.question, answer)
+            raise UserError(
+                f"{where}: no such question, or no such option, in the study's key; give the file that the page saved"
+            )
+        previous_answers = answers_by_rater[str(answer.rater), question.task]
+        repeated += answer.question in previous_answers
+        previous_answers.setdefault(answer.question, answer)
     votes, failed = [], []
     for (rater, task), answers in answers_by_rater.items():
         pairs = [(questions[name], answer) for name, answer in answers.items()]
@@ -138,7 +141,10 @@ def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
 
 
 def _read_key(path: Path) -> StudyKey:
-    """Read a study's key. Raises UserError where it was changed: the study's name is a digest of the other content."""
+    """Read a study's key, whose name is a digest of its other content.
+
+    Raises UserError where the key is missing or was changed.
+    """
     if not path.exists():
         raise UserError(f"{path}: no such file; saywhich study writes it")
     content = read_json(path, "make the study again", MAX_BYTES)
@@ -164,13 +170,13 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
         elif path.exists():
             yield path
         else:
-            raise UserError(f"{path}: no such file or folder of answers")
+            raise UserError(f"{path}: no such file or folder of answers; give the files that the pages saved")
 
 
 def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the answers of a file, numbered from 1; in a file of JSON lines, the number is the line's."""
     if path.suffix.lower() == ".json":
-        tasks = read_json(path, "expected an export of Label Studio", MAX_BYTES)
+        tasks = read_json(path, "give an export of Label Studio as JSON", MAX_BYTES)
         yield from enumerate(_read_label_studio(tasks, path), 1)
         return
     try:
@@ -201,5 +207,6 @@ def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
                 }
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UserError(
-            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {summarise_error(error, 60)})"
+            f"{path}: not an export of Label Studio as JSON ({type(error).__name__}: {summarise_error(error, 60)}); "
+            "export the tasks again"
         ) from None

@@ -1,4 +1,4 @@
-"""Tables of the human evaluation, as the PSST paper's Tables 4 and 5, with intervals."""
+"""Tables of the human evaluation, like Tables 4 and 5 of the PSST paper, with intervals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ CORRELATION = TableColumn(
 def build_study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
     """Return a table for each task of the folder `study` that has votes in `paths`.
 
-    Rounds of the game, which need no study, have a table of their own.
+    If `paths` hold rounds of the game, which need no study, only their table is returned. Raises UserError as
+    `read_game` and `read_answers` do.
     """
     if games := read_game(paths):
         return [_build_game_table(games)]
@@ -39,14 +40,14 @@ def build_study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
 
 
 def _build_game_table(games: Sequence[GameResult]) -> Table:
-    def format_rate(result: GameResult, picker: str) -> str:
-        value, low, high = compute_success_rate(getattr(result, picker))
+    def format_rate(result: GameResult, field: str) -> str:
+        value, low, high = compute_success_rate(getattr(result, field))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
     columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
     rows: list[list[str]] = []
     for result in games:
-        rates = [format_rate(result, picker) for picker in ("person", "listener")]
+        rates = [format_rate(result, field) for field in ("person", "listener")]
         counts = [str(len(result.person)), f"{result.photos:.1f}"]
         rows.append([result.model, *counts, *rates, _format_p(result.p), f"{result.seconds:.1f}"])
     notes = [

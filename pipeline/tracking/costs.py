@@ -18,14 +18,14 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 
 def format_cost_report() -> str:
-    """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
+    """Return a Markdown table with its caption, a row for each stage of `list_finished_runs`."""
     return f"**Cost of each stage**\n\n{format_cost_table(list_finished_runs())}"
 
 
 def list_finished_runs() -> Iterator[Mapping[str, Any]]:
     """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs.
 
-    Parent runs of profiles are omitted, since they are no executions.
+    Parent runs of profiles, which execute no stage, are omitted.
     """
     tracker = connect()
     token = None

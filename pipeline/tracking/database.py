@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-# columns with absolute paths
+# tables and their columns with absolute paths
 PATHS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 PART, ASIDE = ".part", ".incomplete"
 
@@ -21,8 +21,10 @@ def make_sqlite_address(path: Path) -> str:
 
 def parse_sqlite_path(address: str) -> Path | None:
     """Return the absolute path of the database in an address `sqlite:///PATH`; None for other addresses."""
-    path = address.split("?")[0].removeprefix("sqlite:///")
-    return None if path in (address, "") or path.startswith(("file:", ":")) else Path(path).absolute()
+    if not address.startswith("sqlite:///"):
+        return None
+    path = address.removeprefix("sqlite:///").split("?")[0]
+    return None if not path or path.startswith(("file:", ":")) else Path(path).absolute()
 
 
 def create_database(path: Path) -> None:

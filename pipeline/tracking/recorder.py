@@ -7,10 +7,10 @@ therefore neither imports mlflow nor waits for it; a finished run waits at most 
 recorded as KILLED.
 Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
-The environment:
+Environment variables:
 
     MLFLOW_TRACKING_URI        default: `mlflow.db`, SQLite, beside the spool
-    MLFLOW_EXPERIMENT_NAME
+    MLFLOW_EXPERIMENT_NAME     default: saywhich
     SAYWHICH_PARENT_RUN        the key of the parent run
     SAYWHICH_CELL              appended to the run's name
     SAYWHICH_PROFILE           the name of a run that becomes the parent of runs without a parent
@@ -52,7 +52,7 @@ LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their diges
 
 
 class RunRecord:
-    """Record of one execution; without a `folder`, nothing is recorded."""
+    """Record of one run, in the `folder` of the spool; without a `folder`, nothing is recorded."""
 
     def __init__(self, folder: Path | None, key: str = "") -> None:
         self.key = key
@@ -161,7 +161,7 @@ def record_run(
     if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
         yield RunRecord(None)
         return
-    record = _start(name, params or {}, tags or {}, inputs or {})
+    record = _start_record(name, params or {}, tags or {}, inputs or {})
     folder = record._folder
     sender = Sender(folder) if folder else None
     status = "FAILED"
@@ -182,7 +182,9 @@ def record_run(
             sender.wait()
 
 
-def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]) -> RunRecord:
+def _start_record(
+    name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs: Mapping[str, str]
+) -> RunRecord:
     key = uuid.uuid4().hex
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
@@ -215,7 +217,7 @@ class Sender:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._tries = 3
+        self._remaining_tries = 3
         self._ensure_sender()
 
     def wait(self) -> None:
@@ -239,9 +241,9 @@ class Sender:
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
                 return True
-        self._tries -= 1
+        self._remaining_tries -= 1
         with suppress(OSError), open(base.with_suffix(".log"), "w", encoding="utf-8") as log:
-            # in its own session, Ctrl-C and a closed terminal do not end the sender, which must report the killed run
+            # its own session keeps the sender, which must report a killed run, alive after Ctrl-C and a closed terminal
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tracking", "send"],
                 stdin=subprocess.DEVNULL,
@@ -249,12 +251,12 @@ class Sender:
                 stderr=log,
                 start_new_session=True,
             )
-        return self._tries > 0
+        return self._remaining_tries > 0
 
 
 def _measure_resources() -> dict[str, float]:
     """Return the peak memory of this process or any awaited child, in MB, and their processor time, in seconds."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, children = (resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
     seconds = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
     return {MEMORY: max(own.ru_maxrss, children.ru_maxrss) * unit / 1e6, PROCESSOR: seconds}

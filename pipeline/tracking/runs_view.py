@@ -22,7 +22,7 @@ def save_view(tracker: Tracker) -> str:
     columns = [f"metrics.`{record_name(name)}`" for name in METRICS]
     view = {
         "searchFilter": EVALUATIONS,
-        "orderByKey": columns[METRICS.index("R@1 (hard) judge")],  # by time MLflow would fold runs below their parents
+        "orderByKey": columns[METRICS.index("R@1 (hard) judge")],  # by time, MLflow would fold runs below their parents
         "orderByAsc": False,
         "selectedColumns": ["tags.`profile`", *(f"params.`{name}`" for name in SETTINGS), *columns],
     }

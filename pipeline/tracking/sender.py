@@ -45,13 +45,14 @@ class SendResult:
     ended: bool = True  # whether the records contain a final status
 
     def __str__(self) -> str:
-        return "sent" if self.ended else "sent as KILLED: its records have no end"
+        return "sent" if self.ended else "sent as KILLED: its records have no final status"
 
 
 def send(folder: Path) -> SendResult | None:
     """Send one run's records, following them while the run lasts, and remove its `folder`.
 
-    Returns None if another process sends the records, or the run is only starting.
+    Returns None if another process sends the records, or the run is only starting. A damaged first record, or one of
+    another run, moves the folder to the spool's `damaged`.
     """
     try:
         with hold_lock(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
@@ -61,14 +62,12 @@ def send(folder: Path) -> SendResult | None:
             try:
                 head = parse_head(first.removesuffix(b"\n"))
             except ValueError:
-                return SendResult([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
+                return SendResult([_set_aside(folder, folder, "its first record is damaged: no record is sent")])
             if not folder.name.endswith(head["key"][:8]):
-                return SendResult(
-                    [_set_aside(folder, folder, "holds the records of another run: nothing of it is sent")]
-                )
+                return SendResult([_set_aside(folder, folder, "holds the records of another run: no record is sent")])
             tracker = _retry(connect, folder)
             run_id = _retry(lambda: _open_run(tracker, head, folder.parent), folder)
-            sent = _follow(tracker, run_id, file, folder, str(head["key"]))
+            sent = _follow_records(tracker, run_id, file, folder, str(head["key"]))
             shutil.rmtree(folder)
     except BlockingIOError:
         return None
@@ -76,7 +75,7 @@ def send(folder: Path) -> SendResult | None:
 
 
 def _is_cut(folder: Path, file: BinaryIO) -> bool:
-    """Return whether a run without a complete first record has ended, rather than just started."""
+    """Return whether a run without a complete first record has ended; False if it is only starting."""
     if is_recording(folder):
         return False
     time.sleep(POLL)  # a new file is not locked at once
@@ -106,19 +105,19 @@ def _keep_line(folder: Path, line: bytes, problem: str) -> str:
 
 
 def serve_spool(spool: Path) -> None:
-    """Send all runs of this address, each in a thread, until no run has been active for IDLE seconds.
+    """Send all runs with this process's sender id, each in a thread, until no run has been active for IDLE seconds.
 
-    Only one process at a time does so; a second one ends at once.
+    Only one process at a time serves an id; a second process ends at once.
     """
-    own_address = compute_sender_id()
+    sender_id = compute_sender_id()
     threads: dict[Path, Thread] = {}
     with suppress(BlockingIOError):
         while True:
-            with hold_lock(spool / f"sender-{own_address}.lock", wait=False):
+            with hold_lock(spool / f"sender-{sender_id}.lock", wait=False):
                 last_active = time.monotonic()
                 # check the time after looking for work: the machine may have slept between two checks
                 while (
-                    _start_sending(spool, own_address, threads)
+                    _start_sending(spool, sender_id, threads)
                     or _is_sending(threads)
                     or time.monotonic() - last_active < IDLE
                 ):
@@ -126,7 +125,7 @@ def serve_spool(spool: Path) -> None:
                         last_active = time.monotonic()
                     time.sleep(POLL)
             # a run that began just before the lock was released relies on this process
-            if not _start_sending(spool, own_address, threads):
+            if not _start_sending(spool, sender_id, threads):
                 return
 
 
@@ -134,9 +133,9 @@ def _is_sending(threads: Mapping[Path, Thread]) -> bool:
     return any(thread.is_alive() for thread in threads.values())
 
 
-def _start_sending(spool: Path, own_address: str, threads: dict[Path, Thread]) -> bool:
-    """Start a thread for each new run of this address; return whether there was a new run."""
-    new = []
+def _start_sending(spool: Path, sender_id: str, threads: dict[Path, Thread]) -> bool:
+    """Start a thread for each new run with this sender id; return whether there was a new run."""
+    new_folders = []
     for records in spool.glob("*/records.jsonl"):
         folder = records.parent
         with suppress(OSError, ValueError, KeyError):  # the run is already sent, or only starting
@@ -144,12 +143,12 @@ def _start_sending(spool: Path, own_address: str, threads: dict[Path, Thread]) -
                 continue
             with open(records, "rb") as file:
                 head = parse_head(file.readline().removesuffix(b"\n"))
-            if head["sender"] == own_address:
-                new.append(folder)
-    for folder in new:
+            if head["sender"] == sender_id:
+                new_folders.append(folder)
+    for folder in new_folders:
         threads[folder] = Thread(target=_send_or_report, args=(folder,))
         threads[folder].start()
-    return bool(new)
+    return bool(new_folders)
 
 
 def _send_or_report(folder: Path) -> None:
@@ -162,13 +161,13 @@ def _send_or_report(folder: Path) -> None:
 
 
 def sync(spool: Path) -> int:
-    """Send the records of all finished runs, oldest first; return 1 if some were damaged or could not be sent."""
+    """Send the records of all finished runs, oldest first; return 1 if any were damaged or not sent, else 0."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
         try:
             if is_recording(folder):
                 continue
-        except FileNotFoundError:  # another process has sent it meanwhile
+        except FileNotFoundError:  # another process has sent the run meanwhile
             continue
         try:
             sent = send(folder)
@@ -183,7 +182,7 @@ def sync(spool: Path) -> int:
 
 
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
-    """Return MLflow's id of the run; create the run unless an earlier attempt has."""
+    """Return MLflow's id of the run; create the run unless an earlier attempt has created it."""
     profile = head.get("profile")
     tags = {"profile": profile} if profile else {}
     if head["parent"]:
@@ -206,7 +205,7 @@ def _find_parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str) -> SendResult:
+def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str) -> SendResult:
     """Send the content of `file`, all later additions while the run lasts, and then its final status."""
     monitor = tracker.start_monitor(run_id) if is_recording(folder) else None
     end: Mapping[str, Any] | None = None

@@ -46,7 +46,7 @@ class CapturedStep:
     result: StepResult
 
     def replay(self, batch: Batch) -> StepResult:
-        """Repeat the step for another batch of the same shapes."""
+        """Run the step on another batch of the same shapes."""
         for name, static in _get_tensors(self.batch).items():
             static.copy_(getattr(batch, name))
         self.graph.replay()
@@ -62,11 +62,11 @@ class StepRunner:
     captured and replayed, and later steps are replayed.
 
     Once a recorded step waits for the GPU, such as one with scores of text, no further step is captured or replayed.
-    Steps of several ranks, and those whose batch is a subclass of `Batch`, always run directly. The environment
-    variable SAYWHICH_CUDA_GRAPHS=0 turns capturing off.
+    Steps of several ranks, and steps on a subclass of `Batch`, always run directly. The environment variable
+    SAYWHICH_CUDA_GRAPHS=0 turns capturing off.
 
     Direct and captured steps give the same bits. While a step is captured, `batch.step` is None, since it would have
-    the same value in every replay. A method that does arithmetic with it raises UserError.
+    the same value in every replay. A method that computes with `batch.step` raises UserError.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -134,26 +134,26 @@ class StepRunner:
 def prepare_gpu_training(device: torch.device) -> Iterator[None]:
     """Prepare a GPU for training in this block: sums have a fixed order, and work is queued on a separate stream.
 
-    By default, some kernels add in the order in which threads finish, so that equal seeds give different bits. The
-    default stream cannot be captured.
+    By default, some kernels add in the order in which threads finish, so that equal seeds give different bits. PyTorch
+    warns of a kernel that has no deterministic form. The default stream cannot be captured.
     """
     if device.type != "cuda":
         yield
         return
-    deterministic = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    previous_mode = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     fill_memory = memory.fill_uninitialized_memory
-    outer, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    stream.wait_stream(outer)
+    outer_stream, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(outer_stream)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # nothing reads memory that it has not written
+    memory.fill_uninitialized_memory = False  # no kernel reads memory before it is written
     try:
         with torch.cuda.stream(stream):
             yield
     finally:
-        torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+        torch.use_deterministic_algorithms(previous_mode[0], warn_only=previous_mode[1])
         memory.fill_uninitialized_memory = fill_memory
-        outer.wait_stream(stream)
+        outer_stream.wait_stream(stream)
 
 
 @contextmanager

@@ -39,18 +39,18 @@ def run_training(
     """
     training.record = record.metrics
     record.tags({"matmul_precision": matmul_precision.get_current_precision()})
-    saved = Checkpoints(checkpoints)
+    checkpoint_store = Checkpoints(checkpoints)
     if ranks.rank():
-        training.run(saved, seconds)
+        training.run(checkpoint_store, seconds)
         return
     with hold_lock(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
-        history = training.run(saved, seconds)
-        final = training.method.final_agents().items()
-        agents: dict[str, Agent] = {role: agent for role, agent in final if roles is None or role in roles}
+        history = training.run(checkpoint_store, seconds)
+        final_agents = training.method.final_agents().items()
+        agents: dict[str, Agent] = {role: agent for role, agent in final_agents if roles is None or role in roles}
         paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
-        write_processor_seconds(saved.folder.with_name(FOLDER), history, training.processor_seconds)
+        write_processor_seconds(checkpoint_store.folder.with_name(FOLDER), history, training.processor_seconds)
         write_atomically(paths[0], format_history(history))
         save_agents(paths[1], agents, paths[0], data)
         write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
         record.outputs(paths)
-        saved.clear()
+        checkpoint_store.clear()

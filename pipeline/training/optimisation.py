@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Optimisation:
-    """Settings of one training run."""
+    """Optimisation settings of one training run."""
 
     epochs: Natural
     batch: Count = 128

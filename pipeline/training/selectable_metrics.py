@@ -1,4 +1,4 @@
-"""The check that a training selects its epoch by a validation metric that it measures."""
+"""Validator of `Optimisation`: the metric that selects the epoch must be one that the training measures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pipeline.training.optimisation import Optimisation
 
 
 def selects(*metrics: str) -> AfterValidator:
-    """Return a check of Optimisation: `select` must be `last` or one of `metrics`, and related settings must fit."""
+    """Return a validator of Optimisation: `select` must be `last` or one of `metrics`; related settings must fit."""
 
     def check(optimisation: Optimisation) -> Optimisation:
         select = optimisation.select
         if optimisation.schedule == "step" and (optimisation.decay is None or optimisation.decay_every is None):
-            raise ValueError("schedule step needs decay and decay_every (epochs)")
+            raise ValueError("schedule step needs decay and decay_every (epochs): set both")
         if optimisation.schedule != "step" and optimisation.start_epoch:
             raise ValueError(
                 f"start_epoch {optimisation.start_epoch} goes with schedule step, not with {optimisation.schedule}; "

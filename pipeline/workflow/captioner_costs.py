@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Params
 
 FLOAT = 4  # bytes
-# keys of configs, of which the first that is set counts: the encoder may have other numbers
+# config keys of the text side, in order of precedence, since an encoder may have other numbers
 LAYER_COUNTS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
 HEAD_COUNTS = ("decoder_attention_heads", "num_decoder_attention_heads", "num_attention_heads")
 OVERHEAD = 0.6  # gigabytes that a process takes on a GPU for CUDA's context and its libraries
@@ -27,16 +27,16 @@ SAMPLED_ALONE = ("discritune", "luo", "pg_spider", "reinforce", "rl_sampled", "s
 
 @dataclass(frozen=True)
 class CaptionerSize:
-    """Sizes of a captioner's text side that determine what a step costs."""
+    """Sizes of a captioner's text side that determine the cost of a step."""
 
     weights: int
     trained: int  # number of trained weights: the adapters, or all
     matmul_weights: int  # weights that each token is multiplied with
-    saved_activations: int  # numbers per token that a backward pass needs, without attention
+    saved_activations: int  # numbers per token that a backward pass needs, without the numbers of attention
     layers: int
     heads: int
     hidden: int
-    keys: int  # numbers of one layer's keys of a token, as many as of its values
+    keys: int  # numbers in one layer's keys of one token; its values have as many
     vocabulary: int
     regions: int
     words: int
@@ -49,7 +49,7 @@ class CaptionerSize:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Cost of one training step: gigabytes of memory by part, and seconds by what limits them."""
+    """Cost of one training step: gigabytes of memory by part, and seconds of computing and of reading memory."""
 
     gigabytes: Mapping[str, float]
     compute_seconds: float
@@ -69,7 +69,8 @@ class StepCost:
 def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> CaptionerSize:
     """Return the sizes of the captioner `model`, from its config and its prompt.
 
-    Raises UserError where they cannot be read.
+    `lora` are the settings of the adapters; None: all weights are trained. Raises UserError where the config cannot be
+    read.
     """
     import torch
     from torch import nn
@@ -139,12 +140,13 @@ def estimate_step_cost(
 ) -> StepCost:
     """Return the cost of a step on `images` images with `captions` captions in float32.
 
-    `kl_penalty`: whether the loss has a KL penalty. `teraflops` and `bandwidth` (GB/s) are those that the GPU reaches.
+    `kl_penalty`: whether the loss has a KL penalty. `teraflops` and `bandwidth` (GB/s) are the GPU's real speeds.
 
     Keys and values of the regions are counted twice, for their gradient. Logits are counted twice, or four times with
-    the logits of the KL penalty's reference. Each time step reads all weights once, and the regions' keys and values of
-    all captions. These reads count once for the forward pass and twice for the backward pass. The backward pass
-    computes as much as the forward pass, and as much again where all weights are trained.
+    the logits of the KL penalty's reference. Each time step reads all weights of matrix products once, and the regions'
+    keys and values of all captions. These reads count once for the forward pass and twice for the backward pass. The
+    backward pass computes as much as the forward pass, and as much again where all weights are trained. A KL penalty
+    adds one forward pass.
     """
     tokens, giga = captions * size.words, FLOAT / 1e9
     attention = 2 * size.layers * size.heads * (size.regions + size.words)
@@ -211,7 +213,7 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
 
 
 def _get_first_set(config: Any, names: Sequence[str]) -> int:
-    """Return the value of the first of `names` that `config` sets."""
+    """Return the value of the first of `names` that `config` sets to another value than 0."""
     return int(next(filter(None, (getattr(config, name, None) for name in names))))
 
 

@@ -26,7 +26,7 @@ from pipeline.workflow.nearest_record import NearestRecord, find_nearest_record
 
 
 def check_profile_claims(root: Path) -> Table | None:
-    """Return the claims about the profile, else the data set, checked on the run in data/; None if there are none."""
+    """Return the claims about the profile, else the data set, checked on the run in data/; None without such claims."""
     data = root / "data"
     if not (all_claims := read_claims(root)):
         return None
@@ -64,7 +64,7 @@ def _find_recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
 
 
 def _find_profile(root: Path) -> str | None:
-    """Return the name of the profile that equals params.yaml; None where none does."""
+    """Return the name of the profile that equals params.yaml; None if no profile does."""
     return identify_profile((root / "params.yaml").read_text(encoding="utf-8"), root / "profiles")
 
 

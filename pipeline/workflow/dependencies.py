@@ -1,6 +1,6 @@
 """Digests of the code that decides the results of a stage: the import closure of the stage's script.
 
-The stage `validate` writes them to data/code. dvc.yaml and the Snakefile list these files.
+The stage `validate` writes the digests to files in data/code, which dvc.yaml and the Snakefile list.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def find_stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
 def compute_code_digest(stage: str, methods: Collection[str] = ()) -> str:
     """Return the SHA-256 of the names and contents of `find_stage_modules`.
 
-    The cards of methods count only in a stage that shows them, so that a new title trains nothing again.
+    The cards of methods count only in a stage that shows them, so that a new title causes no training.
     """
     modules = find_stage_modules(stage, methods)
     lines = [f"{module} {_compute_code_sha256(module)}" for module in sorted(modules)]
@@ -118,12 +118,12 @@ def _compute_code_sha256(module: str) -> str:
     """Return the SHA-256 of a module's file. The file of a method's module counts without its cards."""
     if module in find_method_modules().values():
         return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()
-    return compute_sha256(_file(module))
+    return compute_sha256(_locate_source(module))
 
 
 def _split_cards(module: str) -> tuple[str, str]:
     """Return the source of a module without its assignment to CARDS, and this assignment, "" without one."""
-    source = _file(module).read_text(encoding="utf-8")
+    source = _locate_source(module).read_text(encoding="utf-8")
     lines = source.split("\n")
     for statement in ast.parse(source).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -133,7 +133,7 @@ def _split_cards(module: str) -> tuple[str, str]:
     return source, ""
 
 
-def _file(module: str) -> Path:
+def _locate_source(module: str) -> Path:
     base = ROOT / module.replace(".", "/")
     package = base / "__init__.py"  # a former package may leave a folder with bytecode beside the module
     return package if package.is_file() else base.with_suffix(".py")

@@ -1,9 +1,9 @@
 """DVC's settings that depend on the repository's folder: python -m pipeline.workflow.dvc_settings, run by make setup.
 
-They are in .dvc/config.local, which git ignores:
+The settings are in .dvc/config.local, which git ignores:
 
 - core.site_cache_dir, the folder of DVC's caches, as an absolute path. DVC resolves a relative path in the current
-  folder. `dvc exp run --temp`, `--queue` and `--dry` run in another folder, so they would find no database.
+  folder. `dvc exp run --temp`, `--queue` and `--dry` run in another folder, so they would not find DVC's databases.
 - plots.html_template, the page of `dvc plots show`. It holds Vega's scripts, which Snakemake installs for its reports;
   DVC's own page loads them from a content delivery network.
 """
@@ -28,12 +28,12 @@ def write_local_settings(root: Path) -> None:
 
     folder = root.resolve() / ".dvc"
     write_atomically(folder / "tmp" / TEMPLATE, make_offline_page())
-    local = folder / "config.local"
+    config = folder / "config.local"
     # DVC reads UTF-8 and writes ASCII alone, and the path of a repository may have any letters
-    settings = ConfigObj(local.read_text(encoding="utf-8").splitlines() if local.is_file() else [])
+    settings = ConfigObj(config.read_text(encoding="utf-8").splitlines() if config.is_file() else [])
     settings.setdefault("core", {})["site_cache_dir"] = str(folder / "tmp" / "site")
     settings.setdefault("plots", {})["html_template"] = str(folder / "tmp" / TEMPLATE)
-    write_atomically(local, "".join(f"{line}\n" for line in settings.write()))
+    write_atomically(config, "".join(f"{line}\n" for line in settings.write()))
 
 
 def make_offline_page() -> str:
@@ -42,8 +42,8 @@ def make_offline_page() -> str:
 
     assets = files("snakemake") / "assets" / "data"
     scripts = "\n".join(f"<script>{(assets / name).read_text(encoding='utf-8')}</script>" for name in SCRIPTS)
-    before, _, after = PAGE_HTML.partition(PLACEHOLDER)
-    return before + scripts + after
+    head, _, tail = PAGE_HTML.partition(PLACEHOLDER)
+    return head + scripts + tail
 
 
 def main() -> int:

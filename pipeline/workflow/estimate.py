@@ -1,8 +1,8 @@
-"""Time estimate of params.yaml's grid on several machines, from measured times of jobs here.
+"""Time estimate of params.yaml's grid on several machines, from measured times of jobs on this machine.
 
 python -m pipeline.workflow.estimate --machines 4 --cores 16 --memory 64
 
-Where a method trains a captioner of the hub, it also calculates the memory and time of a step on a GPU.
+Where a method trains a captioner of the hub, the command also calculates the memory and time of a step on a GPU.
 """
 
 from __future__ import annotations
@@ -85,29 +85,30 @@ def estimate_grid(
 
     Raises UserError where a job's memory does not fit in a machine.
     """
-    missing = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
-    known, lines = read_costs(grid), [f"{missing} of {len(grid)} cells have no results"]
-    if known is None and seconds is None:
+    missing_cells = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
+    costs, lines = read_costs(grid), [f"{missing_cells} of {len(grid)} cells have no results"]
+    if costs is None and seconds is None:
         return (
             f"{lines[0]}; the time of a cell is unknown: run one (snakemake --cores 1 …), or set "
             "sweep.seconds_per_cell in params.yaml"
         )
     # where no cell has run, its time is shared equally among its jobs
-    job_seconds = [cost.seconds for cost in known] if known else [float(seconds or 0) / len(STAGES)] * len(STAGES)
-    largest = max(cost.gigabytes for cost in known) if known else 0.0
+    job_seconds = [cost.seconds for cost in costs] if costs else [float(seconds or 0) / len(STAGES)] * len(STAGES)
+    largest = max(cost.gigabytes for cost in costs) if costs else 0.0
     jobs_in_memory = int(memory / largest) if memory and largest else cores
     if not jobs_in_memory:
         raise UserError(
-            f"a job took {largest:.1f} GB of memory, which does not fit in the {memory:.1f} GB of a machine"
+            f"a job took {largest:.1f} GB of memory, which does not fit in the {memory:.1f} GB of a machine; "
+            "raise --memory"
         )
     slots = machines * min(cores, jobs_in_memory)
-    if known:
-        parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
-        lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
+    if costs:
+        parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, costs, strict=True))
+        lines.append(f"measured on {costs[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
     else:
         lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(job_seconds):.0f} s a cell")
-    total = compute_makespan(missing, job_seconds, slots, overhead)
-    work = missing * sum(job_seconds)
+    total = compute_makespan(missing_cells, job_seconds, slots, overhead)
+    work = missing_cells * sum(job_seconds)
     limit = " (by memory)" if jobs_in_memory < cores else ""
     cell_seconds = sum(job_seconds) + overhead * len(job_seconds)
     lines += [
@@ -123,7 +124,7 @@ def _read_row(benchmark: Path) -> tuple[float, float] | None:
     """Return seconds and gigabytes of a job; None where the file is missing or incomplete."""
     try:
         row = next(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
-        peak = row["max_rss"]  # megabytes; Snakemake writes a dash or nothing for what it could not measure
+        peak = row["max_rss"]  # megabytes; Snakemake writes a dash or nothing for an unmeasured value
         return float(row["s"]), float(peak) / 1024 if peak and peak[0].isdigit() else 0.0
     except (FileNotFoundError, StopIteration, KeyError, TypeError, ValueError):
         return None
@@ -164,7 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return
         parallel_jobs = count_parallel_cells() if options.cores is None else options.cores
         if min(options.machines, parallel_jobs) < 1:
-            raise UserError("--machines and --cores: expected whole numbers, 1 or more")
+            given = f"got {options.machines} and {parallel_jobs}"
+            raise UserError(f"--machines and --cores: expected whole numbers, 1 or more, {given}")
         if options.memory is not None and not 0 < options.memory < math.inf:
             raise UserError(f"--memory {options.memory:g}: a number of gigabytes above 0 is expected")
         if not 0 <= options.overhead < math.inf:

@@ -43,7 +43,7 @@ class GridCell:
     def name(self) -> str:
         """Return a name such as lambda=0.005_rho=0.25_seed=1, unique within a method, also used for the cell's folder.
 
-        It has no comma, which Snakemake would parse as the next wildcard when it submits the cell to a cluster.
+        The name has no comma, which Snakemake would parse as the next wildcard when it submits the cell to a cluster.
         """
         return "_".join(
             f"{key}={_make_file_name_part(value)}" for key, value in {**self.settings, "seed": self.seed}.items()
@@ -65,7 +65,8 @@ def list_cells(params: Mapping[str, Any]) -> list[GridCell]:
     """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
 
     A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, and for a `sweep` or
-    grid that is no mapping. It also refuses an option without a list of values, a date, and two cells of one name.
+    grid that is no mapping. Raises UserError also for an option without a list of values, values that JSON cannot hold,
+    such as dates, and two cells of one name.
     """
     sweep = params.get("sweep") or {}
     if not isinstance(sweep, Mapping):
@@ -106,7 +107,7 @@ def list_cells(params: Mapping[str, Any]) -> list[GridCell]:
 def compute_digests(paths: Iterable[str]) -> dict[str, str]:
     """Return a digest of each file's content, or of a folder's names and contents, by path.
 
-    It is "missing" for absent paths and empty folders.
+    The digest is "missing" for absent paths and empty folders.
     """
     digest_by_path = {}
     for path in set(paths):
@@ -120,9 +121,9 @@ def compute_digests(paths: Iterable[str]) -> dict[str, str]:
 def compute_cell_digest(
     cell: GridCell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
 ) -> str:
-    """Return a digest of all that decides a cell's results in a stage: parameters and the content of dependencies.
+    """Return a digest of the parameters and the content of dependencies that decide a cell's results in a stage.
 
-    The parameters are those that dvc.yaml (`workflow`) lists for the stage, with the cell's own settings in place.
+    dvc.yaml (`workflow`) lists the parameters of the stage; the cell's own settings replace their values.
     `content` has the digest of each dependency, as `compute_digests` returns it.
     """
     tree = copy.deepcopy(dict(params))
@@ -143,15 +144,15 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    entries, tables, epochs = [], [], []
+    entries, tables, history_lines = [], [], []
     for cell in grid:
         remedy = f"delete {cell.folder} and run the grid again"
         check_history(cell.folder / "weights.safetensors")
         history = cell.folder / "history.jsonl"
         try:
             for line in history.read_text(encoding="utf-8").splitlines():
-                epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
-        except (ValueError, TypeError) as error:  # damaged weights give no digest to check the history
+                history_lines.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
+        except (ValueError, TypeError) as error:  # damaged weights give no digest of the history
             raise UserError(f"{history}: a line is no JSON object ({summarise_error(error)}); {remedy}") from None
         metrics_path = cell.folder / "evaluation/metrics.json"
         metrics = read_checksummed_json(metrics_path, remedy)
@@ -176,7 +177,7 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
         }
         columns |= {name: table[name] for name in table.column_names if name not in columns}
         tables.append(pa.table(columns))
-    write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
+    write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in history_lines))
     all_captions = pa.table({"cell": pa.array([], pa.string())})
     if tables:
         all_captions = pa.concat_tables(tables, promote_options="default")
@@ -200,9 +201,10 @@ def count_parallel_cells() -> int:
 def count_gpus() -> int:
     """Return the amount of the Snakemake resource `gpu` that each job of a cell requests.
 
-    The amount is 1 where this machine has an NVIDIA GPU and CUDA_VISIBLE_DEVICES is not empty, else 0.
+    The amount is 1 where this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide ("" or −1), else 0.
     """
-    return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return int(not is_hidden and any(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def wait_for_another(folder: Path = Path(".snakemake")) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from pipeline.config.overlays import Profiles, find_nearest_profile
 from pipeline.report.result_file import ResultFile, locate_result_file, read_result
 
-MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
-MAX_NAMED = 3  # most different lines that the description quotes
+MAX_DIFFERENCES = 20  # largest number of lines of params.yaml that may differ from a recorded profile
+MAX_NAMED = 3  # largest number of different lines that the description quotes
 
 
 @dataclass(frozen=True)
 class NearestRecord:
-    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that differ from it."""
+    """Recorded profile that is nearest to params.yaml, and the lines of params.yaml that differ from it."""
 
     name: str
     result: ResultFile
@@ -24,17 +24,17 @@ class NearestRecord:
     def describe(self) -> str:
         """Return one sentence on the recorded profile and the differences."""
         lines = [line.partition(" #")[0].strip() for line in self.different_lines]
-        more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-        differences = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
+        remainder = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
+        differences = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{remainder}" if lines else ""
         return f"Recorded: the profile {self.name}, results/{self.name}.json{differences}."
 
 
 def find_nearest_record(root: Path) -> NearestRecord | None:
-    """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
+    """Return the nearest recorded profile; None if no recorded profile has at most MAX_DIFFERENCES different lines."""
     profiles = Profiles(root / "profiles")
-    recorded = [name for name in profiles.names() if locate_result_file(root, name).is_file()]
-    if not recorded:
+    recorded_names = [name for name in profiles.names() if locate_result_file(root, name).is_file()]
+    if not recorded_names:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")
-    name, lines = find_nearest_profile(text, recorded, profiles)
+    name, lines = find_nearest_profile(text, recorded_names, profiles)
     return None if len(lines) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), lines)

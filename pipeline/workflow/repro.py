@@ -42,8 +42,8 @@ UP_TO_DATE = "Data and pipelines are up to date."  # DVC's message
 def find_stale_stages() -> dict[str, set[str]] | None:
     """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
 
-    Returns None where DVC cannot read the repository. If nothing is outdated and all files are local, writes the record
-    of unchanged.py.
+    Returns None where DVC cannot read the repository. If nothing is outdated and all files are local, the record of
+    unchanged.py is written.
     """
     import networkx as nx
     from dvc.exceptions import DvcException
@@ -56,7 +56,7 @@ def find_stale_stages() -> dict[str, set[str]] | None:
             files = [file for stage in repo.index.stages for file in (*stage.deps, *stage.outs)]
             paths = {os.path.relpath(file.fs_path) for file in files if file.protocol == "local"}
             state = None
-            with suppress(OSError):  # a link to a folder among the inputs: there is no record, and DVC always decides
+            with suppress(OSError):  # an input has a link to a folder: no record is written, and DVC always decides
                 state = unchanged.hash_state(paths)
             changed = set(repo.status()) & set(graph)
             if state and not changed and all(file.protocol == "local" for file in files):
@@ -132,12 +132,12 @@ class DvcJobs:
         Its stages use `threads` threads, unless the environment variable OMP_NUM_THREADS sets another number.
         """
         name = f"dvc {' '.join(command)}"
-        self._begin(name, threads, *command)
+        self._start_dvc(name, threads, *command)
         return self._wait_for_next()[name]
 
     def check_parameters(self) -> int:
         """Check params.yaml in a process of its own, since the check imports PyTorch; return the exit status."""
-        self._start(VALIDATE, os.environ, "stages.validate", "--check")
+        self._start_process(VALIDATE, os.environ, "stages.validate", "--check")
         return self._wait_for_next()[VALIDATE]
 
     def run_stages(self, dependencies: Mapping[str, set[str]], cores: int, max_parallel: int) -> int:
@@ -145,7 +145,8 @@ class DvcJobs:
 
         At most `max_parallel` stages run at a time. Each gets an equal share of `cores` threads at its start. The
         status is 0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a
-        failure the running stages finish, and no other stage starts; the last line then names the failed stage.
+        failure the running stages finish, and no other stage starts. If others were running, the last line names the
+        failed stage.
         """
         grid_size = len(list_cells(read_mapping(PARAMS))) if GRID in dependencies else 0
         costs = add_grid_cost(read_recorded_costs(Path()), grid_size, max_parallel)
@@ -160,7 +161,7 @@ class DvcJobs:
                 stage = ready.pop(0)
                 start_times[stage] = time.monotonic()
                 print(progress.begin(stage), flush=True)
-                self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
+                self._start_dvc(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._wait_for_next().items():
                 if status and not failure:
                     failure = status if status == USER_ERROR else 1
@@ -178,25 +179,26 @@ class DvcJobs:
         signals.end_descendants()
         return sorted(self._running)
 
-    def _begin(self, name: str, threads: int, *command: str) -> None:
+    def _start_dvc(self, name: str, threads: int, *command: str) -> None:
         environment = {"OMP_NUM_THREADS": str(threads)} | self._profile | os.environ
-        self._start(name, environment, "pipeline.workflow.run_dvc", *command, "--quiet")
+        self._start_process(name, environment, "pipeline.workflow.run_dvc", *command, "--quiet")
 
-    def _start(self, name: str, environment: Mapping[str, str], *module: str) -> None:
+    def _start_process(self, name: str, environment: Mapping[str, str], *module: str) -> None:
         command = [sys.executable, "-m", *module]
         self._running[name] = subprocess.Popen(command, env=environment, process_group=0)
 
     def _wait_for_next(self) -> dict[str, int]:
         """Wait until a process ends, and return the exit statuses by name. Raises StopRequest for a request to end."""
         while True:
-            exits = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._get_request() or next(filter(None, map(signals.find_request, exits.values())), None)
+            polls = {name: process.poll() for name, process in self._running.items()}
+            statuses = {name: status for name, status in polls.items() if status is not None}
+            request = self._get_request() or next(filter(None, map(signals.find_request, statuses.values())), None)
             if request:
                 raise signals.StopRequest(request)
-            if exits:
-                for name in exits:
+            if statuses:
+                for name in statuses:
                     del self._running[name]
-                return exits
+                return statuses
             time.sleep(0.05)
 
 
@@ -240,7 +242,7 @@ def run_stale(jobs: DvcJobs) -> int:
     with signals.raise_requests():  # DVC hashes all data in this process
         check_annotations()
         stale = find_stale_stages()
-    if stale and VALIDATE in stale:  # the digests of code that it writes decide which other stages are outdated
+    if stale and VALIDATE in stale:  # validate writes the digests of code, by which other stages are outdated or not
         if status := jobs.run(count_parallel_cells(), "repro", "--single-item", VALIDATE):
             return status
         with signals.raise_requests():

@@ -27,7 +27,10 @@ TRAINING_OUTPUTS = ("weights.safetensors", "history.jsonl", "metrics.json")
 def reuse_finished(
     run: Callable[[Stage], None], inputs: Callable[[Stage], Sequence[Path]], names: Sequence[str]
 ) -> Callable[[Stage], None]:
-    """Wrap `run` so that it copies the outputs `names` of a finished run with the same `inputs`, where there is one."""
+    """Return a function that copies the outputs `names` of a finished run with the stage's key, or else calls `run`.
+
+    `inputs` returns the paths of the stage's inputs, which the key includes (`Stage.key`).
+    """
 
     def run_or_copy(stage: Stage) -> None:
         if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
@@ -61,7 +64,7 @@ def read_note(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(read_checked(path))
         if content["key"] != path.stem:
-            raise ValueError(f"{path}: is the note of another key")
+            raise ValueError(f"{path}: expected the key {path.stem}, found another key")
         texts = (content["folder"], *content["files"], *content["files"].values())
         if not all(isinstance(text, str) and text.isprintable() for text in texts):
             raise TypeError("expected texts of one line")
@@ -73,7 +76,7 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def _copy_finished(note: Path, out: Path, names: Sequence[str]) -> str | None:
-    """Copy the files `names` of a note to `out` and return their folder; None where one is missing or has changed."""
+    """Copy the files `names` of a note to `out` and return their folder; None if a file is missing or has changed."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as stack:
         content = read_note(note)
         for name in names:

@@ -21,7 +21,7 @@ from pipeline.runtime.command import USER_ERROR
 class StageErrorFilter(logging.Filter):
     """Filter of DVC's errors that keeps the exit status of a stage's command.
 
-    It drops DVC's error where the stage has reported its own in a line: a user error, or a request to end.
+    The filter drops DVC's error where the stage has reported its error in a line: a user error, or a request to end.
     """
 
     status = 0
@@ -43,17 +43,17 @@ def main(arguments: Sequence[str]) -> int:
     from dvc.cli import main as dvc
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    failure, statuses = StageErrorFilter(), [1]
+    error_filter, statuses = StageErrorFilter(), [1]
     logger = logging.getLogger("dvc.cli")
-    logger.addFilter(failure)
+    logger.addFilter(error_filter)
     logger.setLevel(logging.ERROR)  # errors are logged with --quiet, too
     # DVC ignores SIGINT only if it runs in the main thread
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))
     thread.start()
     thread.join()
-    if request := signals.find_request(failure.status):
+    if request := signals.find_request(error_filter.status):
         return 128 + request
-    return USER_ERROR if failure.status == USER_ERROR else statuses[-1]
+    return USER_ERROR if error_filter.status == USER_ERROR else statuses[-1]
 
 
 if __name__ == "__main__":

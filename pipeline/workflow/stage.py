@@ -62,7 +62,7 @@ class Stage:
     """One execution of a stage."""
 
     name: str
-    instance: str | None  # the method, role or data set; None for stages without instances
+    instance: str | None  # the data set, features, role or method; None for stages without instances
     params: StageParameters[Params]
     out: Path  # the folder to write to
     model: Path  # adapt, evaluate: the folder of the trained model
@@ -111,7 +111,7 @@ class Stage:
         from pipeline.runtime import matmul_precision, ranks
 
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        if device.type == "cuda":  # for judges, too; on a CPU, `build_training` measures
+        if device.type == "cuda":  # evaluations need it, too; on a CPU, `build_training` chooses the precision
             matmul_precision.choose_precision((), device)
         ranks.join(device)
         return device
@@ -173,7 +173,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
 
 
 def open_stage(name: str, arguments: Sequence[str]) -> Stage:
-    """Return the stage `name` with the options of a command line."""
+    """Return the stage `name` with the options of a command line, without running it."""
     return _build_stage(name, _parse_options(name, arguments))
 
 
@@ -181,11 +181,11 @@ def _build_stage(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
     # DVC passes its own name of an instance, such as train@psst_multinomial
     instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
-    view = load(options.params, overrides).select_for_stage(name, instance)
+    stage_params = load(options.params, overrides).select_for_stage(name, instance)
     return Stage(
         name=name,
         instance=instance,
-        params=view,
+        params=stage_params,
         out=options.out or DATA / OUTPUT_FOLDERS[name].format(instance),
         model=getattr(options, "model", None) or DATA / OUTPUT_FOLDERS["train"].format(instance),
         shard=_parse_shard(getattr(options, "shard", None)),

@@ -1,4 +1,4 @@
-"""Training of the agents of the captioning core or of a slice. Stages without training do not import this module."""
+"""Construction of training runs of the captioning core or slices. Stages without training do not import this module."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def build_training(
     Small models run on one thread, which takes half the time of two on the scenes. Their sums therefore do not depend
     on the number of cores.
 
-    Raises UserError for an order by neighbourhoods where the images have none. A slice's agents train in random order
-    only, on `captions: one`; other settings raise UserError, too.
+    Raises UserError for an order by neighbourhoods where the images have none, and for a `group_size` as
+    `find_look_alikes` does. A slice's agents train in random order only, on `captions: one`; other settings raise
+    UserError, too.
     """
     if matmul_precision.is_small(method.agents.values()):
         torch.set_num_threads(1)
@@ -91,7 +92,7 @@ def build_training(
 
 
 def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: torch.device) -> LookAlikeGroups:
-    """Find the nearest images of each image in `rows` (n,) among these images, by the cosine of centred vectors.
+    """Return groups of `size` look-alikes among the images `rows` (n,), by the cosine of centred vectors.
 
     Raises UserError for groups of fewer than two images, or of more images than there are.
     """

@@ -1,7 +1,7 @@
-"""A record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
+"""Record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
 
 DVC itself considers a file unchanged while its size, time of modification and inode are the same. The record holds a
-digest of these, and of the inode's change time. It covers all inputs and outputs of all stages, the
+digest of these attributes, and of the inode's change time. It covers all inputs and outputs of all stages, the
 files of the workflow and DVC's lock file. Where one of them differs, or a file was added or removed, DVC decides.
 """
 
@@ -58,7 +58,7 @@ def _describe_files(path: str) -> Iterator[str]:
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
         yield f"{path}\0{status.st_mode} {status.st_size} {times} {status.st_ino}\n"
         return
-    yield f"{path}\0folder\n"  # its own times change with files that DVC ignores, such as compiled modules
+    yield f"{path}\0folder\n"  # a folder's own times change with files that DVC ignores, such as compiled modules
     for name in sorted(os.listdir(path)):
         child = os.path.join(path, name)
         if os.path.islink(child) and os.path.isdir(child):

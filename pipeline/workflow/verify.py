@@ -25,7 +25,7 @@ CELLS = "data/cells/"
 
 
 def main() -> int:
-    """Print a line for each changed or missing file, and return the exit status: 0 without such files, else 1.
+    """Print a line for each changed, added or missing file, and return the exit status: 0 without such files, else 1.
 
     The status is 2 where dvc.lock, dvc.yaml or DVC's list of a folder's files is missing or damaged. The check ends
     there.
@@ -49,9 +49,9 @@ def _find_problems() -> Iterator[str]:
     if not LOCK.exists():
         raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")
     stages = read_mapping(LOCK).get("stages")
-    locked: dict[str, Any] = stages if isinstance(stages, dict) else {}
-    yield from _find_missing_digests(locked)
-    for name, stage in locked.items():
+    lock_entries: dict[str, Any] = stages if isinstance(stages, dict) else {}
+    yield from _find_missing_digests(lock_entries)
+    for name, stage in lock_entries.items():
         for out in _list_outputs(stage):
             rerun = f"dvc repro --force --single-item {name}"
             try:
@@ -61,11 +61,11 @@ def _find_problems() -> Iterator[str]:
                 continue
             extra_files = _find_files(out) - {path for path, _ in files}
             for path in sorted(extra_files):
-                yield f"{path}: was added to an output of {name}; move it elsewhere, or {rerun}"
+                yield f"{path}: was added to an output of {name}; move it elsewhere, or run {rerun}"
             for path, expected in files:
-                yield _compare_digest(path, expected, f"an output of {name}; {rerun} makes it again")
+                yield _compare_digest(path, expected, f"an output of {name}; run {rerun}")
                 if (cached := CACHE / expected[:2] / expected[2:]).exists():
-                    yield _compare_digest(cached, expected, f"DVC's copy of {path}; remove it, then {rerun}")
+                    yield _compare_digest(cached, expected, f"DVC's copy of {path}; remove it, then run {rerun}")
     notes, damage_lines = _read_newest_notes()
     yield from damage_lines
     for cell in sorted({path.parents[0] for path in Path(CELLS).glob("*/*/metrics.json")}):
@@ -77,10 +77,10 @@ def _find_problems() -> Iterator[str]:
             if path.is_file() and compute_sha256(path) == expected:
                 yield ""
             else:
-                yield f"{path}: missing or changed; remove the cell's folder, dvc repro makes it again"
+                yield f"{path}: missing or changed; remove the cell's folder, then run dvc repro"
 
 
-def _find_missing_digests(locked: dict[str, Any]) -> Iterator[str]:
+def _find_missing_digests(lock_entries: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each existing output of a stage in dvc.yaml that has no digest in dvc.lock."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
@@ -91,12 +91,12 @@ def _find_missing_digests(locked: dict[str, Any]) -> Iterator[str]:
     except DvcException as error:
         raise UserError(f"dvc.yaml or {LOCK}: cannot be read ({error}); restore it, or run make repro") from None
     for name, path in outs:
-        if path.exists() and str(path) not in {out["path"] for out in _list_outputs(locked.get(name))}:
-            yield f"{LOCK}: has no digest of {path}, an output of {name}; dvc repro --force --single-item {name}"
+        if path.exists() and str(path) not in {out["path"] for out in _list_outputs(lock_entries.get(name))}:
+            yield f"{LOCK}: has no digest of {path}, an output of {name}; run dvc repro --force --single-item {name}"
 
 
 def _list_outputs(stage: Any) -> list[dict[str, Any]]:
-    """Return the complete output entries of a stage in dvc.lock; a truncated lock has incomplete ones."""
+    """Return the complete output entries of a stage in dvc.lock; a truncated dvc.lock has incomplete entries."""
     outs = [out for out in (stage.get("outs") if isinstance(stage, dict) else None) or [] if isinstance(out, dict)]
     expected = {"path", "md5", "size"}
     return [out for out in outs if expected | ({"nfiles"} if _is_folder(out) else set()) <= out.keys()]
@@ -129,7 +129,7 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _compare_digest(path: Path, expected: str, description: str) -> str:
-    if not path.is_file():  # or a folder, where the lock's digest of its list has lost its ending
+    if not path.is_file():  # also a folder whose digest in dvc.lock has lost its ending, .dir
         return f"{path}: is missing, or no file, {description}"
     return "" if _compute_md5(path) == expected else f"{path}: has changed, {description}"
 

@@ -13,24 +13,19 @@ from pipeline.worlds.films.film_facts import FILM_FACTS, ActorView, FilmRecord, 
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing, name_atmosphere, read_facts
 
 THING_LABELS = ("category", "colour", "pose", "pattern", "size", "count")  # labels of an object in a scene
-ACTOR_LABELS = (
-    "category",
-    "colour",
-    "pattern",
-    "size",
-)  # constant labels of an actor; pose and facing differ by frame
+ACTOR_LABELS = ("category", "colour", "pattern", "size")  # constant labels of an actor; pose and facing differ by frame
 THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the centre of an actor's box
 
 
 def list_annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
-    """Return the annotations of all images, in order. `frames` is the number of frames per film; None: scenes.
+    """Return the annotations of all scenes, or of `frames` frames of each film, in order; `frames` None: scenes.
 
     Raises UserError for images that were not drawn, or without facts.
     """
     path = prepared.folder / (FILM_FACTS if frames else SCENE_FACTS)
     if not path.exists():
         raise UserError(
-            f"{path}: no such file: network object_detector is trained on the facts of drawn scenes or films; choose "
+            f"{path}: no such file; network object_detector is trained on the facts of drawn scenes or films; choose "
             "another features.network, or set frames for films, and null for scenes"
         )
     names = prepared.ids.to_pylist()
@@ -50,7 +45,7 @@ def _check_known(names: Sequence[str], facts: Mapping[str, object], path: Path) 
 
 
 def _annotate_frames(record: FilmRecord, frames: int) -> list[AnnotatedImage]:
-    """Return the annotations of a film's extracted frames. The labels of a whole frame include each actor's third."""
+    """Return the annotations of `frames` frames of a film. The labels of a whole frame include each actor's third."""
     scene = record.film.scene
     images = []
     for frame in choose_frame_indices([1.0] * record.frames, frames):

@@ -10,7 +10,7 @@ from pipeline.ranges import Count
 from pipeline.section import Section
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
-Images = Annotated[int, Field(ge=1, le=1_000_000)]  # their file names have six digits
+Images = Annotated[int, Field(ge=1, le=1_000_000)]  # file names of images have six digits
 
 
 def _check_splits(images: int, val: int, test: int, kind: str) -> None:
@@ -25,7 +25,7 @@ def _check_splits(images: int, val: int, test: int, kind: str) -> None:
 
 
 class DrawScenes(Section):
-    """Settings of drawn scenes: number of images, side in pixels, and images in val and test."""
+    """Settings of drawn scenes: number of images, side in pixels, and sizes of val and test."""
 
     images: Images
     size: Annotated[int, Field(ge=32, le=1024)]
@@ -37,7 +37,7 @@ class DrawScenes(Section):
 
 
 class DrawFilms(Section):
-    """Settings of drawn films: number of films, side in pixels, frames of a film, and films in val and test."""
+    """Settings of drawn films: number of films, side in pixels, frames per film, and sizes of val and test."""
 
     images: Images
     size: Annotated[int, Field(ge=32, le=1024)]

@@ -22,7 +22,8 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
 
     A gallery holds the images of one neighbourhood; in data without neighbourhoods, of one setting, weather and light.
 
-    Raises UserError if the file of facts, or the facts of an image, are missing, or a line is damaged.
+    Raises UserError if the file of facts is missing or a line is damaged. The function raises UserError for an image
+    without facts.
     """
     for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
         if (path := prepared.folder / name).exists():
@@ -34,10 +35,10 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
             "drawn scenes or films; choose features, or draw the data set"
         )
 
-    def hard_gallery(rows: np.ndarray) -> Tensor:
+    def find_galleries(rows: np.ndarray) -> Tensor:
         return find_galleries_by_key(require_facts(prepared, groups, rows))
 
-    return hard_gallery
+    return find_galleries
 
 
 def _get_group(record: dict[str, Any]) -> Hashable:

@@ -15,7 +15,7 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 
 @dataclass(frozen=True)
 class GalleryScene:
-    """Drawn scene with the number of its image."""
+    """Drawn scene with the id of its image, a number as text."""
 
     scene: Scene
     id: str
@@ -25,7 +25,7 @@ class GalleryScene:
         return draw_scene(self.scene, seed, int(self.id), pixels)
 
     def judge_words(self, caption: str) -> list[bool | None]:
-        """Return for each word of `caption` whether its claims are true; None: no claim."""
+        """Return whether the claims of each word of `caption` are true; None for a word without claims."""
         return [truth for _, truth in check_words(caption, self.scene)]
 
 

@@ -1,6 +1,6 @@
 """Baseline captions of drawn scenes: a template with a linear probe, and an oracle.
 
-A method should score above the template. The oracle knows the facts.
+A method should score above the template. The oracle samples captions from the facts.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SENTENCES, ANNOTATOR = 20, 2**40  # sampled captions per image, and their seed, 
 def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
     """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
-    Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
-    Weather is unusual at night, at sunset and in rain.
+    Ridge regression predicts place and weather from the images' pooled features. It is fitted to the facts of the
+    training split. Weather is unusual at night, at sunset and in rain.
     """
     facts = read_known_scenes(prepared)
 
-    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
+    def append_predictions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
         scenes = require_facts(prepared, facts, train)
         train_features, features = store.pooled(train), store.pooled(rows)
@@ -39,7 +39,7 @@ def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> Bas
         weather = fit_ridge_probe(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
         return [_append_surroundings(*texts) for texts in zip(speaker_captions, places, weather, strict=True)]
 
-    return captions
+    return append_predictions
 
 
 def _append_surroundings(caption: str, place: str, weather: str) -> str:
@@ -67,18 +67,18 @@ def fit_ridge_probe(train_features: np.ndarray, labels: Sequence[str], features:
 
 
 def build_oracle_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Return a captioner that samples true sentences about an image and picks the one with the most claims."""
+    """Return a captioner that samples true sentences about an image and picks the sentence with the most claims."""
     facts = read_known_scenes(prepared)
 
-    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
+    def sample_captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         scenes = require_facts(prepared, facts, rows)
         return [sample_oracle_caption(scene, row) for scene, row in zip(scenes, rows.tolist(), strict=True)]
 
-    return captions
+    return sample_captions
 
 
 def sample_oracle_caption(scene: Scene, row: int) -> str:
-    """Sample true sentences about `scene`, image `row`, and return the one with the most claims."""
+    """Sample true sentences about `scene`, image `row`, and return the sentence with the most claims."""
     captions = describe_scene(scene, ANNOTATOR, row, SENTENCES)
     return " ".join(max(captions, key=lambda caption: len(caption.claims)).tokens)
 

@@ -20,7 +20,7 @@ STEP = 2.0**-12  # weights are multiples of STEP, so that sums are exact and equ
 
 
 class ClaimChecker(Protocol):
-    """Truth of captions' claims in each of M images, drawn scenes or films (scene_claims.py, film_claims.py)."""
+    """Checker of captions' claims against the facts of M drawn scenes or films (scene_claims.py, film_claims.py)."""
 
     def check(self, caption: str) -> Mapping[Any, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in each image."""
@@ -38,7 +38,7 @@ class SymbolicJudge:
         self._claims, self._train = claims, train
 
     def embed(self, captions: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scores (N, M) as text embeddings, and one unit vector per image (M, M)."""
+        """Return the scores (N, M) on the images `rows` as text embeddings, and one unit vector per image (M, M)."""
         images = rows.cpu().numpy()
         scores = {text: self._score(text, images) for text in dict.fromkeys(captions.texts)}
         return torch.from_numpy(np.stack([scores[text] for text in captions.texts])), torch.eye(len(images))
@@ -56,7 +56,10 @@ class SymbolicJudge:
 
 
 def make_claim_checker(prepared: PreparedData) -> ClaimChecker:
-    """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
+    """Return the checker of claims against the facts of all images, drawn films or scenes.
+
+    Raises UserError if an image has no facts.
+    """
     rows, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():
         return FilmClaims([record.film for record in require_facts(prepared, read_films(films), rows)])

@@ -25,7 +25,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class PhotoBag:
-    """Look-alike photos: the first, then the others, and the cosines of the others' embeddings with the first's."""
+    """Look-alike photos, and the cosine of each further photo's embedding with the embedding of the first photo."""
 
     photos: tuple[Path, ...]
     cosines: tuple[float, ...]
@@ -39,7 +39,7 @@ class PhotoBags:
     encoder: str
     size: int
     bags: Sequence[PhotoBag]
-    near_duplicates: Sequence[tuple[Path, Path]]  # a photo that was removed, and the one that was kept
+    near_duplicates: Sequence[tuple[Path, Path]]  # removed photo, kept photo
     ungrouped: Sequence[Path]
 
     @property
@@ -90,10 +90,10 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
 
     No bag has a cosine below `least`. Bags contain no near-duplicates; each photo is in at most one bag. Raises
     UserError for a size below 2, `most` below 1, a cosine out of range, no folder, or an unknown encoder. Raises
-    UserError for fewer distinct photos than a bag holds.
+    UserError for fewer distinct photos than a bag holds, and for a photo that the encoder cannot read.
     """
     if size < 2:
-        raise UserError(f"--size {size}: a bag holds 2 photos or more")
+        raise UserError(f"--size {size}: a bag holds 2 photos or more; give 2 or more")
     if most is not None and most < 1:
         raise UserError(f"--most {most}: give 1 or more")
     if not -1 <= least <= 1:
@@ -111,7 +111,10 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
     files = [thumbnails.files[row] for row in distinct]
     gallery = encode_gallery(encoder, files)
     if list(gallery.files) != files:
-        raise UserError(f"--neighbours {neighbours}: cannot read {len(files) - len(gallery.files)} of the photos")
+        raise UserError(
+            f"--neighbours {neighbours}: cannot read {len(files) - len(gallery.files)} of the photos; remove them, or "
+            "give another encoder"
+        )
     groups = form_bags(torch.from_numpy(gallery.vectors), size, least)
     bags = [
         PhotoBag(tuple(files[row] for row in members), tuple(cosines))

@@ -94,7 +94,8 @@ def calibrate_judges(
     """Correlate the scores of judges, and of metrics against references, with the ratings in `file`.
 
     For a file of Pascal-50S, compute the accuracy of the scores on its choices between two captions instead.
-    Raises UserError for a file of another form, fewer than two images, and an unknown judge or metric.
+    Raises UserError for a file of another form, fewer than two images, an unknown judge or metric, and where there is
+    nothing to correlate.
     """
     check_metrics(metrics)
     check_judges(judges)
@@ -143,8 +144,10 @@ def _calibrate_choices(
     signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in choices])
     kinds = [choice.kind for _, choice in choices]
     accuracies = {
-        key: compute_choice_accuracy(signs * -np.diff(each.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples)
-        for key, each in score_items(items, judges, metrics, notes).items()
+        key: compute_choice_accuracy(
+            signs * -np.diff(values.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples
+        )
+        for key, values in score_items(items, judges, metrics, notes).items()
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
     return Calibration(len(files), captions, len(choices), {}, list(notes.lines()), resamples, accuracies)
@@ -155,9 +158,9 @@ def _read_items(file: Path, images: str | Path, references: Source | None, notes
     rating_file = read_ratings(file, None if references is None else read_caption_set(references, notes), notes)
     index = PhotoIndex(images)
     texts: dict[Path, list[str]] = {}
-    for image, given in rating_file.references.items():
+    for image, captions in rating_file.references.items():
         if (path := index.find(image)) is not None:
-            texts.setdefault(path, []).extend(text for each in given if (text := " ".join(each.split())))
+            texts.setdefault(path, []).extend(text for caption in captions if (text := " ".join(caption.split())))
     ratings: list[tuple[Path, CaptionRating]] = []
     for rating in rating_file.ratings:
         if (path := index.find(rating.image)) is None:

@@ -25,9 +25,9 @@ def format_calibration_lines(calibration: Calibration) -> Iterator[str]:
     )
     yield ""
     yield "".ljust(LABEL) + "100 τ-b".rjust(CELL) + "100 τ-c".rjust(CELL) + "ratings".rjust(10)
-    for key, each in calibration.correlations.items():
-        cells = _format_cell(each.tau_b, each.interval_b), _format_cell(each.tau_c, each.interval_c)
-        yield _format_label(key) + "".join(cell.rjust(CELL) for cell in cells) + f"{each.ratings:,}".rjust(10)
+    for key, tau in calibration.correlations.items():
+        cells = _format_cell(tau.tau_b, tau.interval_b), _format_cell(tau.tau_c, tau.interval_c)
+        yield _format_label(key) + "".join(cell.rjust(CELL) for cell in cells) + f"{tau.ratings:,}".rjust(10)
 
 
 def _format_accuracies(calibration: Calibration) -> Iterator[str]:
@@ -36,10 +36,10 @@ def _format_accuracies(calibration: Calibration) -> Iterator[str]:
     yield ""
     kinds = [name for name in next(iter(calibration.accuracies.values())).values if name != MEAN]
     yield "".ljust(LABEL) + "".join(kind.rjust(KIND) for kind in kinds) + MEAN.rjust(CELL)
-    for key, each in calibration.accuracies.items():
-        low, high = each.intervals[MEAN]
-        cells = "".join(f"{each.values[kind]:.1f}".rjust(KIND) for kind in kinds)
-        yield _format_label(key) + cells + f"{each.values[MEAN]:.1f} [{low:.1f}, {high:.1f}]".rjust(CELL)
+    for key, accuracy in calibration.accuracies.items():
+        low, high = accuracy.intervals[MEAN]
+        cells = "".join(f"{accuracy.values[kind]:.1f}".rjust(KIND) for kind in kinds)
+        yield _format_label(key) + cells + f"{accuracy.values[MEAN]:.1f} [{low:.1f}, {high:.1f}]".rjust(CELL)
 
 
 def _format_label(key: ScoreKey) -> str:

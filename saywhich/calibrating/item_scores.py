@@ -38,7 +38,7 @@ def score_items(
 ) -> dict[ScoreKey, np.ndarray]:
     """Return the scores (N,) of each caption by judges and by metrics; NaN where a score needs a missing reference.
 
-    Raises UserError for an unknown judge, and where it cannot read a photo.
+    Raises UserError for an unknown judge, and for a photo that a judge cannot read.
     """
     scores: dict[ScoreKey, np.ndarray] = {}
     for spec in judges:
@@ -47,17 +47,19 @@ def score_items(
 
 
 def _score_by_judge(
-    judge: CaptionJudge, spec: str, items: CaptionItems, earlier: Mapping[ScoreKey, Any], notes: Notes
+    judge: CaptionJudge, spec: str, items: CaptionItems, earlier_scores: Mapping[ScoreKey, Any], notes: Notes
 ) -> dict[ScoreKey, np.ndarray]:
     """Return a judge's published scores, CLIPScore or PAC-S, or else the cosine of caption and photo, (N,) each.
 
-    If one of the `earlier` scores has the judge's name, the judge is named by `spec`, or by `spec` and a number.
+    If a key of `earlier_scores` has the judge's name, the judge is named by `spec`, or by `spec` and a number.
     """
-    judge_names = {key.judge for key in earlier}
+    judge_names = {key.judge for key in earlier_scores}
     name = next(name for name in (judge.name, spec, f"{spec} {len(judge_names) + 1}") if name not in judge_names)
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
-        raise UserError(f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos")
+        raise UserError(
+            f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos; remove their ratings"
+        )
     for text in find_truncated_captions(judge, list(dict.fromkeys(items.captions))):
         notes.add(f"captions that are longer than the input of {name}, and are cut", text)
     for text in judge.find_unknown(list(dict.fromkeys(items.captions))):
@@ -97,8 +99,8 @@ def _score_by_metrics(items: CaptionItems, metrics: Sequence[str] | None, notes:
     rows = list(row_of_item.values())
     with LanguageScorer(list_computable_scores(metrics)) as language:
         language_scores = language.score([items.captions[row] for row in rows], [items.references[row] for row in rows])
-    for name, why in language_scores.not_computed.items():
-        notes.add(f"metrics that are not computed ({why})", name)
+    for name, reason in language_scores.not_computed.items():
+        notes.add(f"metrics that are not computed ({reason})", name)
     index_of_item = {key: index for index, key in enumerate(row_of_item)}
     indices = np.array([index_of_item.get(key, len(rows)) for key in keys])
     return {

@@ -50,7 +50,9 @@ def read_pascal_50s(path: Path) -> list[CaptionChoice]:
     try:
         choices = list(_parse_choices(*pairs, *votes))
     except Exception as error:  # values of another form raise anything
-        raise UserError(f"{pairs_file}, {VOTES}: are not the files of Pascal-50S ({summarise_error(error)})") from None
+        raise UserError(
+            f"{pairs_file}, {VOTES}: are not the files of Pascal-50S ({summarise_error(error)}); give those files"
+        ) from None
     return choices
 
 
@@ -87,7 +89,9 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
         read = loadmat(io.BytesIO(content), variable_names=names)
         return [read[name] for name in names]
     except Exception as error:  # a damaged file raises anything
-        raise UserError(f"{file}: holds no variables {', '.join(names)} of MATLAB ({summarise_error(error)})") from None
+        raise UserError(
+            f"{file}: holds no variables {', '.join(names)} of MATLAB ({summarise_error(error)}); get it again"
+        ) from None
 
 
 def _check_unpacked(content: bytes) -> None:

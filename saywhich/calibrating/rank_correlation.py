@@ -13,7 +13,7 @@ from pipeline.analysis.bootstrap import RESAMPLES, compute_interval, draw_in_blo
 
 Interval = tuple[float, float]
 SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
-BLOCK_COUNTS = 2**21  # most counts of ratings at once; bounds the memory
+BLOCK_COUNTS = 2**21  # largest number of counts in one array; bounds the memory
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RankCorrelation:
 
 
 def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
+    """Return τ-b and τ-c of N ratings and their scores (2,); with `counts` (R, N), of R resamples (R, 2).
 
     Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
     ratings are concordant, D discordant, and m is the smaller number of distinct values:

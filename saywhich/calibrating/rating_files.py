@@ -24,11 +24,11 @@ JSON_FORM = '{id: {"image_path", "ground_truth": [captions], "human_judgement": 
 
 
 def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
-    """Read a table with the columns image, caption, rating and possibly rater, or CLIPScore's or a published file.
+    """Read ratings: a table (columns image, caption, rating, optionally rater), CLIPScore's JSON or a published file.
 
     `captions` are further references of the images; Flickr8k's files need them to resolve the ids of captions. Captions
-    without a rating are left out with a note. Raises UserError for a rating that is no number, and for fewer than two
-    different ratings.
+    without a rating are left out with a note. Raises UserError for a file of another form, a rating that is no number,
+    and fewer than two different ratings.
     """
     ending = path.suffix.lower()
     if ending == ".txt":
@@ -43,8 +43,8 @@ def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> Ratin
         for image, texts in (captions.captions if captions else {}).items():
             rating_file.references.setdefault(image, []).extend(texts)
     if len({each.rating for each in rating_file.ratings}) < 2:
-        given = f"{len(rating_file.ratings):,} ratings, all of one value" if rating_file.ratings else "no ratings"
-        raise UserError(f"{path}: {given}; two values or more are needed")
+        summary = f"{len(rating_file.ratings):,} ratings, all of one value" if rating_file.ratings else "no ratings"
+        raise UserError(f"{path}: {summary}; two values or more are needed")
     return rating_file
 
 
@@ -64,7 +64,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
 
 def _read_json(path: Path, notes: Notes) -> RatingFile:
     content = read_bytes(path, "give another file", LARGEST)
-    content = STRING_OR_NAN.sub(lambda rating_file: rating_file[1] or b"null", content)  # NaN is a missing rating
+    content = STRING_OR_NAN.sub(lambda match: match[1] or b"null", content)  # NaN is a missing rating
     document = parse_json(content, str(path), f"the form is {JSON_FORM}")
     if not isinstance(document, Mapping):
         raise UserError(f"{path}: holds {show_json(document)}; the form is {JSON_FORM}")
@@ -78,8 +78,8 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
                 image, caption = _require_image_key(each["image_path"]), _require_text(each["caption"])
                 rating = None if isinstance(each["rating"], bool) else parse_rating(each["rating"])
                 if rating is None:
-                    rated = show_json(each["rating"])
-                    raise UserError(f"{path}, {show_json(key)}: the rating is {rated}, and a number is expected")
+                    value = show_json(each["rating"])
+                    raise UserError(f"{path}, {show_json(key)}: the rating is {value}, and a number is expected")
                 if math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue
@@ -89,20 +89,20 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
     return rating_file
 
 
-def _require_image_key(given: Any) -> ImageKey:
-    """Return the name or id of an image; raises TypeError for anything else."""
-    return given if isinstance(given, int) and not isinstance(given, bool) else _require_text(given)
+def _require_image_key(value: Any) -> ImageKey:
+    """Return `value` if it is an image's name or id; raise TypeError otherwise."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else _require_text(value)
 
 
-def _require_text(given: Any) -> str:
-    """Return a text; raises TypeError for anything else."""
-    if not isinstance(given, str):
+def _require_text(value: Any) -> str:
+    """Return `value` if it is a string; raise TypeError otherwise."""
+    if not isinstance(value, str):
         raise TypeError
-    return given
+    return value
 
 
-def _require_list(given: Any) -> list[Any]:
-    """Return a list; raises TypeError for anything else."""
-    if not isinstance(given, list):
+def _require_list(value: Any) -> list[Any]:
+    """Return `value` if it is a list; raise TypeError otherwise."""
+    if not isinstance(value, list):
         raise TypeError
-    return given
+    return value

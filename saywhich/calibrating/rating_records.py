@@ -28,7 +28,7 @@ class RatingFile:
 
 
 def parse_rating(given: Any) -> float | None:
-    """Parse a rating; return NaN for an empty value or NaN, and None for anything else but a finite number."""
+    """Parse a rating; return NaN for an empty value or NaN, and None for any other value that is no finite number."""
     if given is None or given == "":
         return math.nan
     try:

@@ -15,8 +15,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "ratings",
         metavar="RATINGS",
-        help="a table with the columns image, caption, rating and possibly rater (CSV, Parquet), or a published file "
-        "of Flickr8k-Expert, Flickr8k-CF, Composite or Pascal-50S (pair_pascal.mat)",
+        help="a table with the columns image, caption, rating and optionally rater (CSV, Parquet), CLIPScore's JSON, "
+        "or a published file of Flickr8k-Expert, Flickr8k-CF, Composite or Pascal-50S (pair_pascal.mat)",
     )
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")
@@ -26,7 +26,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print the table of correlations, and notes about the inputs on stderr."""
+    """Print the table of correlations or accuracies, write the file, and return 0; notes are lines on stderr."""
     import saywhich
     from saywhich.calibrating.calibration_table import format_calibration_lines
     from saywhich.judging.score_files import write_json

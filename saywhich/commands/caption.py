@@ -33,21 +33,21 @@ def add(parser: ArgumentParser) -> None:
         "--among",
         action="append",
         metavar="FOLDER",
-        help="distinguish each photo from these photos: of several captions, print the one by which the listener "
-        "ranks the photo highest, and that rank",
+        help="distinguish each photo from these photos: print the candidate caption by which the listener ranks the "
+        "photo highest, and that rank",
     )
     parser.add_argument(
         "--score",
         choices=(MARGIN, SIMILARITY),
-        help="how the listener chooses among several captions: by the photo's margin over the photos of --among "
+        help="how the listener chooses among candidate captions: by the photo's margin over the photos of --among "
         "(default), or by the similarity of caption and photo, without other photos",
     )
     parser.add_argument(
         "--pragmatic",
         type=float,
         metavar="ALPHA",
-        help="with --among: choose each word to tell the photo from the most similar ones, too; ALPHA is the weight of "
-        "this, and 0 is plain decoding; begin with 1",
+        help="with --among: choose each word to distinguish the photo from the most similar photos, too; ALPHA is the "
+        "weight of this aim, and 0 is plain decoding; begin with 1",
     )
     parser.add_argument(
         "--distractors",
@@ -58,8 +58,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--posterior",
         choices=(SPEAKER, LISTENER),
-        help="with --pragmatic: the posterior that tells the photo from the similar ones, the speaker's (default) or "
-        "that of the listener of --among",
+        help="with --pragmatic: the posterior over the photo and the similar photos: the speaker's (default) or the "
+        "listener's",
     )
     generation = parser.add_mutually_exclusive_group()
     generation.add_argument("--beam", type=int, metavar="N", help="print the best caption of a beam of N; default: 5")
@@ -67,7 +67,7 @@ def add(parser: ArgumentParser) -> None:
         "--samples",
         type=int,
         metavar="N",
-        help=f"N captions drawn at random; default with --among and --score: {CANDIDATES}",
+        help=f"sample N captions; default with --among or --score similarity: {CANDIDATES}",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)
@@ -105,11 +105,11 @@ def _parse_pragmatic(options: Namespace) -> PragmaticDecoding | None:
         raise UserError(f"--score {MARGIN}: needs photos to compare with; give --among FOLDER")
     if options.pragmatic is None:
         for name in ("distractors", "posterior"):
-            if (given := getattr(options, name)) is not None:
-                raise UserError(f"--{name} {given}: goes with --pragmatic; give --pragmatic 1")
+            if (value := getattr(options, name)) is not None:
+                raise UserError(f"--{name} {value}: goes with --pragmatic; give --pragmatic 1")
         return None
     if options.score is not None:
-        raise UserError(f"--score {options.score}: --pragmatic writes one caption, and none is chosen; leave one out")
+        raise UserError(f"--score {options.score}: cannot be combined with --pragmatic; leave one out")
     if not options.among:
         raise UserError(f"--pragmatic {options.pragmatic:g}: needs photos to compare with; give --among FOLDER")
     distractors = DISTRACTORS if options.distractors is None else options.distractors
@@ -169,10 +169,12 @@ def _run_trained(
     return unreadable
 
 
-def _write_captions(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
-    """Write captions as they are generated, with a progress bar; return how many of `photos` have none."""
-    without_caption, without_distractor = photos, 0
-    with tqdm(total=photos, desc="photos", unit="", disable=None) as bar:
+def _write_captions(
+    parts: Iterator[tuple[list[Path], list[Caption]]], photo_count: int, outputs: CaptionOutputs
+) -> int:
+    """Write captions as they are generated, with a progress bar; return the number of photos without a caption."""
+    without_caption, without_distractor = photo_count, 0
+    with tqdm(total=photo_count, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:
             for file, caption in zip(part, captions, strict=True):
                 outputs.write(file, caption)
@@ -182,7 +184,7 @@ def _write_captions(parts: Iterator[tuple[list[Path], list[Caption]]], photos: i
     if without_distractor:
         remedy = "give --among more photos"
         print(
-            f"note: {without_distractor} of {photos} photos had no other photo to compare with; {remedy}",
+            f"note: {without_distractor} of {photo_count} photos had no other photo to compare with; {remedy}",
             file=sys.stderr,
         )
     return without_caption

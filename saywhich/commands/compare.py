@@ -19,7 +19,7 @@ def add(parser: ArgumentParser) -> None:
         "--rewarded-by",
         action="append",
         metavar="NAME",
-        help="a judge, as given or as the table shows it, that rewarded the training or shares its encoder",
+        help="a judge that rewarded the training or shares the reward's encoder, by its name in --judge or the table",
     )
 
 

@@ -24,9 +24,9 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Export the model, upload it with --push, and log a trained one to MLflow; return 0.
+    """Export the model, upload it with --push, and log a trained model to MLflow; return 0.
 
-    An error of MLflow is a line on stderr.
+    An error of MLflow is printed in a line on stderr.
     """
     from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
 
@@ -48,7 +48,7 @@ def _export_trained(folder: Path, out: Path) -> None:
 
     model = export_model(folder, out)
     _print_size(out, "--model")
-    if os.environ.get("SAYWHICH_TRACKING") != "off" and _is_in_repository(folder):
+    if os.environ.get("SAYWHICH_TRACKING") != "off" and _has_mlflow_store(folder):
         from saywhich.mlflow_logging import log_to_mlflow
 
         try:
@@ -64,7 +64,7 @@ def _print_size(out: Path, option: str) -> None:
     print(escape_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
 
 
-def _is_in_repository(model: Path) -> bool:
+def _has_mlflow_store(model: Path) -> bool:
     """Return whether MLflow's address is set, or the model is below the current folder.
 
     MLflow's database is in the current folder, unless its address is set.

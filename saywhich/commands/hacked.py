@@ -25,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print gains, n-grams and captions, and notes about the inputs on stderr."""
+    """Print gains, n-grams and captions, write the files, and return 0; notes about the inputs are lines on stderr."""
     import saywhich
     from saywhich.judging.score_files import write_json
     from saywhich.reward_hacking.hacked_page import format_hacking_lines, write_reward_hacking_page

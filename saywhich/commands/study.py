@@ -2,7 +2,7 @@
 
 saywhich study                     write a page for each rater, a key, and files for Label Studio and Prolific
 saywhich study read ANSWERS…       print the results of the answers
-saywhich study raters 75 72        print how many raters and pairs distinguish two accuracies
+saywhich study raters 75 72        print the numbers of raters and pairs that distinguish two accuracies
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def _make_study(options: Namespace) -> None:
 
     params, data = load(options.params), options.data
     if params.prepare.images is None:
-        raise UserError(f"{options.params}: prepare.images is null, and raters must see pictures")
+        raise UserError(f"{options.params}: prepare.images is null, but raters need pictures; set their folder")
     results = read_results(data / "sweep", find_evaluations(data, params.methods), score=params.report.score)
     if any(results.has(*kind.metric) for kind in REPORT.kinds):
-        raise UserError(f"{data}: expected evaluated captions, found other results; a study needs captions")
+        raise UserError(f"{data}: expected evaluated captions, found other results; give the data of a captioning run")
     store = FeatureStore(data / "features" / MAIN)
     if store.manifest.get("frames") is not None:
-        raise UserError(f"{data}: trained on films; pages for raters show still images")
+        raise UserError(f"{data}: expected still images, found films; give the data of a run on still images")
     sheets = make_study(
         results,
         PreparedData.load(data / "prepared"),
@@ -152,7 +152,7 @@ def _print_plans(options: Namespace) -> None:
 
     first, second = options.accuracies
     if first == second:
-        raise UserError("raters: the two accuracies are equal; give two different ones")
+        raise UserError("raters: the two accuracies are equal; give two different accuracies")
     head = ["raters a pair", "majority right, %", "the other method, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]

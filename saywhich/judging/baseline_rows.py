@@ -1,4 +1,4 @@
-"""Baselines of the judged captions: people's own captions, and a trivial rule."""
+"""Baselines of the judged captions: human captions, and a trivial rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.data.corpus import tokenise
 from pipeline.metrics.chair import find_mentioned_objects
 
 HUMAN, RULE = "human", "a photo of a NOUN"
-NOTHING = "something"  # where no object is named
+NOTHING = "something"  # the noun of an image without a named object
 VOWELS = tuple("aeiou")
 
 Captions = Sequence[Sequence[str]]
@@ -17,7 +17,7 @@ Captions = Sequence[Sequence[str]]
 def make_human_row(references: Captions) -> tuple[list[list[str]], list[list[str]]] | None:
     """Return each image's first reference as its caption, and its other references.
 
-    Returns None where an image has no reference, since each image of a row needs a caption.
+    Returns None without images, or where an image has no reference, since each image of a row needs a caption.
     """
     if not references or not all(references):
         return None

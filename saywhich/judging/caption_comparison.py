@@ -112,11 +112,11 @@ def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Seque
     """
     if captions < 2:
         raise UserError(f"compare: expected two caption files or more, found {captions}; give two or more")
-    given = [judge for judge in judges if isinstance(judge, str)]
-    folders = [Path(each).resolve().name for each in given if Path(each).is_dir()]
-    names = {*given, *(each.partition("=")[0] for each in given), *folders}
-    if len(given) == len(judges) and (unknown := [name for name in rewarded_by if name not in names]):
-        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(given)}")
+    judge_names = [judge for judge in judges if isinstance(judge, str)]
+    folders = [Path(each).resolve().name for each in judge_names if Path(each).is_dir()]
+    names = {*judge_names, *(each.partition("=")[0] for each in judge_names), *folders}
+    if len(judge_names) == len(judges) and (unknown := [name for name in rewarded_by if name not in names]):
+        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judge_names)}")
 
 
 def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> CaptionComparison:
@@ -133,8 +133,9 @@ def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> Capti
 def count_decisive_images(images: int, value: float, deviation: float, tests: int) -> int | None:
     """Return the number of images at which a difference with this deviation over `images` would be significant.
 
-    The deviation falls with the root of the number. The level is 0.05 / `tests`, the strictest of Holm's levels.
-    Returns None for a difference below 1e-9, which is rounding, and where more than a billion images would be needed.
+    The deviation falls with the square root of the number of images. The level is 0.05 / `tests`, the strictest of
+    Holm's levels. Returns None for a difference below 1e-9, which is rounding, and where more than a billion
+    images would be needed.
     """
     if abs(value) < ROUNDING:
         return None
@@ -147,30 +148,31 @@ def _compare_pair(
     judgement: Judgement, first: JudgedRow, second: JudgedRow, rewarded_by: Sequence[str]
 ) -> PairComparison:
     keys = [key for key in judgement.keys if key in first.scores and key in second.scores]
-    drawn = {key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn}
+    resamples = {
+        key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn
+    }
     values = {key: second.scores[key].value - first.scores[key].value for key in keys}
-    adjusted = dict(
-        zip(drawn, adjust_p_values([compute_two_sided_p_value(values[key], drawn[key]) for key in drawn]), strict=True)
-    )
+    p_values = [compute_two_sided_p_value(values[key], resamples[key]) for key in resamples]
+    adjusted_p = dict(zip(resamples, adjust_p_values(p_values), strict=True))
     differences = []
     for key in keys:
         first_value, second_value = first.scores[key].value, second.scores[key].value
-        if key not in drawn:
+        if key not in resamples:
             differences.append(ScoreDifference(key, first_value, second_value))
             continue
         verdict, needed = OPEN, None
-        if adjusted[key] < LEVEL:
+        if adjusted_p[key] < LEVEL:
             verdict = _decide_verdict(values[key], KINDS[key.name].better)
         else:
-            deviation = float(drawn[key].std(ddof=1))
-            needed = count_decisive_images(len(judgement.files), values[key], deviation, len(drawn))
+            deviation = float(resamples[key].std(ddof=1))
+            needed = count_decisive_images(len(judgement.files), values[key], deviation, len(resamples))
         differences.append(
             ScoreDifference(
-                key, first_value, second_value, compute_interval(drawn[key]), adjusted[key], verdict, needed
+                key, first_value, second_value, compute_interval(resamples[key]), adjusted_p[key], verdict, needed
             )
         )
     agreements = [_measure_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
-    gap = _measure_reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None
+    gap = _measure_reward_gap(judgement, values, resamples, rewarded_by) if rewarded_by else None
     return PairComparison(first, second, differences, agreements, gap)
 
 
@@ -187,9 +189,9 @@ def _measure_agreement(
     for judge in judges:
         ranks = [_average_ranks(row, judge, len(judgement.files)) for row in (first, second)]
         signs.append(np.sign(ranks[0] - ranks[1]))
-    both = (signs[0] != 0) & (signs[1] != 0)
-    agree = 100.0 * float((signs[0] == signs[1])[both].mean()) if both.any() else math.nan
-    return JudgeAgreement(judges, agree, int(both.sum()))
+    ranks_differ = (signs[0] != 0) & (signs[1] != 0)
+    agree = 100.0 * float((signs[0] == signs[1])[ranks_differ].mean()) if ranks_differ.any() else math.nan
+    return JudgeAgreement(judges, agree, int(ranks_differ.sum()))
 
 
 def _average_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
@@ -201,11 +203,11 @@ def _average_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
 def _measure_reward_gap(
     judgement: Judgement,
     values: dict[ScoreKey, float],
-    drawn: dict[ScoreKey, np.ndarray],
+    resamples: dict[ScoreKey, np.ndarray],
     rewarded_by: Sequence[str],
 ) -> RewardGap | None:
     """Return the mean gains by the rewarding judges and by the others; None where one of the two groups is empty."""
-    score = HARD if all(ScoreKey(judge, HARD) in drawn for judge in judgement.judges) else "R@1"
+    score = HARD if all(ScoreKey(judge, HARD) in resamples for judge in judgement.judges) else "R@1"
     groups = [
         [ScoreKey(judge, score) for judge in judgement.judges if (judge in rewarded_by) == rewarded]
         for rewarded in (True, False)
@@ -213,5 +215,5 @@ def _measure_reward_gap(
     if not all(groups):
         return None
     gains = [fmean(values[key] for key in group) for group in groups]
-    resampled_gains = [np.mean([drawn[key] for key in group], axis=0) for group in groups]
+    resampled_gains = [np.mean([resamples[key] for key in group], axis=0) for group in groups]
     return RewardGap(score, gains[0], gains[1], compute_interval(resampled_gains[0] - resampled_gains[1]))

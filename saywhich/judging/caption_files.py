@@ -1,7 +1,7 @@
 """Readers of caption files and references of any captioner; nothing in the files is executed.
 
-Forms: COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, Flickr's token files,
-and tables in CSV, JSON Lines or Parquet.
+The forms are COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, Flickr's token
+files, and tables in CSV, JSON Lines or Parquet.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
     """Read captions or references of any form, from a file or a mapping {file: caption} or {file: [captions]}.
 
     Raises UserError where the form is unknown, the file is missing or damaged, or a JSON file is larger than 2 GiB.
+    Raises UserError where there are no captions, and for a mapping's key that is neither a text nor an integer.
     """
     if isinstance(source, Mapping):
         caption_set = CaptionSet("captions")
@@ -88,7 +89,8 @@ def parse_number(text: str) -> int | None:
 def read_ids(path: Path) -> dict[int, str]:
     """Read a table of image_id and file, in CSV, JSON Lines or Parquet, or a JSON mapping {image_id: file}.
 
-    Pairs without a file, or whose id is no whole number, are left out. Raises UserError where no pair remains.
+    Pairs without a file, or whose id is no whole number, are left out. Raises UserError where no pair remains, and for
+    a missing or damaged file.
     """
     if path.suffix.lower() == ".json":
         document = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
@@ -106,7 +108,7 @@ def read_ids(path: Path) -> dict[int, str]:
 
 
 def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator[tuple[ImageKey, str]]:
-    """Yield each image and caption of a file."""
+    """Yield each image and caption of a file; the captions of a mapping are added to `caption_set` instead."""
     ending = path.suffix.lower()
     if ending == ".jsonl":
         yield from _read_rows(_read_json_lines(path), path)
@@ -116,8 +118,8 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
         if ending in SPREADSHEETS:
             raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
         if ending not in READERS:
-            present = f"the ending {ending!r}" if path.exists() else "no such file"
-            kind = "a folder" if path.is_dir() else present
+            file_kind = f"the ending {ending!r}" if path.exists() else "no such file"
+            kind = "a folder" if path.is_dir() else file_kind
             raise UserError(f"{path}: expected captions, found {kind}; the forms are {FORMS}")
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
             yield _require_image_key(values, f"{path}, {row}"), values["caption"]
@@ -144,18 +146,23 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_token_lines(path: Path, caption_set: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
-    """Yield image and caption of a token file, whose lines are an image's name, # and a number, a tab, the caption."""
+    """Yield each image and caption of a token file, and add its caption ids to `caption_set.numbered`.
+
+    A line has an image's name, # and a number, a tab, and the caption.
+    """
     for row, line in iterate_lines(path):
         if (match := TOKEN_LINE.fullmatch(line)) is None:
-            row.fail(f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; a table ends in .csv")
+            row.fail(
+                f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; give a table the ending .csv"
+            )
         caption_set.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())
         yield match["image"], match["caption"]
 
 
 def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, str]]:
-    """Yield a list's entries; entries of COCO's results form pass through pycocotools, as COCO's own evaluation does.
+    """Yield each image and caption of a list; COCO's results pass through pycocotools, as in COCO's own evaluation.
 
-    A list of other entries, with names of files, is read as a table.
+    A list with a file name in place of an id is read as a table.
     """
     rows = list(_read_rows(enumerate(content), path))
     if rows and all(isinstance(image, int) for image, _ in rows):
@@ -171,7 +178,7 @@ def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKe
 
 
 def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
-    """Yield image and caption of JSON objects with a file or image_id, and one or more captions."""
+    """Yield the image and each caption of JSON objects with a file or image_id, and one or more captions."""
     for number, entry in entries:
         where = f"{path}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
@@ -194,7 +201,7 @@ def _read_annotations(
         if key in keys:
             notes.add(f"images that {caption_set.name} lists twice", key)
         keys.add(key)
-        name, image_id = _find_file(image), next((given for given in _find_ids(image) if isinstance(given, int)), None)
+        name, image_id = _find_file(image), next((each for each in _find_ids(image) if isinstance(each, int)), None)
         if name is not None and image_id is not None:
             caption_set.files[image_id] = name
         for sentence in _require_list(image.get("sentences"), f"{where}.sentences"):
@@ -212,19 +219,19 @@ def _add_mapping(caption_set: CaptionSet, content: Mapping[Any, Any], where: str
             caption_set.add(image, text, notes)
 
 
-def _require_list(given: Any, where: str) -> list[Any]:
-    """Return a list, empty where there is none; raises UserError for anything else."""
-    if not isinstance(given, list | None):
-        raise UserError(f"{where}: is {show_json(given)}, and a list is expected; the forms are {FORMS}")
-    return given or []
+def _require_list(value: Any, where: str) -> list[Any]:
+    """Return a list, empty for None; raises UserError for anything else."""
+    if not isinstance(value, list | None):
+        raise UserError(f"{where}: is {show_json(value)}, and a list is expected; the forms are {FORMS}")
+    return value or []
 
 
-def _require_texts(given: Any, where: str) -> list[str]:
-    """Return one or more captions as a list; raises UserError for anything else."""
-    texts = [given] if isinstance(given, str) else given
+def _require_texts(value: Any, where: str) -> list[str]:
+    """Return a caption, or a list of captions, as a list; raises UserError for anything else."""
+    texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        shown = show_value(given)
-        raise UserError(f"{where}: is {shown}, and a caption or a list of captions is expected; the forms are {FORMS}")
+        text = show_value(value)
+        raise UserError(f"{where}: is {text}, and a caption or a list of captions is expected; the forms are {FORMS}")
     return list(texts)
 
 
@@ -232,25 +239,25 @@ def _require_image_key(entry: Mapping[str, Any], where: str) -> ImageKey:
     """Return the name of an entry's file, or else its id. Raises UserError where it has neither."""
     if (name := _find_file(entry)) is not None:
         return name
-    if (given := next(_find_ids(entry), None)) is None:
+    if (image_id := next(_find_ids(entry), None)) is None:
         raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
-    return given
+    return image_id
 
 
 def _find_ids(entry: Mapping[str, Any]) -> Iterator[ImageKey]:
     """Yield the ids that an entry gives its image."""
     for key in ID_KEYS:
-        given = entry.get(key)
-        if isinstance(given, int | float | str) and not isinstance(given, bool) and given != "":
-            yield _parse_image_id(given)
+        value = entry.get(key)
+        if isinstance(value, int | float | str) and not isinstance(value, bool) and value != "":
+            yield _parse_image_id(value)
 
 
-def _parse_image_id(given: float | str) -> ImageKey:
+def _parse_image_id(value: float | str) -> ImageKey:
     """Return an id as a number where it is a whole number (42 for a table's 42.0), else as a text."""
-    if isinstance(given, int):
-        return given
-    number = parse_number(str(given).removesuffix(".0"))  # a column with missing values has ids such as 42.0
-    return str(given) if number is None else number
+    if isinstance(value, int):
+        return value
+    number = parse_number(str(value).removesuffix(".0"))  # a column with missing values has ids such as 42.0
+    return str(value) if number is None else number
 
 
 def _find_file(entry: Mapping[str, Any]) -> str | None:
@@ -261,15 +268,15 @@ def _find_file(entry: Mapping[str, Any]) -> str | None:
 
 
 def _find_repeated_keys(content: bytes) -> list[str]:
-    """Return a key for each repetition in an object of the file; Python keeps the last value."""
-    repeated: list[str] = []
+    """Return the repeated keys of the file's objects, once per repetition; Python keeps a key's last value."""
+    repeated_keys: list[str] = []
 
     def note_repeated(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
-                repeated.append(key)
-            seen.add(key)
+            if key in keys:
+                repeated_keys.append(key)
+            keys.add(key)
 
     json.loads(content, object_pairs_hook=note_repeated)
-    return repeated
+    return repeated_keys

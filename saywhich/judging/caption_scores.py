@@ -28,7 +28,7 @@ class ScoreKey(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """Display of a score: its name, its decimals, and whether more is better (1), worse (−1) or neither (0)."""
+    """Display of a score: its name, its decimals, and whether a higher value is better (1), worse (−1) or neither."""
 
     name: str
     digits: int
@@ -77,9 +77,9 @@ KINDS = {kind.name: kind for kind in (*BY_JUDGE, *BY_REFERENCES, *OF_TEXT)}
 class ScoreValues:
     """One score of M images: its value over all, and the parts from which a resample's value is computed.
 
-    `sums` (M,) are an image's sums over its `counts` (M,) values. The score is the ratio of their totals, or close to
-    it, as METEOR of a corpus is. BLEU-n has its counts `bleu` (M, 10) instead, and n is `order`. A score with neither
-    belongs to the set of captions, and has no interval.
+    `sums` (M,) are an image's sums over its `counts` (M,) values. The score is the ratio of their totals; METEOR of
+    a corpus is only close to this ratio. BLEU-n has its counts `bleu` (M, 10) instead, and n is `order`. A score
+    without `sums` and `bleu` is a score of the whole set of captions, and has no interval.
     """
 
     value: float
@@ -92,9 +92,9 @@ class ScoreValues:
 Scores = Mapping[ScoreKey, ScoreValues]
 
 
-def average_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
-    """Return the mean of `values` (N,) of captions of the images `owners` (N,), over the `counted` ones."""
-    weights = np.ones(len(values)) if counted is None else counted.astype(np.float64)
+def average_over(owners: np.ndarray, values: np.ndarray, images: int, mask: np.ndarray | None = None) -> ScoreValues:
+    """Return the mean of the captions' `values` (N,) where `mask` (N,) is True; `owners` (N,) are their images."""
+    weights = np.ones(len(values)) if mask is None else mask.astype(np.float64)
     sums = np.bincount(owners, values * weights, images)
     counts = np.bincount(owners, weights, images)
     return compute_ratio(sums, counts)
@@ -112,7 +112,7 @@ def resample_scores(
     """Return each row's scores in every resample of the images, (resamples,) each; all scores share the resamples.
 
     A score without parts per image is left out. A score that is not the mean of its parts, such as METEOR of a corpus,
-    is shifted by the difference. A resample without any counted value has the mean 0.
+    is shifted by the difference. A resample without any value has the mean 0.
     """
     means = [(row, key, values) for row, each in enumerate(rows) for key, values in each.items() if _is_mean(values)]
     bleus = [
@@ -121,22 +121,22 @@ def resample_scores(
     resampled_scores: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
     sums = _stack_columns([values.sums for *_, values in means if values.sums is not None], images)
     counts = _stack_columns([values.counts for *_, values in means if values.counts is not None], images)
-    for drawn in draw_in_blocks(images, resamples):
-        resampled_means, full_means = resample_means(sums, counts, drawn)
+    for resample_counts in draw_in_blocks(images, resamples):
+        resampled_means, full_means = resample_means(sums, counts, resample_counts)
         for column, (row, key, values) in enumerate(means):
             shift = values.value - full_means[column]
             resampled_scores[row].setdefault(key, []).append(resampled_means[:, column] + shift)
         bleu_by_row: dict[int, np.ndarray] = {}  # BLEU-1 … 4 of one row share their counts
         for row, key, values in bleus:
             if row not in bleu_by_row:
-                bleu_by_row[row] = compute_bleu_from_counts(drawn @ values.bleu)
+                bleu_by_row[row] = compute_bleu_from_counts(resample_counts @ values.bleu)
             resampled_scores[row].setdefault(key, []).append(bleu_by_row[row][:, values.order - 1])
     return [{key: np.concatenate(parts) for key, parts in each.items()} for each in resampled_scores]
 
 
-def score_interval(drawn: np.ndarray | None) -> tuple[float, float] | None:
+def score_interval(resamples: np.ndarray | None) -> tuple[float, float] | None:
     """Return the central 95 % interval of a score's resamples, or None without them."""
-    return None if drawn is None else compute_interval(drawn)
+    return None if resamples is None else compute_interval(resamples)
 
 
 def _stack_columns(columns: Sequence[np.ndarray], images: int) -> np.ndarray:

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-PROMPT = "A photo depicts "  # before captions and references, as in the published code of both
+PROMPT = "A photo depicts "  # before captions and references, as in the published code of both metrics
 
 
 @dataclass(frozen=True)
 class ClipMetric:
-    """A published score `weight` · max(cos, 0) of embeddings of length 1, by its names without and with references."""
+    """A published score, `weight` · max(cos, 0) of unit embeddings, and its names without and with references."""
 
     name: str
     with_references: str
     weight: float
 
     def score(self, captions: Tensor, images: Tensor) -> Tensor:
-        """Return the score (N,) float64 of N captions, by embeddings (N, H) of them and of their images."""
+        """Return the score (N,) float64 of N captions, from the embeddings (N, H) of captions and of their images."""
         return self.weight * (captions.double() * images.double()).sum(1).clamp(min=0)
 
 

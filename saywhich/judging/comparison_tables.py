@@ -59,7 +59,10 @@ def format_comparison_lines(comparison: CaptionComparison) -> Iterator[str]:
 
 def make_comparison_record(comparison: CaptionComparison) -> dict[str, Any]:
     """Return the scores and differences of a comparison as values of JSON."""
-    return {**make_judgement_record(comparison.judgement), "pairs": [_pair_record(pair) for pair in comparison.pairs]}
+    return {
+        **make_judgement_record(comparison.judgement),
+        "pairs": [_make_pair_record(pair) for pair in comparison.pairs],
+    }
 
 
 def write_differences(path: Path, comparison: CaptionComparison) -> None:
@@ -113,7 +116,7 @@ def _format_line(difference: ScoreDifference) -> str:
 
 
 def _format_agreement(pair: PairComparison) -> Iterator[str]:
-    """Yield the verdicts on the recall, the agreement of each two judges, and the gain by the rewarding judges."""
+    """Yield the verdicts on the recall, the agreement of each pair of judges, and the gain by the rewarding judges."""
     hard = [each for each in pair.differences if each.key.name == HARD] or [
         each for each in pair.differences if each.key.name == "R@1"
     ]
@@ -138,7 +141,7 @@ def format_gap_lines(gap: RewardGap) -> Iterator[str]:
     yield f"  a difference of {gap.value:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: {verdict}"
 
 
-def _pair_record(pair: PairComparison) -> dict[str, Any]:
+def _make_pair_record(pair: PairComparison) -> dict[str, Any]:
     differences = [
         {
             "judge": each.key.judge,
@@ -167,7 +170,7 @@ def _pair_record(pair: PairComparison) -> dict[str, Any]:
 
 
 def _round_up(images: int) -> str:
-    """Round a number of images up to two digits: 13,000 for 12,345."""
+    """Round a number of images up to two digits, 13,000 for 12,345; return "millions" from a million on."""
     if images >= MILLION:
         return "millions"
     scale = 10 ** max(0, len(str(images)) - 2)

@@ -23,9 +23,10 @@ class ExportedJudge:
     temperature = TEMPERATURE
 
     def __init__(self, folder: Path) -> None:
-        """Load the model. Raises UserError as `saywhich.load` does."""
+        """Load the model. Raises UserError as `saywhich.load` does, and where its listener cannot encode photos."""
         self.name = folder.resolve().name
         self.model = load_model(folder)
+        self.model.require_listener()
         self.digest = self.model.files.digest
         self.size = self.model.listener.image.out_features
 

@@ -36,12 +36,12 @@ def find_neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, k
 
 
 def read_galleries(file: Path) -> Galleries:
-    """Read a JSON file {photo: [other photos]}. Raises UserError for another form."""
+    """Read a JSON file {photo: [other photos]}. Raises UserError for a missing file and for another form."""
     content = parse_json(read_bytes(file, "give another file", LARGEST), str(file), "give {photo: [other photos]}")
     if not isinstance(content, dict) or not all(
         isinstance(others, list) and all(isinstance(name, str) for name in others) for others in content.values()
     ):
-        raise UserError(f"{file}: is no mapping of photos to lists of other photos, {{photo: [other photos]}}")
+        raise UserError(f"{file}: has another form; give a mapping {{photo: [other photos]}} of photos' names")
     return content
 
 
@@ -56,19 +56,19 @@ def read_given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequenc
     def find_row(name: ImageKey) -> int | None:
         path = index.find(name)
         if path is None:
-            notes.add("names in hard galleries of no photo, or of several, which are left out", name)
+            notes.add("names in hard galleries of no photo, or of more than one, which are left out", name)
             return None
         return row_by_path.get(path)
 
     rows: list[list[int]] = [[] for _ in files]
     rows_read: set[int] = set()
-    for name, others in galleries.items():
+    for name, neighbours in galleries.items():
         if (row := find_row(name)) is not None:
             if row in rows_read:
                 notes.add("photos that hard galleries name twice, of which the last gallery counts", name)
             rows_read.add(row)
-            members = dict.fromkeys(other for each in others if (other := find_row(each)) is not None and other != row)
-            rows[row] = list(members)
+            members = (find_row(each) for each in neighbours)
+            rows[row] = list(dict.fromkeys(other for other in members if other is not None and other != row))
     padded = torch.full((len(files), max(map(len, rows), default=0)), -1)
     for row, gallery in enumerate(rows):
         if not gallery:

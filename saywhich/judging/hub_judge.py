@@ -37,7 +37,8 @@ class HubJudge:
     def __init__(self, name: str) -> None:
         """Load the model `hub/NAME` or the folder `name`.
 
-        Raises UserError for another kind of model, and where it is not on this machine and cannot be fetched.
+        Raises UserError for another kind of model, and where the model is not on this machine and cannot be fetched.
+        Raises UserError where a package that its tokenizer needs is missing.
         """
         source = name.removeprefix(PREFIX)
         self.name = Path(source).resolve().name if Path(source).is_dir() else name
@@ -60,7 +61,7 @@ class HubJudge:
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text_config.projection_size)
         config = json.dumps(serialise_config(self._model), sort_keys=True)  # another config can change the embeddings
         identity = (
-            f"judge {compute_weights_digest(self._model.cpu())} {config} {_compute_processor_digest(self._processor)}"
+            f"judge {compute_weights_digest(self._model.cpu())} {config} {_list_processor_digests(self._processor)}"
         )
         self.digest = hashlib.sha256(identity.encode()).hexdigest()
         self._model.to(self._device)
@@ -107,8 +108,8 @@ class HubJudge:
             yield
 
 
-def _compute_processor_digest(processor: Any) -> str:
-    """Return a digest of the processor's files: preprocessing of images, and the tokeniser with its vocabulary."""
+def _list_processor_digests(processor: Any) -> str:
+    """Return the names and SHA-256 of the processor's files: image preprocessing, and the tokenizer's vocabulary."""
     with TemporaryDirectory() as folder:
         processor.save_pretrained(folder)
         files = sorted(path for path in Path(folder).rglob("*") if path.is_file())

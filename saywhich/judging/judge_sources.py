@@ -39,7 +39,7 @@ def _open_exported_judge(name: str) -> CaptionJudge:
     return ExportedJudge(Path(name))
 
 
-def _open_clip_judge(name: str) -> CaptionJudge:
+def _open_open_clip_judge(name: str) -> CaptionJudge:
     from saywhich.judging.open_clip_judge import OpenClipJudge
 
     model, _, file = name.partition("=")
@@ -69,7 +69,7 @@ def _open_hub_judge(name: str) -> CaptionJudge:
 
 JUDGES = (
     JudgeSource(lambda name: is_trained(Path(name)), _open_exported_judge),
-    JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip_judge),
+    JudgeSource(lambda name: name.startswith("open_clip/"), _open_open_clip_judge),
     JudgeSource(lambda name: name.startswith("pac_s/"), _open_pac_s_judge),
     JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _open_hub_judge),
 )
@@ -78,7 +78,7 @@ JUDGES = (
 def open_judge(name: str | CaptionJudge) -> CaptionJudge:
     """Open the judge `name`; return a given judge as it is.
 
-    Raises UserError where no kind of judge has such a name, or where the judge's weights are missing.
+    Raises UserError where no kind of judge has such a name, or where the judge cannot be loaded.
     """
     if not isinstance(name, str):
         return name

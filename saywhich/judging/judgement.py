@@ -37,9 +37,9 @@ class JudgeOptions:
     """Settings of a judgement.
 
     `judges` are names (saywhich/judging/judge_sources.py) or judges; `neighbours` is a name. `hard` is the number of
-    images in a hard gallery; `galleries` gives the galleries themselves. `instances` are COCO's instance files.
-    `metrics` are names of the metrics against references; None: all that can run. `ids` is a table of image_id and
-    file.
+    images in a hard gallery; `galleries` gives the galleries themselves. `near_duplicates`: whether galleries keep
+    near-duplicates. `instances` are COCO's instance files. `metrics` are names of the metrics against references; None:
+    all that can run. `ids` is a table of image_id and file.
     """
 
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,)
@@ -110,7 +110,8 @@ def judge_captions(
 
     Only images with a caption in every file are judged, and they are each other's gallery. An id is looked up in the
     table `options.ids`, then in the file that has it, and then in the other files. Raises UserError where fewer than
-    two images remain, and for an unknown form, judge or metric.
+    two images remain, for an unknown form, judge or metric, and for a photo that a judge cannot read. Raises UserError
+    for options that do not fit, and for a caption file or judge that is given twice.
     """
     if options.hard < 2:
         raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
@@ -128,8 +129,10 @@ def judge_captions(
     files = _select_judged_files(grouped, sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
     if len(thumbnails.files) < FEWEST:
-        raise UserError(f"{images}: {len(thumbnails.files)} photos with captions; two or more are needed")
-    files = list(thumbnails.files)  # without those that cannot be read
+        raise UserError(
+            f"{images}: expected two or more readable photos with captions, found {len(thumbnails.files)}; give more"
+        )
+    files = list(thumbnails.files)  # without the unreadable photos
     galleries, rule = _make_galleries(options, index, files, torch.from_numpy(thumbnails.vectors), notes)
     human_captions: list[list[str]] = [[] for _ in files]
     if human is not None:
@@ -246,11 +249,14 @@ def _make_baseline_rows(captions: Sequence[Sequence[str]], references: Sequence[
 def _make_galleries(
     options: JudgeOptions, index: PhotoIndex, files: Sequence[Path], thumbnails: Tensor, notes: Notes
 ) -> tuple[Tensor, str]:
-    """Return the hard galleries (M, K), padded with −1, and a description of how they were made."""
+    """Return the hard galleries (M, K), padded with −1, and a description of how they were made.
+
+    Raises UserError where the encoder `options.neighbours` is also a judge, or cannot read a photo.
+    """
     if options.galleries is not None:
-        given = options.galleries
-        galleries = given if isinstance(given, Mapping) else read_galleries(Path(given))
-        rule = "given galleries" if isinstance(given, Mapping) else f"the galleries of {given}"
+        source = options.galleries
+        galleries = source if isinstance(source, Mapping) else read_galleries(Path(source))
+        rule = "given galleries" if isinstance(source, Mapping) else f"the galleries of {source}"
         return read_given_galleries(galleries, index, files, notes), rule
     judges = [judge if isinstance(judge, str) else judge.name for judge in options.judges]
     # a folder may be written in several ways, such as m and ./m
@@ -264,7 +270,8 @@ def _make_galleries(
         name, photos = encoder.name, encode_gallery(encoder, files)
         if list(photos.files) != list(files):
             raise UserError(
-                f"--neighbours {options.neighbours}: cannot read {len(files) - len(photos.files)} of the photos"
+                f"--neighbours {options.neighbours}: cannot read {len(files) - len(photos.files)} of the photos; "
+                "remove them, or give another encoder"
             )
         vectors = torch.from_numpy(photos.vectors)
     rule = f"{min(options.hard, len(files))} neighbours by {name}"
@@ -284,16 +291,17 @@ def _judge_rows(
 ) -> None:
     """Open one judge, and add its name to `names`, and its scores and ranks of each row to `scores` and `ranks`.
 
-    A judge that is given by name takes no memory afterwards.
+    A judge that is given by name takes no memory afterwards. Raises UserError for a photo that the judge cannot read.
     """
     judge = open_judge(name_or_judge)
-    given = name_or_judge if isinstance(name_or_judge, str) else judge.name
-    numbered = (f"{judge.name} {number}" for number in count(len(names)))
-    name = next(each for each in chain((judge.name, given), numbered) if each not in names)
+    option = name_or_judge if isinstance(name_or_judge, str) else judge.name
+    numbered_names = (f"{judge.name} {number}" for number in count(len(names)))
+    name = next(each for each in chain((judge.name, option), numbered_names) if each not in names)
     names.append(name)
     photos = encode_gallery(judge, files)
     if list(photos.files) != list(files):
-        raise UserError(f"--judge {name}: cannot read {len(files) - len(photos.files)} of the photos")
+        unreadable = len(files) - len(photos.files)
+        raise UserError(f"--judge {name}: cannot read {unreadable} of the photos; remove them, or give another judge")
     images = torch.from_numpy(photos.vectors)
     for row, row_scores, row_ranks in zip(rows, scores, ranks, strict=True):
         texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []

@@ -1,4 +1,4 @@
-"""CLIP models of open_clip as judges of captions: weights from their hub, or a safetensors file."""
+"""CLIP models of open_clip as judges of captions: weights from the Hugging Face hub, or a safetensors file."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OFFLINE = "an exported model works offline: --judge DIR"
 
 @contextmanager
 def silence_hub() -> Iterator[None]:
-    """Suppress the hub's messages about each attempt; the error names the missing weights and how to fetch them."""
+    """Suppress the hub's messages about each download attempt; the error explains how to fetch the weights."""
     logger = logging.getLogger("huggingface_hub")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
 
 
 class OpenClipJudge:
@@ -50,10 +50,10 @@ class OpenClipJudge:
         image_size: int = 0,
         metric: ClipMetric | None = None,
     ) -> None:
-        """Build `name`, as in open_clip/ViT-B-32.openai, with weights of its hub or of a safetensors file.
+        """Build the model `name`, such as open_clip/ViT-B-32.openai, with `weights` HUB or a safetensors file.
 
-        `metric` is the published score by these weights; None: CLIPScore, unless the model is a SigLIP. Raises
-        UserError for an unknown model, and where the weights are neither here nor can be fetched.
+        `image_size` 0 is the architecture's. `metric` is the published score by these weights; None: CLIPScore, unless
+        the model is a SigLIP. Raises UserError for an unknown model, and where the weights cannot be loaded or fetched.
         """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _get_image_size(name), weights, options=options or {})
@@ -86,7 +86,7 @@ class OpenClipJudge:
     def find_truncated(self, texts: Sequence[str]) -> list[str]:
         limit = self._network.model.context_length
         tokens, longer = (self._network.tokenise(["", *texts], length) for length in (limit, limit + 1))
-        # the token behind the limit is not enough: SigLIP pads with the token that ends a text
+        # the token after the limit does not suffice: SigLIP pads with the token that ends a text
         truncated = (longer[:, limit] != longer[0, limit]) | (longer[:, :limit] != tokens).any(1)
         return [text for text, is_truncated in zip(texts, truncated[1:].tolist(), strict=True) if is_truncated]
 

@@ -19,7 +19,7 @@ class PhotoIndex:
 
     A photo's name is its path below the folder, its file name, or its file name without the extension. A longer path
     that ends in such a name, and a name with another extension, are also found if no photo has exactly that name.
-    COCO's ids are looked up in `files`, the table of ids, and then at the end of the file names.
+    COCO's ids are looked up in the constructor's table `files`; other ids, at the end of the file names.
     """
 
     def __init__(self, folder: str | Path, files: Mapping[int, str] | None = None) -> None:
@@ -28,8 +28,8 @@ class PhotoIndex:
         folder = Path(folder)
         paths = [path.relative_to(folder).as_posix() if folder in path.parents else path.name for path in self.files]
         self._names: dict[str, Path | None] = {}
-        exact = (paths, [path.name for path in self.files], [path.stem for path in self.files])
-        for names in (*exact, *([_compose_letters(name) for name in each] for each in exact)):
+        exact_names = (paths, [path.name for path in self.files], [path.stem for path in self.files])
+        for names in (*exact_names, *([_compose_letters(name) for name in each] for each in exact_names)):
             photos: dict[str, Path | None] = {}
             for name, path in zip(names, self.files, strict=True):
                 photos[name] = None if name in photos else path  # None: the name is ambiguous

@@ -60,25 +60,26 @@ def judge_row(
     owner_rows = torch.from_numpy(owners)
     vectors = encode_captions(judge, texts)
     result = rank_embeddings(vectors, images, owner_rows, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
-    hard_back = rank_captions_among(vectors, images, owner_rows, galleries).numpy()
-    ranks, back = result.by_caption.numpy(), result.by_image.numpy()
+    hard_image_ranks = rank_captions_among(vectors, images, owner_rows, galleries).numpy()
+    ranks, image_ranks = result.by_caption.numpy(), result.by_image.numpy()
     hard = result.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
     all_images, has_neighbours = np.arange(len(images)), (galleries >= 0).any(1).numpy()
     scores = {ScoreKey(name, recall): _average_hits(owners, ranks <= k, len(images)) for recall, k in RECALLS.items()}
     scores |= {
-        ScoreKey(name, f"{recall} {BACK}"): _average_hits(all_images, back <= k, len(images))
+        ScoreKey(name, f"{recall} {BACK}"): _average_hits(all_images, image_ranks <= k, len(images))
         for recall, k in RECALLS.items()
     }
     if has_neighbours.any():
         scores[ScoreKey(name, HARD)] = _average_hits(owners, hard == 1, len(images), hard > 0)
-        scores[ScoreKey(name, HARD_BACK)] = _average_hits(all_images, hard_back == 1, len(images), has_neighbours)
+        hits = hard_image_ranks == 1
+        scores[ScoreKey(name, HARD_BACK)] = _average_hits(all_images, hits, len(images), has_neighbours)
     if judge.metric:
         scores |= _compute_clip_scores(judge, judge.metric, name, texts, owners, references, images)
     return scores, CaptionRanks(ranks, hard, result.retrieved.numpy())
 
 
-def _average_hits(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
-    return average_over(owners, 100.0 * hits, images, counted)
+def _average_hits(owners: np.ndarray, hits: np.ndarray, images: int, mask: np.ndarray | None = None) -> ScoreValues:
+    return average_over(owners, 100.0 * hits, images, mask)
 
 
 def _compute_clip_scores(
@@ -105,9 +106,9 @@ def _compute_clip_scores(
 def _find_nearest_reference(
     captions: Tensor, owners: np.ndarray, references: Tensor, reference_owners: np.ndarray
 ) -> tuple[Tensor, np.ndarray]:
-    """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is one, (N,).
+    """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is a reference, (N,).
 
-    The cosine is −∞ where there is none. `owners` and `reference_owners` are the images of captions and references,
+    The cosine is −∞ without a reference. `owners` and `reference_owners` are the images of captions and references,
     ascending.
     """
     first = np.searchsorted(reference_owners, owners, "left")

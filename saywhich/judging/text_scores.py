@@ -81,7 +81,10 @@ def score_text_quality(captions: Captions, references: Captions, annotated: Capt
 def score_by_references(
     language: LanguageScorer, captions: Captions, references: Captions, notes: Notes
 ) -> dict[ScoreKey, ScoreValues]:
-    """Return the language metrics of the captions of M images; images without references do not count."""
+    """Return the language metrics of the captions of M images; add a note for each metric that is not computed.
+
+    Images without references do not count.
+    """
     with_references = [each if human else [] for each, human in zip(captions, references, strict=True)]
     texts, owners = flatten(with_references)
     if not texts:

@@ -42,8 +42,8 @@ class Thumbnails:
 def find_near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
     """Return (M, K) bool: whether photo `candidates[i, k]` is a near-duplicate of photo i, by `vectors` (M, H).
 
-    `vectors` are those of `Thumbnails`. The mean colours of near-duplicates differ by at most 3 % of the range in each
-    of the 8 × 8 cells.
+    `vectors` are embeddings by `Thumbnails`; a candidate of −1 is no photo. The mean colours of near-duplicates differ
+    by at most 3 % of the range in each of the 8 × 8 cells.
     """
     colours = vectors[:, :COLOURS]
     duplicates = torch.zeros_like(candidates, dtype=torch.bool)
@@ -62,5 +62,5 @@ def _compute_edge_histograms(grey: Tensor) -> Tensor:
     vertical[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
     strength = (horizontal.square() + vertical.square()).sqrt()
     direction = (torch.atan2(vertical, horizontal) % torch.pi / torch.pi * DIRECTIONS).long().clamp(max=DIRECTIONS - 1)
-    each = strength[:, None] * (direction[:, None] == torch.arange(DIRECTIONS)[:, None, None])
-    return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(each, SIDE // EDGE_CELLS).flatten(1))
+    strengths = strength[:, None] * (direction[:, None] == torch.arange(DIRECTIONS)[:, None, None])
+    return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(strengths, SIDE // EDGE_CELLS).flatten(1))

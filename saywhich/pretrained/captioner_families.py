@@ -31,7 +31,7 @@ FAMILIES = {
 
 
 def find_family(kind: str) -> CaptionerFamily:
-    """Return the family of the model type `kind`; raises UserError where it captions no photos."""
+    """Return the family of the model type `kind`; raises UserError for a type that cannot caption photos here."""
     if kind in FAMILIES:
         return FAMILIES[kind]
     import_transformers()

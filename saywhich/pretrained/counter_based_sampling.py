@@ -26,7 +26,7 @@ def draw_photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens
 class CounterBasedSampling:
     """A logits processor that samples each row's next token by its own uniform number, through the inverse CDF.
 
-    It leaves the sampled token as the only possible one, so that the library's own sampling takes it.
+    The sampled token's score is 0 and every other score −∞, so that the sampling of transformers takes this token.
     """
 
     def __init__(self, uniforms: Tensor) -> None:

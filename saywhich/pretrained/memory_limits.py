@@ -16,7 +16,7 @@ def check_fit(model: nn.Module, dtype: torch.dtype, device: torch.device) -> Non
     free = read_available_memory(device)
     if free is not None and needed > free:
         raise UserError(
-            f"the model's weights need {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, and {device.type} "
+            f"its weights need {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, and {device.type} "
             f"has {free / 1e9:.1f} GB free; give "
             + ("--dtype bfloat16, or " if dtype.itemsize > 2 else "")
             + "a smaller model"

@@ -52,7 +52,7 @@ PRESETS = {
 
 
 def confirm_downloads(models: list[PublishedModel], yes: bool) -> None:
-    """Show sizes and licences of models that are not in the cache in a line on stderr, and ask unless `yes`.
+    """Show sizes and licences of models outside the cache in a line on stderr, and ask for consent unless `yes`.
 
     Raises UserError where the answer is not yes, and where standard input is no terminal.
     """

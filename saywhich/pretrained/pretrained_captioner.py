@@ -46,7 +46,8 @@ class PretrainedCaptioner:
         With a gallery, the listener ranks the photo among the gallery's photos by each candidate, and the candidate
         with the largest margin is taken. The score "similarity" takes the candidate most similar to the photo and needs
         no gallery. The listener's photo embeddings come from the cache where possible. With `pragmatic`, each word is
-        chosen by pragmatic decoding against the nearest photos of the gallery.
+        chosen by pragmatic decoding against the nearest photos of the gallery. Raises UserError where a listener is
+        needed and missing, and where a distractor can no longer be read.
         """
         if not gallery and self.score != SIMILARITY:
             for part, photos in self._load_batches(files):
@@ -55,8 +56,8 @@ class PretrainedCaptioner:
             return
         encoded = encode_gallery(self.model.require_listener(), list(dict.fromkeys([*gallery, *files])))
         embedded = EncodedPhotos(torch.from_numpy(encoded.vectors), encoded.contents)
-        row_of = {file: row for row, file in enumerate(encoded.files)}
-        rows = [row_of[file] for file in gallery if file in row_of]
+        row_by_file = {file: row for row, file in enumerate(encoded.files)}
+        rows = [row_by_file[file] for file in gallery if file in row_by_file]
         self.broken = len(gallery) - len(rows)
         among = embedded.select(rows)
 
@@ -64,8 +65,8 @@ class PretrainedCaptioner:
             return _make_features(among.select(indices), self._decode([encoded.files[rows[i]] for i in indices]))
 
         pragmatic = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
-        for part, photos in self._load_batches([file for file in files if file in row_of]):
-            features = _make_features(embedded.select([row_of[file] for file in part]), photos)
+        for part, photos in self._load_batches([file for file in files if file in row_by_file]):
+            features = _make_features(embedded.select([row_by_file[file] for file in part]), photos)
             yield part, self._caption(features, among if gallery else None, pragmatic)
 
     def _caption(

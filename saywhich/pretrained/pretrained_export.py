@@ -56,15 +56,15 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     """
     check_replaceable(out, _list_exported_names(out))
     source = name.removeprefix(PREFIX)
-    stated = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
-    dtype = stated if stated in DTYPES else DTYPES[0]
+    config_dtype = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
+    dtype = config_dtype if config_dtype in DTYPES else DTYPES[0]
     speaker = PretrainedSpeaker(name, dtype=dtype, device="cpu")
     display_name = Path(source).resolve().name if Path(source).is_dir() else source
     base = "" if Path(source).is_dir() else f"\nbase_model: {escape_line(source)}"
-    with atomic_folder(out) as new:
+    with atomic_folder(out) as new_folder:
         try:
-            speaker.model.save_pretrained(new)
-            speaker.save_processor(new)
+            speaker.model.save_pretrained(new_folder)
+            speaker.save_processor(new_folder)
         except Exception as error:  # safetensors and transformers raise errors of many types
             if is_full(error):
                 raise
@@ -72,6 +72,6 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
             raise UserError(f"{name}: {problem}; fix this and export again") from None
         fields = {"name": escape_line(out.resolve().name), "source": escape_line(display_name), "base": base}
         card = CARD.format(**fields, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
-        write_atomically(new / "README.md", card)
-        write_checksums(new)
+        write_atomically(new_folder / "README.md", card)
+        write_checksums(new_folder)
     return PretrainedSpeaker(str(out), dtype=dtype, device="cpu")

@@ -30,7 +30,7 @@ from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, dra
 from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 1_500_000  # pixels of a photo in memory; processors make floating-point copies of several photos at once
+LARGEST = 1_500_000  # pixels of a photo in memory; processors make floating-point copies of a whole batch
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), scores (n, V) → scores (n, V)
 
 
@@ -81,9 +81,9 @@ class PretrainedSpeaker:
     ) -> None:
         """Load the captioner with its processor.
 
-        `prompt` is the instruction of a chat model, Florence-2's task, or the beginning of BLIP's captions. `language`
-        is added to a chat model's instruction. Raises UserError in one line for another kind of model, and where it
-        cannot be loaded or used.
+        `prompt` is the instruction of a chat model or BLIP-2, Florence-2's task, or the beginning of BLIP's captions.
+        `language` is added to a chat model's instruction. Raises UserError in one line for another kind of model,
+        and where the model or the device cannot be used.
         """
         self.source = name.removeprefix(PREFIX)
         self.name = name
@@ -100,7 +100,7 @@ class PretrainedSpeaker:
 
     def _load(self, prompt: str | None, language: str | None, dtype: str) -> None:
         if dtype not in DTYPES:
-            raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
+            raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}; give one of them")
         transformers = import_transformers()
         if Path(self.source).is_dir():
             check_checksums(Path(self.source), "copy the whole folder, or export it again")
@@ -121,14 +121,14 @@ class PretrainedSpeaker:
         self.processor = _open_processor(self.source, self.family)
         precision: torch.dtype = getattr(torch, dtype)
         with explain_memory_error("its weights", "give --dtype bfloat16, or a smaller model"):
-            with torch.device("meta"), explain_load_errors(f"{self.source}: its config is of no whole model"):
+            with torch.device("meta"), explain_load_errors(f"{self.source}: its config describes no complete model"):
                 check_fit(getattr(transformers, self.family.loader)(config), precision, self.device)
             model, _ = load_weights(self.family.loader, self.source, dtype, optional="pooler")
             self.model = model.to(self.device)
         embedded, tokens = _count_text_embeddings(self.model), len(self.tokenizer)
         if tokens > embedded:
             raise UserError(
-                f"its processor has {tokens} tokens and its model {embedded}: the processor's files are not those of "
+                f"its processor has {tokens} tokens and its model {embedded}: the processor's files do not belong to "
                 "the model; get both again from its publisher"
             )
 
@@ -146,7 +146,7 @@ class PretrainedSpeaker:
     def prepare(self, photo: Photo) -> DecodedPhoto:
         """Decode a photo, reduced to at most LARGEST pixels; called in threads.
 
-        Raises UserError where it cannot be read.
+        Raises UserError where the photo cannot be read.
         """
         with open_photo(photo, 8) as image:
             scale = min(1, math.sqrt(LARGEST / (image.width * image.height)))
@@ -181,6 +181,7 @@ class PretrainedSpeaker:
 
         `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
         photo's candidates are adjacent. A photo's samples depend on the photo, the seed and the settings alone.
+        Raises UserError where the model cannot generate or memory is exhausted.
         """
         remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"
         per_photo, width = settings.candidates, settings.samples or settings.beam
@@ -205,25 +206,25 @@ class PretrainedSpeaker:
     def _make_arguments(
         self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor]
     ) -> dict[str, Any]:
-        """Return the arguments of `generate`, which replace those of the same names in the generation_config.json.
+        """Return the arguments of `generate`, which replace the settings of the same names in generation_config.json.
 
         The model's other settings there, such as no_repeat_ngram_size, keep their effect.
         """
         from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 
-        longest: dict[str, Any] = {"max_new_tokens": settings.max_tokens, "max_length": None}
+        lengths: dict[str, Any] = {"max_new_tokens": settings.max_tokens, "max_length": None}
         if settings.samples is None:
-            chosen = {"do_sample": False, "num_beams": settings.beam, "num_return_sequences": settings.candidates}
-            unused = {"temperature": None, "top_p": None, "top_k": None}
-            return {**longest, **chosen, **unused, "logits_processor": LogitsProcessorList(processors)}
+            search = {"do_sample": False, "num_beams": settings.beam, "num_return_sequences": settings.candidates}
+            sampling: dict[str, Any] = {"temperature": None, "top_p": None, "top_k": None}
+            return {**lengths, **search, **sampling, "logits_processor": LogitsProcessorList(processors)}
         contents = [photo.content for photo in photos]
         uniforms = draw_photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
         steps = [*processors, TemperatureLogitsWarper(settings.temperature)]
         steps += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
         steps.append(CounterBasedSampling(uniforms.to(self.device)))
-        chosen = {"do_sample": True, "num_beams": 1, "num_return_sequences": settings.samples}
-        plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-        return {**longest, **chosen, **plain, "logits_processor": LogitsProcessorList(steps)}
+        search = {"do_sample": True, "num_beams": 1, "num_return_sequences": settings.samples}
+        sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+        return {**lengths, **search, **sampling, "logits_processor": LogitsProcessorList(steps)}
 
     def _remove_prompt(self, tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         """Return generated tokens (n, T) without the prompt that a decoder-only model repeats."""
@@ -235,14 +236,14 @@ class PretrainedSpeaker:
 
 
 def _open_device(device: torch.device | str | None) -> torch.device:
-    """Return a device, by default a GPU where there is one; raises UserError where it cannot be used."""
+    """Return a device, by default a GPU where there is one; raises UserError for an unusable device."""
     name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
+        torch_device = torch.device(name)
+        torch.empty(0, device=torch_device)
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
         raise UserError(f"the device {name} cannot be used ({summarise_error(error)}); give cpu or cuda") from None
-    return found
+    return torch_device
 
 
 def _open_processor(source: str, family: CaptionerFamily) -> Any:
@@ -254,7 +255,10 @@ def _open_processor(source: str, family: CaptionerFamily) -> Any:
         processor = SimpleNamespace(**{part: load_pretrained(kind, source) for part, kind in parts.items()})
     for part in ("image_processor", "tokenizer"):
         if not hasattr(processor, part):
-            raise UserError(f"its processor has no {part}: preprocessor_config.json or tokenizer files are missing")
+            raise UserError(
+                f"its processor has no {part}: preprocessor_config.json or tokenizer files are missing; get the whole "
+                "model again"
+            )
     if family.chat and not getattr(processor, "chat_template", None):
         raise UserError("it has no chat template, so it is no chat model; give another captioner")
     if family.chat:

@@ -1,4 +1,4 @@
-"""Pragmatic decoding of pretrained captioners with their own posterior or a listener's (after Ou et al. 2023)."""
+"""Pragmatic decoding of pretrained captioners with the posterior of speaker or listener (after Ou et al. 2023)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decode_pragmatically(
     gallery: PragmaticGallery[Sequence[DecodedPhoto]],
     settings: GenerationSettings,
 ) -> list[list[str]]:
-    """Return K candidate captions of each of B photos, decoded pragmatically as `gallery` says.
+    """Return K candidate captions of each of B photos, decoded pragmatically by the settings of `gallery`.
 
     `vectors` (B, H) are the listener's embeddings of the photos, and `contents` the digests of its inputs.
     """
@@ -51,7 +51,7 @@ def generate_retrieval_candidates(
 ) -> list[list[str]]:
     """Return K candidate captions of each of B photos by `speaker.candidates`, weighted by the listener's posterior.
 
-    `images` (B, 1+D, H) are the listener's embeddings of each photo and its D distractors; zeros mark a missing one.
+    `images` (B, 1+D, H) are the listener's embeddings of each photo and its D distractors, zeros without a distractor.
     """
 
     def encode(texts: list[str]) -> Tensor:
@@ -86,7 +86,7 @@ class RetrievalProcessor:
         considered: int = CANDIDATES,
         begins_caption: bool = False,
     ) -> None:
-        """Take embeddings `images` (B, 1+K, H), and a function from tokens (N, T) to embeddings (N, H).
+        """Take embeddings `images` (B, 1+D, H), and a function `encode` from tokens (N, T) to embeddings (N, H).
 
         `begins_caption`: captions include the prompt, the tokens before the first step; otherwise they omit it.
         """

@@ -18,8 +18,8 @@ def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
         role = "reward" if each.judge == hacking.reward else "judge"
         yield escape_line(f"{each.score} by the {role} {each.judge}: {format_gain(each)}")
     yield "captions with an n-gram, in %, before and after:"
-    for grown in hacking.ngram_growth:
-        yield f"  {grown.before:5.1f} {grown.after:5.1f}  {escape_line(' '.join(grown.words))}"
+    for growth in hacking.ngram_growth:
+        yield f"  {growth.before:5.1f} {growth.after:5.1f}  {escape_line(' '.join(growth.words))}"
     rule = f"improved by the reward and worsened by {escape_line(hacking.judges[0])}"
     yield f"images whose rank {rule}, at most {MAX_DISAGREEMENTS}: {len(hacking.disagreements)}"
     for part in hacking.disagreements:

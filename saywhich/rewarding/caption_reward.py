@@ -44,7 +44,10 @@ class CaptionReward:
         temperature: float,
         column: str,
     ) -> None:
-        """Open the judge, and encode the folder `photos`. Raises UserError for settings that do not fit."""
+        """Open the judge, and encode the folder `photos` of look-alikes, if any, for a contrastive score.
+
+        Raises UserError for settings that do not fit, and as `open_judge` and `LookAlikes` do.
+        """
         if score not in SCORES:
             raise UserError(f"reward: score {score!r} is not known; choose from {', '.join(SCORES)}")
         if hard < 2:
@@ -69,7 +72,8 @@ class CaptionReward:
         """Return the reward of each completion for the photo in its row of the column `column`.
 
         Completions are texts, or lists of chat messages, of which the last is read. Photos are paths, Pillow images or
-        arrays, alone or in a list of one. Raises UserError for other forms.
+        arrays, alone or in a list of one. Raises UserError for other forms, where the column does not hold one
+        photo per completion, and for a photo that cannot be read.
         """
         photos = columns.get(self.column)
         if not isinstance(photos, Sequence) or len(photos) != len(completions):
@@ -99,11 +103,11 @@ class CaptionReward:
         return torch.cat(parts)[[row_by_text[text] for text in texts]]
 
     def _encode_photos(self, photos: Sequence[Photo]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return embeddings (B, H) of the distinct photos, those of their look-alikes, and each row's photo (N,)."""
+        """Return embeddings (B, H) of distinct photos and (B, K, H) of their look-alikes, and each row's photo (N,)."""
         keys = [_compute_key(photo) for photo in photos]
         distinct = dict(zip(keys, photos, strict=True))
-        found = {key: self._kept[key] for key in distinct if key in self._kept}
-        new = [key for key in distinct if key not in found]
+        embeddings = {key: self._kept[key] for key in distinct if key in self._kept}
+        new = [key for key in distinct if key not in embeddings]
         for n in range(0, len(new), PHOTOS_AT_ONCE):
             part = new[n : n + PHOTOS_AT_ONCE]
             batch = [distinct[key] for key in part]
@@ -113,12 +117,12 @@ class CaptionReward:
                 if self.look_alikes is None
                 else self.look_alikes.embeddings(batch, self.hard - 1)
             )
-            found |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
-        self._kept |= {key: found[key] for key in new}
+            embeddings |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
+        self._kept |= {key: embeddings[key] for key in new}
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
         row_by_key = {key: row for row, key in enumerate(distinct)}
-        rows = [found[key] for key in distinct]
+        rows = [embeddings[key] for key in distinct]
         return (
             torch.stack([image for image, _ in rows]),
             torch.stack([look_alikes for _, look_alikes in rows]),
@@ -132,22 +136,22 @@ def extract_completion_text(completion: Any) -> str:
     A message's content is a text or a list of parts; parts of the type `text`, or without a type, count. A data set
     gives all parts the same keys, so the text of an image may be None. Raises UserError for another form.
     """
-    given = completion
-    if isinstance(given, Sequence) and not isinstance(given, str) and given and isinstance(given[-1], Mapping):
-        given = given[-1].get("content")
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            parts = [part for part in given if isinstance(part, Mapping) and part.get("type", "text") == "text"]
-            given = " ".join(text for part in parts if isinstance(text := part.get("text"), str))
-    if not isinstance(given, str):
+    content = completion
+    if isinstance(content, Sequence) and not isinstance(content, str) and content and isinstance(content[-1], Mapping):
+        content = content[-1].get("content")
+        if isinstance(content, Sequence) and not isinstance(content, str):
+            parts = [part for part in content if isinstance(part, Mapping) and part.get("type", "text") == "text"]
+            content = " ".join(text for part in parts if isinstance(text := part.get("text"), str))
+    if not isinstance(content, str):
         raise UserError(
-            f"reward: expected a text or chat messages as completion, got {type(given).__name__}; convert it"
+            f"reward: expected a text or chat messages as completion, got {type(content).__name__}; convert it"
         )
-    return " ".join(given.split())
+    return " ".join(content.split())
 
 
-def _parse_photo(given: Any) -> Photo:
+def _parse_photo(value: Any) -> Photo:
     """Return the photo of a row, which may be a list of one photo. Raises UserError for another form."""
-    photo = given[0] if isinstance(given, list) and len(given) == 1 else given
+    photo = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(photo, str | Path | Image.Image | np.ndarray):
         raise UserError(
             f"reward: expected a path, a Pillow image or an array as photo, got {type(photo).__name__}; convert it"

@@ -23,19 +23,19 @@ class LookAlikes:
     def __init__(self, folder: Path, judge: PhotoEncoder, neighbours: str) -> None:
         """Encode the folder; report each photo that cannot be decoded in a line on stderr, and leave it out.
 
-        Raises UserError for an unknown encoder, where no photo can be decoded, and where the encoder or the judge
-        cannot read a decoded photo.
+        Raises UserError for an unknown encoder, and for a folder without a photo that can be decoded. Raises UserError
+        where the encoder or the judge cannot read a decoded photo.
         """
         self._thumbnails, self._encoder = Thumbnails(), open_encoder(neighbours)
-        small = encode_gallery(self._thumbnails, list_photo_files([folder]))
-        if not small.files:
+        thumbnails = encode_gallery(self._thumbnails, list_photo_files([folder]))
+        if not thumbnails.files:
             raise UserError(f"reward: photos = {folder}; none of its photos can be decoded: give another folder")
-        self._colours = torch.from_numpy(small.vectors)[:, :COLOURS]
-        vectors = self._encode_files(self._encoder, small.files).double()
+        self._colours = torch.from_numpy(thumbnails.vectors)[:, :COLOURS]
+        vectors = self._encode_files(self._encoder, thumbnails.files).double()
         self._centre = vectors.mean(0)
         self._unit = normalize(vectors - self._centre, dim=1)
-        self._judged = torch.cat([self._encode_files(judge, small.files), torch.zeros(1, judge.size)])
-        self.files = small.files
+        self._judged = torch.cat([self._encode_files(judge, thumbnails.files), torch.zeros(1, judge.size)])
+        self.files = thumbnails.files
 
     def embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
         """Return the judge's embeddings (n, count, H) of the look-alikes of each of n photos, padded with zeros."""
@@ -47,21 +47,22 @@ class LookAlikes:
         Nearness is the cosine of mean-centred embeddings. Near-duplicates of a photo, and the photo itself, are left
         out. Only the `count` + SPARE + 1 nearest are considered: with more near-duplicates there are fewer look-alikes.
         """
-        small = _encode(self._thumbnails, photos)
-        vectors = small if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)
+        thumbnails = _encode(self._thumbnails, photos)
+        vectors = thumbnails if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)
         cosines = normalize(vectors.double() - self._centre, dim=1) @ self._unit.T
         nearest = cosines.topk(min(count + SPARE + 1, len(self._unit)), dim=1).indices
         rows = torch.full((len(photos), count), -1)
-        for row, (candidates, colours) in enumerate(zip(nearest, small[:, :COLOURS], strict=True)):
-            kept = candidates[(self._colours[candidates] - colours).abs().amax(1) > MAX_COLOUR_DIFFERENCE][:count]
-            rows[row, : len(kept)] = kept
+        for row, (candidates, colours) in enumerate(zip(nearest, thumbnails[:, :COLOURS], strict=True)):
+            neighbours = candidates[(self._colours[candidates] - colours).abs().amax(1) > MAX_COLOUR_DIFFERENCE][:count]
+            rows[row, : len(neighbours)] = neighbours
         return rows
 
     @staticmethod
     def _encode_files(encoder: PhotoEncoder, files: Sequence[Path]) -> Tensor:
         gallery = encode_gallery(encoder, files)
         if len(gallery.files) < len(files):
-            raise UserError(f"reward: {encoder.name} cannot read {len(files) - len(gallery.files)} of the photos")
+            unreadable = len(files) - len(gallery.files)
+            raise UserError(f"reward: {encoder.name} cannot read {unreadable} of the photos; remove them")
         return torch.from_numpy(gallery.vectors)
 
 

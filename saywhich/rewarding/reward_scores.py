@@ -11,9 +11,10 @@ def compute_contrastive_reward(
 ) -> Tensor:
     """Return the contrastive score (N,) in both directions: the sum of two log-ratios times `temperature` τ.
 
-    Each log-ratio divides the pair's exp(cosine / τ) by its sum over negatives. The photo's negatives are the captions
-    of the batch's other photos. The caption's negatives are the batch's other photos and the look-alikes (B, K, H) of
-    its photo. The pair itself is in no denominator. A direction without negatives gives 0. A row of zeros in
+    `captions` (N, H) and `images` (B, H) are embeddings; `owners` (N,) are the captions' photos. Each log-ratio divides
+    the pair's exp(cosine / τ) by the sum of exp(cosine / τ) over negatives. The photo's negatives are the captions of
+    the batch's other photos. The caption's negatives are the batch's other photos and the look-alikes (B, K, H) of its
+    photo. The pair itself is in no denominator. A direction without negatives gives 0. A row of zeros in
     `look_alikes` is no photo.
     """
     pair = _score_own_image(captions, images, owners)
@@ -21,17 +22,17 @@ def compute_contrastive_reward(
     is_own_image = owners[:, None] == torch.arange(len(images))
     is_own_caption = (owners[:, None] == owners).T  # (N, N): captions of the same photo
     to_look_alikes, absent = _score_look_alikes(captions, owners, look_alikes)
-    against_images = torch.cat([cosines, to_look_alikes], 1).masked_fill(
+    image_cosines = torch.cat([cosines, to_look_alikes], 1).masked_fill(
         torch.cat([is_own_image, absent], 1), -torch.inf
     )
-    against_captions = cosines.T[owners].masked_fill(is_own_caption, -torch.inf)
-    return _log_ratio(pair, against_images, temperature) + _log_ratio(pair, against_captions, temperature)
+    caption_cosines = cosines.T[owners].masked_fill(is_own_caption, -torch.inf)
+    return _log_ratio(pair, image_cosines, temperature) + _log_ratio(pair, caption_cosines, temperature)
 
 
 def compute_hard_gallery_reward(
     captions: Tensor, images: Tensor, owners: Tensor, look_alikes: Tensor, temperature: float
 ) -> Tensor:
-    """Return τ times the log-ratio (N,) of a caption's photo to the photo's look-alikes (B, K, H) alone."""
+    """Return τ times the log-ratio (N,) of a caption's photo to its look-alikes (B, K, H) alone; 0 without them."""
     cosines, absent = _score_look_alikes(captions, owners, look_alikes)
     return _log_ratio(_score_own_image(captions, images, owners), cosines.masked_fill(absent, -torch.inf), temperature)
 
@@ -50,5 +51,5 @@ def _score_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) ->
 
 def _log_ratio(pair: Tensor, negatives: Tensor, temperature: float) -> Tensor:
     """Return pair − τ · logsumexp(negatives / τ); 0 where all negatives are −∞."""
-    against = temperature * (negatives / temperature).logsumexp(1)
-    return torch.where(against.isneginf(), 0.0, pair - against)
+    log_sum = temperature * (negatives / temperature).logsumexp(1)
+    return torch.where(log_sum.isneginf(), 0.0, pair - log_sum)

@@ -66,7 +66,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     ("entry", "value", "line"),
     [
         ("max_words", 10**9, "max_words is 1000000000, and 1,000 is the largest possible"),
-        ("hidden", 2**24, "has the shape .*, and .* is needed"),
+        ("hidden", 2**24, "expected shape .*, got"),
         ("hidden", "8", "hidden: Input should be a valid integer"),
         ("dropout", None, "dropout: Input should be a valid number"),
         ("path", "x", "path: Extra inputs are not permitted"),

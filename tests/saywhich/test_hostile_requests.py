@@ -32,7 +32,10 @@ def test_small_files_of_many_pixels_take_bounded_memory(page_server):
 
 def test_a_model_that_is_named_many_times_is_refused_at_once(page_server):
     photo = hostile.encode_image((60, 40), "PNG")
-    for times, line in ((20_000, "a request has at most 4,000 values"), (2, "a model is named more than once")):
+    for times, line in (
+        (20_000, "expected at most 4,000 values in a request; send fewer photos at once"),
+        (2, "a model is named more than once"),
+    ):
         status, content = page_server.post(
             "/caption", hostile.make_caption_body([photo], models=["psst_multinomial"] * times)
         )

@@ -159,7 +159,7 @@ def test_a_temperature_divides_the_logits_of_samples(model, photos):
     assert sample_texts(1.0) != sample_texts(1e-4)
     assert sample_texts(None) == sample_texts(1.0)
     for wrong in (0, 1e-40, float("nan"), float("inf")):
-        with pytest.raises(UserError, match=f"temperature {wrong:g}: give 0.000001 or more"):
+        with pytest.raises(UserError, match=f"temperature {wrong:g}: give a finite number of 0.000001 or more"):
             sample_texts(wrong)
 
 

@@ -85,7 +85,7 @@ def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listen
         (["--score", "margin"], "--score margin: needs photos to compare with; give --among FOLDER"),
         (
             ["--score", "similarity", "--among", ".", "--pragmatic", "1"],
-            "--score similarity: --pragmatic writes one caption, and none is chosen; leave one out",
+            "--score similarity: cannot be combined with --pragmatic; leave one out",
         ),
     ],
 )

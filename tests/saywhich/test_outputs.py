@@ -255,7 +255,7 @@ def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
 
 def test_untrusted_captions_are_text_in_tables_and_on_terminals(capsys):
     out = io.StringIO(newline="")
-    write = caption_outputs._make_table_writer(out, ranked=True)
+    write = caption_outputs._make_table_writer(out, has_ranks=True)
     for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "\u200d=1", "a = b"):
         write(Path("a.jpg"), Caption(text, (), 1, 3, -0.25))
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))

@@ -98,14 +98,14 @@ def list_card_names() -> list[str]:
 
 
 def load_card(name: str) -> DataCard:
-    """Return the card of the corpus `name`. Raises UserError where there is none."""
+    """Return the card of the corpus `name`. Raises UserError for an unknown corpus, or an error in its card."""
     if name not in list_card_names():
         raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(list_card_names())}")
     return read_card(CARDS / f"{name}.toml")
 
 
 def read_card(path: Path) -> DataCard:
-    """Return the card at `path`. Raises UserError for an error in it."""
+    """Return the card at `path`. Raises UserError for invalid TOML, a missing or unknown key, or a wrong value."""
     try:
         with open(path, "rb") as file:
             return DataCard.model_validate({"name": path.stem, **tomllib.load(file)})

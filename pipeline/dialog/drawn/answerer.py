@@ -80,7 +80,7 @@ class TrueAnswers(NamedTuple):
     """True answers to a question."""
 
     short: str  # yes and no stand for the style's words
-    longer: tuple[str, ...]  # the words that follow yes or no, or answers without these
+    longer: tuple[str, ...]  # words that follow yes or no; otherwise answers
     whole: tuple[str, ...]  # sentences
 
 
@@ -89,7 +89,7 @@ NOTHING_ELSE = TrueAnswers("nothing", ("nothing else", "that's it"), ("that's al
 
 
 def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, style: AnswererStyle) -> str:
-    """Return a random answer in the given style."""
+    """Draw a true answer in the given style, a hedge, or a guess where the image does not show the answer."""
     if question.kind in GUESSES and rng.random() < 0.4:
         return _apply_style(pick(rng, GUESSES[question.kind]), style)
     if question.kind in GUESSES or rng.random() < style.hedges:

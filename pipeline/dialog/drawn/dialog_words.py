@@ -88,7 +88,7 @@ LIGHTS = {  # a short answer, longer answers, and a sentence
     "sunset": ("sunset", "evening", "the sun is setting", "it looks like sunset"),
     "night": ("night", "night time", "at night", "it is night"),
 }
-SIZE_ANSWERS = {  # a short answer, and longer ones
+SIZE_ANSWERS = {  # a short answer, and longer answers
     "small": ("small", "pretty small", "kind of small"),
     "medium": ("medium", "average", "medium size"),
     "large": ("large", "pretty big", "very big"),
@@ -125,7 +125,7 @@ def conjugate_be(thing: Thing) -> str:
 
 
 def choose_noun(thing: Thing, other: bool = False) -> str:
-    """Return the noun of a thing, plural if it is a group; with `other`, its last true synonym, if it has any."""
+    """Return the first noun that fits a thing and its size, or the last with `other`; plural for a group."""
     words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
     word = words[-1] if other else words[0]
     return word.plural if thing.count > 1 else word.singular
@@ -147,12 +147,12 @@ def choose_pose_verb(category: str, pose: str) -> str:
 
 
 def is_worn(thing: Thing) -> bool:
-    """Return whether the thing's colour is that of its clothes."""
+    """Return whether the thing's colour is the colour of its clothes."""
     return thing.category in w.GARMENTS
 
 
 def name_garment(thing: Thing) -> str:
-    """Return the garment of a person, in the plural for more persons. Raises KeyError for a thing without clothes."""
+    """Return the garment of a person, in the plural for a group. Raises KeyError for a thing without clothes."""
     word = w.GARMENTS[thing.category][0]
     return word if thing.count == 1 else w.GARMENT_PLURALS[word]
 

@@ -47,7 +47,7 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-# relative probability of each kind of question; questions with the answers yes and no are rare, since guesses are easy
+# relative probability of each kind of question; yes-no questions are rare, since their answers are easy to guess
 THING_KINDS = {
     **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
     **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
@@ -86,7 +86,7 @@ def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) 
 
 
 class DialogState:
-    """Common knowledge of a dialog so far; things are indices into `Scene.things`."""
+    """State of a dialog: common knowledge and questions asked so far; things are indices into `Scene.things`."""
 
     def __init__(self, scene: Scene, caption: SceneCaption, rng: np.random.Generator) -> None:
         self.scene, self.rng = scene, rng
@@ -108,20 +108,20 @@ class DialogState:
     def ask(self) -> SceneQuestion:
         """Return the next question, which repeats no question and rarely asks for a known fact.
 
-        It may ask whether it is sunny although the weather is known. A colour named as "grey" does not count as known.
-        Raises RuntimeError where no question applies in 1,000 proposals.
+        Questions of the kind is_weather may be asked although the weather is known. A colour named as "grey" does not
+        count as known. Raises RuntimeError where no question applies in 1,000 proposals.
         """
         for _ in range(1000):
             question = self._propose()
-            if question is not None and self._key(question) not in self.asked and not self._is_skipped(question):
-                self.asked.add(self._key(question))
+            if question is not None and self._make_key(question) not in self.asked and not self._is_skipped(question):
+                self.asked.add(self._make_key(question))
                 return question
         raise RuntimeError("no further question is possible")
 
     def _is_skipped(self, question: SceneQuestion) -> bool:
         """Return whether to skip the question, at random.
 
-        Of the kinds below, most questions with the answer no, none, nothing or one are skipped.
+        Most questions of the kinds below with the answer no, none, nothing or one are skipped.
         """
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
@@ -152,7 +152,7 @@ class DialogState:
             self.known.append(i)
         self.focus = i
 
-    def _key(self, question: SceneQuestion) -> tuple[str, int, str]:
+    def _make_key(self, question: SceneQuestion) -> tuple[str, int, str]:
         return question.kind, question.thing, "" if question.kind == "is_setting" else question.asked
 
     def _propose(self) -> SceneQuestion | None:

@@ -36,7 +36,7 @@ class RivalAnswers:
         return list(rivals)[:RIVALS]
 
     def _draw_answers(self, kind: str, asked: str, category: str, count: int) -> list[str]:
-        """Return ANSWERS answers about things of a category and a count (0: any), or about scenes; [] if none fit."""
+        """Draw ANSWERS answers about things of a category and a count (0: any), or about scenes; [] if none fit."""
         rng = make_generator(self._seed, zlib.crc32(f"{kind} {asked} {category} {count}".encode()), STREAM)
         questions = []
         for scene in self._scenes:

@@ -39,10 +39,10 @@ def write_scene_dialogs(
     rivals = RivalAnswers(seed, list(pool_scenes.values()))
     counts, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
-        numbers = [i for i, image_split in enumerate(splits) if image_split == split]
+        indices = [i for i, image_split in enumerate(splits) if image_split == split]
         questions, answers = DistinctTexts[str](), DistinctTexts[str]()
         dialogs, relevant = [], []
-        for i in numbers:
+        for i in indices:
             scene, captions = scenes[i]
             caption, rounds = _generate_image_dialog(seed, i, scene, captions)
             rng, entries = make_generator(seed, i, CHOICE), []

@@ -122,8 +122,8 @@ class DialogEvaluation:
                 mappings = [answer_relevance[i] for i in indices]
                 pairs = zip(mappings, texts[source], strict=True)
                 relevances = [mapping.get(text, 0.0) for mapping, text in pairs]
-                true, mean = np.mean(np.equal(relevances, 1.0)), np.mean(relevances)
-                results[name] |= {"true": float(true), "relevance": float(mean)}
+                true_share, mean = np.mean(np.equal(relevances, 1.0)), np.mean(relevances)
+                results[name] |= {"true": float(true_share), "relevance": float(mean)}
                 columns |= {f"relevance_{source}": relevances}
         round_images = np.repeat(rows, dialogs.rounds)
         return results, {

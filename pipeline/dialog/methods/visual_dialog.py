@@ -87,7 +87,7 @@ def g_psst(
 ) -> Method:
     """Build the objective of G-DIS with partial sampling: a share ρ of answers passes as full distributions.
 
-    With `mix` "token" it is a share of tokens.
+    With `mix` "token", ρ is a share of tokens.
     """
     initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)

@@ -22,10 +22,10 @@ class DialogDecoder(WrappedDecoder[object]):
         self.encoder, self.inner = encoder, inner
 
     def encode_image(self, batch: Batch) -> Tensor:
-        return self.inner.encode_image(_with_encoding(batch, self.encoder(batch, self.word)))
+        return self.inner.encode_image(_replace_regions(batch, self.encoder(batch, self.word)))
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> object:
-        return self.inner.begin(_with_encoding(batch, encoded), encoded, drop, width)
+        return self.inner.begin(_replace_regions(batch, encoded), encoded, drop, width)
 
     def step(self, inputs: Tensor, state: object) -> tuple[Tensor, object]:
         return self.inner.step(inputs, state)
@@ -34,10 +34,10 @@ class DialogDecoder(WrappedDecoder[object]):
         return self.inner.select(state, rows, same_images)
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        return self.inner.teacher_force(_with_encoding(batch, encoded), encoded, drop)
+        return self.inner.teacher_force(_replace_regions(batch, encoded), encoded, drop)
 
 
-def _with_encoding(batch: Batch, regions: Tensor) -> Batch:
-    """Return `batch` with the encoding in place of its regions."""
+def _replace_regions(batch: Batch, regions: Tensor) -> Batch:
+    """Return `batch` with `regions` (N, K, H), all unmasked, in place of its regions."""
     mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
     return replace(batch, regions=regions, region_mask=mask)

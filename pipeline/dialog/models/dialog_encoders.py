@@ -78,7 +78,7 @@ class Hciae(DialogEncoder):
     """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
 
     The question attends to the history items, and question and history attend to the image. With `order`, each history
-    item also has an embedding of its distance from the current round, at most DISTANCES - 1. The paper has none.
+    item also has an embedding of its distance from the current round, at most DISTANCES − 1. The paper has none.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:
@@ -188,7 +188,7 @@ class Hierarchical(DialogEncoder):
         return [history, image]
 
 
-DISTANCES = 16  # distances in rounds that have an embedding: 0 … 15; greater ones have that of 15
+DISTANCES = 16  # distances in rounds that have an embedding: 0 … 15; greater distances use the embedding of 15
 ENCODERS: dict[str, type[DialogEncoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
 
 

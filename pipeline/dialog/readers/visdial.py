@@ -39,7 +39,8 @@ def read_visdial(
 
     Without a `val` file, the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
     of `caption_corpus`, matched by id; without it, they have only the dialog's caption. Relevance has the format of
-    visdial_1.0_val_dense_annotations.json, for all rounds or for some. Raises UserError with file, dialog and round.
+    visdial_1.0_val_dense_annotations.json, for all rounds or only some. Raises UserError for a malformed
+    file, with the dialog and the round.
     """
     reader = _Reader(expected)
     if unmatched := next((split for split in relevance if split not in files), None):
@@ -110,82 +111,82 @@ class _Reader:
         answer_index = np.array([self.answers.number(words) for words in answers], np.int32)
         first = len(self.images)
         for number, dialog in enumerate(data["dialogs"]):
-            place = _DialogPosition(file, number, "dialog")
+            position = _DialogPosition(file, number, "dialog")
             try:
-                self._add_dialog(dialog, place, question_index, answer_index)
+                self._add_dialog(dialog, position, question_index, answer_index)
             except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
                 if isinstance(error, UserError):
                     raise
-                place.fail(f"not a dialog of VisDial's form ({type(error).__name__}: {str(error)[:80]})")
+                position.fail(f"not a dialog of VisDial's form ({type(error).__name__}: {str(error)[:80]})")
             self.splits.append(split)
         if relevance is not None:
             self._read_relevance(relevance, {image: first + i for i, image in enumerate(self.images[first:])})
 
     def _add_dialog(
-        self, dialog: Any, place: _DialogPosition, question_index: np.ndarray, answer_index: np.ndarray
+        self, dialog: Any, position: _DialogPosition, question_index: np.ndarray, answer_index: np.ndarray
     ) -> None:
         image, rounds = str(dialog["image_id"]), dialog["dialog"]
-        place = replace(place, image=image)
-        self._images.add(image, place)
-        self._check_number("rounds", len(rounds), place)
+        position = replace(position, image=image)
+        self._images.add(image, position)
+        self._check_number("rounds", len(rounds), position)
         questions, options_of_rounds, truth, annotations = [], [], [], []
         for number, entry in enumerate(rounds, start=1):
-            round_place = replace(place, round=number)
+            round_position = replace(position, round=number)
             numbers = (*entry["answer_options"], entry["gt_index"], entry["answer"], entry["question"])
             if any(type(number) is not int for number in numbers):
-                round_place.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
+                round_position.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
             options, truth_index = np.array(entry["answer_options"], np.int64), entry["gt_index"]
-            self._check_number("options", len(options), round_place)
+            self._check_number("options", len(options), round_position)
             if not 0 <= truth_index < len(options):
-                round_place.fail(f"`gt_index` {truth_index} is none of the {len(options)} options")
+                round_position.fail(f"`gt_index` {truth_index} is none of the {len(options)} options")
             if options[truth_index] != entry["answer"]:
                 problem = f"option {truth_index} is answer {options[truth_index]}"
-                round_place.fail(f"{problem}, but the human answer is {entry['answer']}")
+                round_position.fail(f"{problem}, but the human answer is {entry['answer']}")
             unknown = options[(options < 0) | (options >= len(answer_index))]
             if len(unknown):
-                round_place.fail(f"option {unknown[0]} is none of the {len(answer_index)} answers")
+                round_position.fail(f"option {unknown[0]} is none of the {len(answer_index)} answers")
             if not 0 <= entry["question"] < len(question_index):
-                round_place.fail(f"question {entry['question']} is none of the {len(question_index)} questions")
+                round_position.fail(f"question {entry['question']} is none of the {len(question_index)} questions")
             questions.append(int(question_index[entry["question"]]))
             options_of_rounds.append(answer_index[options])
             truth.append(truth_index)
             kind, refers = entry.get("kind", ""), entry.get("refers", "")
             if not isinstance(kind, str) or not isinstance(refers, str):
-                round_place.fail("`kind` and `refers` must be texts")
+                round_position.fail("`kind` and `refers` must be texts")
             annotations.append((kind, refers))
         self.images.append(image)
-        self.captions.append(make_caption(dialog["caption"], None, place).words)
+        self.captions.append(make_caption(dialog["caption"], None, position).words)
         self.rounds.append((questions, options_of_rounds, truth))
         self.annotations.append(annotations)
 
-    def _check_number(self, key: str, number: int, place: _DialogPosition) -> None:
+    def _check_number(self, key: str, number: int, position: _DialogPosition) -> None:
         """Check the number of rounds or options; the first dialog sets a number that is not required."""
         expected = getattr(self.expected, key)
         if not number:
-            place.fail(f"there are no {key}; at least one is expected")
+            position.fail(f"there are no {key}; at least one is expected")
         if expected is None:
             self.expected = replace(self.expected, **{key: number})
         elif number != expected:
-            place.fail(f"{number} {key}, and {expected} are expected (prepare.dialogs.{key})")
+            position.fail(f"{number} {key}, and {expected} are expected (prepare.dialogs.{key})")
 
     def _read_relevance(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
             entries = json.loads(require_plain_file(file).read_text(encoding="utf-8"))
             rounds = UniqueNames("round")
             for number, entry in enumerate(entries):
-                place = FileRow(file, number + 1, "entry")
+                position = FileRow(file, number + 1, "entry")
                 row, round_index = rows.get(str(entry["image_id"])), entry["round_id"] - 1
                 scores = entry.get("gt_relevance", entry.get("relevance"))
                 if row is None or not 0 <= round_index < len(self.rounds[row][2]):
-                    place.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
+                    position.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
                 if len(scores) != len(self.rounds[row][1][round_index]):
-                    place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][round_index])} options")
-                rounds.add(f"{entry['round_id']} of image {entry['image_id']}", place)
-                self.relevance[row, round_index] = [_check_relevance(score, place) for score in scores]
+                    position.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][round_index])} options")
+                rounds.add(f"{entry['round_id']} of image {entry['image_id']}", position)
+                self.relevance[row, round_index] = [_check_relevance(score, position) for score in scores]
                 if "answers" in entry:
                     answers = entry["answers"].items()
                     self.answer_relevance[row, round_index] = {
-                        text: _check_relevance(score, place) for text, score in answers
+                        text: _check_relevance(score, position) for text, score in answers
                     }
         except FileNotFoundError:
             raise UserError(f"{file}: the file of relevance annotations is missing") from None
@@ -220,10 +221,10 @@ class _Reader:
         )
 
 
-def _check_relevance(score: Any, place: FileRow) -> float:
+def _check_relevance(score: Any, position: FileRow) -> float:
     """Return the relevance of an answer; raises UserError unless it is a number from 0 to 1."""
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        place.fail(f"the relevance {show_json(score)} is no number from 0 to 1")
+        position.fail(f"the relevance {show_json(score)} is no number from 0 to 1")
     return float(score)
 
 

@@ -13,12 +13,12 @@ FILES = {*SPLITS, "captions", *(f"{split}_relevance" for split in SPLITS)}
 
 def _accepts(source: CorpusSource) -> bool:
     names = source.files.keys()
-    files = {"train", "test"} <= names <= FILES or names - {"captions"} == {"data", "params"}
-    return files and source.given == {"dialogs"}
+    has_files = {"train", "test"} <= names <= FILES or names - {"captions"} == {"data", "params"}
+    return has_files and source.given == {"dialogs"}
 
 
 def _read(source: CorpusSource) -> Corpus:
-    """Read the files; the file `captions` adds captions of the images."""
+    """Read the dialogs; the captions of the file `captions`, if given, replace the dialogs' captions."""
     paths, expected = source.files, ExpectedDialog(**source.slice_settings["dialogs"])
     caption_corpus = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:

@@ -43,7 +43,7 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     count from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the base at which the indexed option is
     the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not change. The
     last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not opened.
-    Raises UserError with the file and, for one dialog's mistake, the dialog.
+    Raises UserError for a malformed file, with the dialog where only one is wrong.
     """
     import h5py
 
@@ -60,25 +60,25 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     except (OSError, KeyError) as error:
         raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({summarise_error(error)})") from None
     if not splits:
-        raise UserError(f"{data}: holds none of {', '.join(f'ques_{name}' for name in SPLIT_OF)}")
+        raise UserError(f"{data}: expected ques_train, ques_val or ques_test, found none; use the file of prepro.py")
     spellings = np.array(["", *vocabulary.words], object)
-    questions, answers, names = _TokenTexts(spellings), _TokenTexts(spellings), UniqueNames("image")
+    questions, answers, unique_images = _TokenTexts(spellings), _TokenTexts(spellings), UniqueNames("image")
     images: list[CorpusImage] = []
     captions: list[Words] = []
     question_parts, option_parts, truth_parts = [], [], []
     for name, arrays in splits.items():
         expected = _check_numbers(arrays, expected, name, data)
-        held_out = len(arrays.images) - HELD_OUT if name == "train" else len(arrays.images)
-        if held_out <= 0:
+        first_held_out = len(arrays.images) - HELD_OUT if name == "train" else len(arrays.images)
+        if first_held_out <= 0:
             raise UserError(f"{data}: {len(arrays.images)} dialogs of train are too few to hold out {HELD_OUT}")
         for i, (image, row) in enumerate(zip(arrays.images, arrays.captions, strict=True)):
-            names.add(image, FileRow(data, i, f"{name} dialog"))
+            unique_images.add(image, FileRow(data, i, f"{name} dialog"))
             caption = tuple(spellings[row[row > 0]])
             captions.append(caption)
-            split = SPLIT_OF[name] if i < held_out else "val"
+            split = SPLIT_OF[name] if i < first_held_out else "val"
             images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(caption), caption),)))
-        question_parts.append(questions.numbers(arrays.questions))
-        option_parts.append(answers.numbers(arrays.answer_list)[arrays.options])
+        question_parts.append(questions.add(arrays.questions))
+        option_parts.append(answers.add(arrays.answer_list)[arrays.options])
         truth_parts.append(arrays.truth)
     dialogs = Dialogs(
         captions=tuple(captions),
@@ -115,20 +115,22 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
 
 
 def _read_split(file: h5py.File, name: str, images: list[str], words: int, path: Path) -> _Split:
-    def array(key: str, axes: int) -> np.ndarray:
+    def read_array(key: str, axes: int) -> np.ndarray:
         return _read_integers(file, f"{key}_{name}", axes, path)
 
-    questions, answers, captions, answer_list = array("ques", 3), array("ans", 3), array("cap", 2), array("opt_list", 2)
+    questions, answers = read_array("ques", 3), read_array("ans", 3)
+    captions, answer_list = read_array("cap", 2), read_array("opt_list", 2)
     if len(images) != len(questions):
         raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", answer_list)):
         if tokens.min() < 0 or tokens.max() > words:
             array_name = f"{'opt_list' if key == 'opt' else key}_{name}"
             raise UserError(f"{path}: {array_name} holds an id outside 0 … {words}, the words of the vocabulary")
-        length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
-        if length is not None:
-            _check_lengths(_read_integers(file, length, tokens.ndim - 1, path), tokens, length, path)
-    options, truth = array("opt", 3), array("ans_index", 2)
+        lengths_names = (f"{key}_{word}_{name}" for word in ("len", "length"))
+        lengths_name = next((each for each in lengths_names if each in file), None)
+        if lengths_name is not None:
+            _check_lengths(_read_integers(file, lengths_name, tokens.ndim - 1, path), tokens, lengths_name, path)
+    options, truth = read_array("opt", 3), read_array("ans_index", 2)
     rounds, size = questions.shape[:2], answers.shape[2]
     for key, shape, expected in (
         ("ans", answers.shape[:2], rounds),
@@ -143,7 +145,7 @@ def _read_split(file: h5py.File, name: str, images: list[str], words: int, path:
     for option_base, truth_base in product((0, 1), repeat=2):
         if _is_consistent(options - option_base, truth - truth_base, answer_list, answers):
             return _Split(images, captions, questions, answers, options - option_base, truth - truth_base, answer_list)
-    position = _find_first_wrong(options, truth, answer_list, answers)
+    position = _find_first_wrong_round(options, truth, answer_list, answers)
     in_range = options.min() >= 0 and options.max() <= len(answer_list) and truth.min() >= 0
     if position is None or not in_range or truth.max() > options.shape[2]:
         raise UserError(
@@ -171,15 +173,15 @@ def _read_integers(file: h5py.File, name: str, axes: int, path: Path) -> np.ndar
 
 
 def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None:
-    """Raise UserError where lengths differ from the numbers of words."""
+    """Raise UserError where `lengths`, the array `name`, differ from the numbers of words in `tokens` (…, T)."""
     words = (tokens > 0).sum(-1)
     if lengths.shape != words.shape:
         raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {words.shape}")
     if (wrong := lengths != words).any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        place = f"dialog {index[0]}, round {index[1] + 1}" if len(index) == 2 else f"row {index[0]}"
+        row = f"dialog {index[0]}, round {index[1] + 1}" if len(index) == 2 else f"row {index[0]}"
         limit = f"; at most {tokens.shape[-1]} were kept" if lengths[index] > tokens.shape[-1] else ""
-        raise UserError(f"{path}, {place}: {name} states {lengths[index]} words, and {words[index]} are there{limit}")
+        raise UserError(f"{path}, {row}: {name} states {lengths[index]} words, and {words[index]} are there{limit}")
 
 
 def _is_consistent(options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray) -> bool:
@@ -197,10 +199,10 @@ def _mask_wrong_rounds(
     return (_move_padding_last(indexed) != _move_padding_last(answers)).any(-1)
 
 
-def _find_first_wrong(
+def _find_first_wrong_round(
     options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray
 ) -> tuple[int, int] | None:
-    """Return the dialog and round of the first wrong answer at the more probable base; None without one."""
+    """Return dialog and round, from 0, of the first wrong round at the more probable base; None if all are right."""
     base = int(truth.max() >= options.shape[2] or options.max() >= len(answer_list))
     options, truth = np.clip(options - base, 0, len(answer_list) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
     positions = np.argwhere(_mask_wrong_rounds(options, truth, answer_list, answers))
@@ -213,7 +215,10 @@ def _move_padding_last(tokens: np.ndarray) -> np.ndarray:
 
 
 def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Path) -> ExpectedDialog:
-    """Return the numbers of rounds and options that the next split must have; raises UserError for others."""
+    """Return the numbers of rounds and options that the next split must have.
+
+    Raises UserError where `split` differs from the `expected` numbers.
+    """
     found = {"rounds": split.options.shape[1], "options": split.options.shape[2]}
     for key, number in found.items():
         required = getattr(expected, key)
@@ -232,8 +237,8 @@ class _TokenTexts:
         self._numbers: dict[bytes, int] = {}
         self._texts: list[Words] = []
 
-    def numbers(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the indices (…) int32 of texts (…, T)."""
+    def add(self, tokens: np.ndarray) -> np.ndarray:
+        """Add the texts (…, T) that are new; return the indices (…) int32 of all."""
         flat = _move_padding_last(tokens).reshape(-1, tokens.shape[-1])
         indices = np.empty(len(flat), np.int32)
         for i, row in enumerate(flat):

@@ -64,7 +64,7 @@ class MrrDifference:
 
 
 def collect_generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
-    """Return the selected setting of each method, by name."""
+    """Return the generator of each method at its selected setting, by the method's name."""
     points = [choice.point for choice in choices if choice.point]
     return {point.method: Ranker(point.method, point, ("rank",) * len(point.runs)) for point in points}
 
@@ -114,7 +114,7 @@ def compute_reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | Non
 
 
 def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-    """Return the mean of `of(column)` over the rounds of each test dialog, (D,).
+    """Return the mean of `transform(column)` over the rounds of each test dialog, (D,).
 
     Returns None if the file lacks the column or the run's test dialogs, or if a value is missing or not finite.
     """
@@ -132,15 +132,15 @@ def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray]
 
 
 def compute_mrr_difference(
-    minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]
+    minuend: Sequence[np.ndarray | None], subtrahend: Sequence[np.ndarray | None]
 ) -> MrrDifference | None:
-    """Return the mean of `minuend` − `other`, each with one array (D,) over dialogs per seed.
+    """Return the mean of `minuend` − `subtrahend`, each with one array (D,) over dialogs per seed.
 
     A single seed is paired with every seed of the other ranker. Returns None if any seed lacks its values, so that no
     seed is dropped silently, and if the numbers of dialogs or seeds differ.
     """
-    first, second = [x for x in minuend if x is not None], [x for x in other if x is not None]
-    missing = len(first) < len(minuend) or len(second) < len(other)
+    first, second = [x for x in minuend if x is not None], [x for x in subtrahend if x is not None]
+    missing = len(first) < len(minuend) or len(second) < len(subtrahend)
     if missing or not first or not second or len({len(x) for x in (*first, *second)}) != 1:
         return None
     seeds = max(len(first), len(second))

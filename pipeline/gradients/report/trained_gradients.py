@@ -16,7 +16,7 @@ CLEAR = 2.0  # standard errors
 def build_trained_table(results: Mapping[str, Any]) -> Table:
     """Return a table with a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
-        *(TableColumn(sign, show=partial(_show_setting, key)) for key, sign in SYMBOLS.items()),
+        *(TableColumn(symbol, show=partial(_show_setting, key)) for key, symbol in SYMBOLS.items()),
         TableColumn("bias", show=_show_bias),
         TableColumn("cosine", show=lambda row: format_number(row["cosine"], 2)),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),
@@ -24,14 +24,14 @@ def build_trained_table(results: Mapping[str, Any]) -> Table:
         TableColumn("ms", show=lambda row: format_number(1000 * row["seconds"], 0)),
     ]
     notes = [
-        f"Score: the hinge among images with margin {results['margin']:g}, of {results['images']} fixed images; the "
-        "speaker is the one that joint training begins with, its listener stays as it is. Compared with the gradient "
-        f"of {results['captions']:,} captions by REINFORCE with leave-one-out baselines, which is unbiased and whose "
-        f"own standard error is {results['error']:.2f} of its norm.",
-        "Bias and length (of the mean gradient) are relative to that norm, variance, of one step, to its square; what "
-        "sampling adds on either side is subtracted. bias ± its standard error; <: an upper bound of a bias below two "
-        "standard errors.",
-        f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step, here.",
+        f"Score: the hinge among images with margin {results['margin']:g}, of {results['images']} fixed images. "
+        "Speaker and listener are pretrained, as at the start of joint training; the listener is fixed. The "
+        f"reference is the mean gradient of {results['captions']:,} captions by REINFORCE with leave-one-out "
+        f"baselines. It is unbiased, and its standard error is {results['error']:.2f} of its norm.",
+        "Bias and length (of the mean gradient) are relative to the reference's norm, and the variance of one step to "
+        "its square. The sampling errors of both gradients are subtracted. Bias is shown ± its standard error; < marks "
+        "an upper bound of a bias below two standard errors.",
+        f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step.",
     ]
     rows = [(row["name"], (), row) for row in results["rows"]]
     return fill_table("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
@@ -70,9 +70,11 @@ def _show_setting(key: str, row: Mapping[str, Any]) -> str | None:
 
 def _show_bias(row: Mapping[str, Any]) -> str:
     bias, error = row["bias"], row["bias_error"]
-    clear = bias > CLEAR * error
+    is_clear = bias > CLEAR * error
     return (
-        f"{format_number(bias, 2)}±{format_number(error, 2)}" if clear else f"<{format_number(bias + CLEAR * error, 2)}"
+        f"{format_number(bias, 2)}±{format_number(error, 2)}"
+        if is_clear
+        else f"<{format_number(bias + CLEAR * error, 2)}"
     )
 
 

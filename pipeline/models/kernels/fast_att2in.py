@@ -73,7 +73,7 @@ class FastAtt2in:
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[positions])
         inputs = drop(F.relu(embedded), positions, columns)
         with torch.no_grad():
-            tape = _force(StepKernels(weights, plain.mask(batch)), inputs, order, batch_sizes)
+            tape = _record_steps(StepKernels(weights, plain.mask(batch)), inputs, order, batch_sizes)
 
         def compute_gradients(grad_h: Tensor) -> tuple[Tensor, ...]:
             gradients, grad_gates = tape.backward(grad_h, inputs.detach())
@@ -137,8 +137,8 @@ def select_weights(plain: Att2in, regions: Tensor) -> StepWeights:
     )
 
 
-def _force(kernels: StepKernels, inputs: Tensor, order: Tensor, batch_sizes: list[int]) -> Tape:
-    """Record the steps of texts in the order `order`, of which step t has the first `batch_sizes[t]`."""
+def _record_steps(kernels: StepKernels, inputs: Tensor, order: Tensor, batch_sizes: list[int]) -> Tape:
+    """Record the steps of N texts in the order `order` (N,); step t has the first `batch_sizes[t]` texts."""
     weights, tape = kernels.weights, Tape(kernels, len(inputs))
     h = c = inputs.new_zeros(len(order), weights.state.shape[1])
     torch.addmm(weights.bias, inputs, kernels.transposed.word, out=tape.gates)

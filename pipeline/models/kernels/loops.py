@@ -29,7 +29,7 @@ def compute_exponentials(x, values):
 def attention_forward(rows, keys, regions, mask, weight, query, images, alpha, attended):
     """Compute additive attention of `query` (n, A) to `regions` (B, R, H): weights `alpha` (n, R), `attended` (n, H).
 
-    `keys` (B, R, A) are from `compute_exponentials`: tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)), and a softmax
+    `keys` (B, R, A) are from `compute_exponentials`, since tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)). A softmax
     ignores the constant Σ weight.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
@@ -224,9 +224,10 @@ def gru_backward(gates, h, candidate, d, grad_gates, grad_x):
 
 @compile_loop
 def log_prob_backward(logits, index, total, d, grad_logits, grad_bias):
-    """Compute the gradients `grad_logits` (n, V) of `logits` from `d` (n,), those of the tokens' log-probabilities.
+    """Compute the gradients `grad_logits` (n, V) of `logits` from `d` (n,), the gradient of log-probabilities.
 
-    `total` (n,) is the log-sum-exp of each row. The sum over rows is added to `grad_bias` (V,).
+    `index` (n,) are the tokens, and `total` (n,) is the log-sum-exp of each row. The sum over rows is
+    added to `grad_bias` (V,).
     """
     for n in range(len(logits)):
         for v in range(logits.shape[1]):

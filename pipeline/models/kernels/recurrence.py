@@ -41,7 +41,7 @@ class TransposedWeights(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Inputs and results of one step of n captions, or of several steps, one after the other."""
+    """Inputs and results of one step of n captions, or of consecutive steps, concatenated."""
 
     images: Tensor  # (n,) int64: indices of the captions' images; captions of one image are consecutive
     previous_h: Tensor  # (n, H)
@@ -80,7 +80,7 @@ class StepKernels:
 
     @cached_property
     def transposed(self) -> TransposedWeights:
-        """Return copies of the weights by which products of few rows are faster."""
+        """Return contiguous transposed matrices, which make products with few rows faster."""
         matrices = self.weights.word, self.weights.state, self.weights.query
         return TransposedWeights(*(matrix.T.contiguous() for matrix in matrices))
 

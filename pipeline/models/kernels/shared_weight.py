@@ -74,6 +74,8 @@ class SharedWeight:
 
 
 class _Uses:
+    """Recorded uses of a weight (V, E), with the factors of its gradient."""
+
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
@@ -99,8 +101,8 @@ class _Uses:
         self.pending = []
         return d, x
 
-    def gradient(self) -> Tensor:
-        """Return the gradient of the weight over all uses, and clear the recorded uses."""
+    def compute_gradient(self) -> Tensor:
+        """Compute the gradient (V, E) of the weight over all uses, and clear the recorded uses."""
         if self.pending:
             d, x = self._take_pending()
             self.products = d.T @ x if self.products is None else self.products.addmm_(d.T, x)
@@ -126,7 +128,7 @@ class _Weight(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_node: Tensor) -> tuple[Tensor, None]:
-        return ctx.uses.gradient(), None
+        return ctx.uses.compute_gradient(), None
 
 
 class _Rows(Function):

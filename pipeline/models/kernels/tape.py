@@ -34,7 +34,7 @@ class Tape:
     def record(self, images: Tensor, h: Tensor, c: Tensor, parents: Tensor | None) -> Step:
         """Return the tensors of the next step, whose gates are to be written, for n captions.
 
-        `parents` (n,) are these captions' rows in the step before; with None, they are its first n rows.
+        `parents` (n,) are these captions' rows in the step before; None: the first n rows of that step.
         """
         start = self.ends[-1]
         step = self._all.part(start, start + len(images))
@@ -58,10 +58,10 @@ class Tape:
     def backward(
         self, grad_h: Tensor, inputs: Tensor, before_step: BeforeStep | None = None
     ) -> tuple[StepWeights, Tensor]:
-        """Compute the gradients of the weights, and of all gates (M, 5H), from those of the states, `grad_h` (M, H).
+        """Compute the gradients of the weights, and of all gates (M, 5H), from `grad_h` (M, H) of the states.
 
-        `inputs` (M, E) are those of all steps. `before_step`, called for the last step first, may add to the gradients
-        of a step's states; the gradients of later steps' gates are known then.
+        `inputs` (M, E) are the inputs of all steps. `before_step`, called for the last step first, may add to the
+        gradients of a step's states; the gradients of later steps' gates are known then.
         """
         weights, steps, sizes = self.kernels.weights, self.steps, [stop - start for start, stop in pairwise(self.ends)]
         grad_gates, grad_query = torch.empty_like(steps.gates), torch.empty_like(steps.query)
@@ -122,7 +122,7 @@ class Tape:
 def connect(
     outputs: Sequence[Tensor], compute_gradients: Callable[..., tuple[Tensor | None, ...]], inputs: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Return `outputs` with a graph to `inputs`; `compute_gradients` maps gradients of outputs to those of inputs."""
+    """Return `outputs` with a graph to `inputs`; `compute_gradients` maps their gradients to gradients of inputs."""
     connected: tuple[Tensor, ...] = _Connection.apply(outputs, compute_gradients, *inputs)
     return connected
 
@@ -142,7 +142,7 @@ class _Connection(Function):
 
 
 def _scatter(x: Tensor, parents: Tensor | None, n: int) -> Tensor:
-    """Return rows (n, H), 0 except where `x` (m, H) is written: at `parents` (m,), or first."""
+    """Return rows (n, H): `x` (m, H) at the rows `parents` (m,), None: at the first m rows; 0 elsewhere."""
     if parents is None and len(x) == n:
         return x
     table = x.new_zeros(n, x.shape[1])
@@ -153,16 +153,16 @@ def _scatter(x: Tensor, parents: Tensor | None, n: int) -> Tensor:
 
 
 def _sum_by_image(images: Tensor, alpha: Tensor, grad_attended: Tensor, count: int) -> Tensor:
-    """Compute the gradients (B, R, H) of the regions of `count` images from those of M attended regions.
+    """Compute the gradients (B, R, H) of the regions of B = `count` images.
 
     They are sums of the products of attention weights `alpha` (M, R) and `grad_attended` (M, H); `images` is (M,).
     """
     order, counts = images.argsort(stable=True), images.bincount(minlength=count)
-    sorted_images, most = images[order], int(counts.max())
+    sorted_images, max_count = images[order], int(counts.max())
     first = (counts.cumsum(0) - counts)[sorted_images]
-    rows = sorted_images * most + torch.arange(len(images)) - first  # the k-th row of image b is b · most + k
+    rows = sorted_images * max_count + torch.arange(len(images)) - first  # the k-th row of image b is b · max_count + k
     shares, gradients = (
-        x.new_zeros(count * most, x.shape[1]).index_copy_(0, rows, x[order]).view(count, most, -1)
+        x.new_zeros(count * max_count, x.shape[1]).index_copy_(0, rows, x[order]).view(count, max_count, -1)
         for x in (alpha, grad_attended)
     )
     return torch.bmm(shares.transpose(1, 2), gradients)

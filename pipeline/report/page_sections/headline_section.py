@@ -15,7 +15,10 @@ SIZES = {"wide": LARGE, "narrow": SMALL}  # sizes of the chart, by its CSS class
 
 
 def build_headline(content: ReportContent) -> SectionContent:
-    """Return the pairs of images that share a caption of the control, and the chart of the last judge."""
+    """Return pairs of images that share a caption of the control, the chart of the last judge, and the main table.
+
+    The chart is of the first panel's judge if the last judge has no panel.
+    """
     results = content.results
     panels = build_curve_panels(results, content.choices, content.settings.metric)
     last = next((panel for panel in panels if panel.name == results.ends[-1]), panels[0])

@@ -23,7 +23,7 @@ FRAMES = 8  # frames of a film
 def draw_sheet(seed: int, films: list[int], side: int) -> Image.Image:
     """Draw a row of frames for each film, and below each row the film's caption with the most claims.
 
-    `films` are the numbers of the films in the world `seed`. `side` is width and height of a frame in pixels.
+    `films` are the numbers of the films in the world `seed`. `side` is the width and height of a frame in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = FRAMES * (side + 2) + 2 * GAP, side + LINE + GAP
@@ -49,8 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     if not 0 <= options.seed < SEEDS:
         raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
-    if outside := [number for number in options.films if not 0 <= number < MOST_IMAGES]:
-        raise UserError(f"--films {outside[0]}: give whole numbers from 0 to {MOST_IMAGES - 1}")
+    if invalid := [number for number in options.films if not 0 <= number < MOST_IMAGES]:
+        raise UserError(f"--films {invalid[0]}: give whole numbers from 0 to {MOST_IMAGES - 1}")
     picture = draw_sheet(options.seed, options.films, side=112)
     with atomic_path(options.sheet) as path:
         picture.quantize(128).save(path, "PNG", optimize=True)

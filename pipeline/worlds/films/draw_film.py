@@ -1,4 +1,4 @@
-"""Drawing of a film's frames: one backdrop, and on it the actors at each moment."""
+"""Drawing of a film's frames: one backdrop, with the actors at each moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
     scene, side = film.scene, size * SUPERSAMPLING
     number, air = scene.neighbourhood, name_atmosphere(scene)
     backdrop = draw_backdrop(replace(scene, things=()), side, make_generator(seed, number, 11))
-    layer = lru_cache(partial(_draw_layer, film, seed, side))
+    draw_layer = lru_cache(partial(_draw_layer, film, seed, side))
     pictures = []
     for frame, time in enumerate(compute_frame_times(frames)):
         picture = backdrop.copy()
@@ -40,7 +40,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
             if box[0] < 1 and box[2] > 0 and box[3] > 0:
                 in_the_air = state.base < film.tracks[i].base - SHADOW_HEIGHT
                 thing = replace(scene.things[i], place="air") if in_the_air else scene.things[i]
-                paste_object(picture, layer(i, state.pose, state.facing), thing, box, air)
+                paste_object(picture, draw_layer(i, state.pose, state.facing), thing, box, air)
         if air == "rainy":
             draw_rain(picture, make_generator(seed, number * 1000 + frame, 13))
         pictures.append(picture.reduce(SUPERSAMPLING))
@@ -48,7 +48,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
 
 
 def _draw_layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> Image.Image:
-    """Return actor `i`'s drawing; equal arguments give equal drawings, so its details are the same in every frame."""
+    """Return actor `i`'s drawing; equal arguments give equal drawings, so that no frame changes the actor's details."""
     thing, track = film.scene.things[i], film.tracks[i]
     actor = replace(thing, pose=pose, facing=facing)
     height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
@@ -60,7 +60,7 @@ def save_gif(path: Path, frames: list[Image.Image]) -> None:
     """Write `frames` as an endless animation, each for DURATION milliseconds.
 
     The frames share one palette of at most 256 colours. A frame that equals the frame before it gets another colour in
-    its first pixel. Frames that all have the same single colour are joined, since their palette has no other.
+    its first pixel. If all frames have the same single colour, they are joined, since the palette has no other colour.
     """
     size = frames[0].size
     strip = Image.new("RGB", (size[0], size[1] * len(frames)))
@@ -73,8 +73,8 @@ def save_gif(path: Path, frames: list[Image.Image]) -> None:
     corner = images[0].tobytes()[0]
     distance = ((palette - palette[corner]) ** 2).sum(1)
     distance[corner] = distance.max() + 1
-    nearest = int(distance.argmin())
+    nearest_colour = int(distance.argmin())
     for previous, frame in pairwise(images):
         if frame.tobytes() == previous.tobytes():
-            frame.putpixel((0, 0), nearest if previous.tobytes()[0] == corner else corner)
+            frame.putpixel((0, 0), nearest_colour if previous.tobytes()[0] == corner else corner)
     images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=DURATION, loop=0, optimize=False)

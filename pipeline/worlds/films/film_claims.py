@@ -56,7 +56,7 @@ class ParsedFilmCaption(NamedTuple):
 
 
 class FilmClaims:
-    """Truth of captions' claims in M films; results are cached by claim."""
+    """Checker of captions' claims in M films; the starts of events are cached by mention."""
 
     def __init__(self, films: Sequence[Film]) -> None:
         self._stories = ["follow" if film.story == "lead" else film.story for film in films]
@@ -100,7 +100,7 @@ class FilmClaims:
 
 @lru_cache(maxsize=1 << 16)
 def parse_film_caption(text: str) -> ParsedFilmCaption:
-    """Return the claims of a caption about events; case and punctuation do not matter."""
+    """Return the claims of a caption about events and stories; case and punctuation do not matter."""
     words = split_words(text)
     nouns = sorted(
         (index, fact[-1])
@@ -140,8 +140,8 @@ def _build_lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
 
 def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
     """Yield every phrase of the annotators for an event or a story, each with one of its meanings."""
-    travels = {"enter": w.ENTER, "cross": w.CROSS, "return": (*w.RETURN, *w.LEAVE), "leave": (*w.LEAVE, *w.LEAVE_ON)}
-    for what, texts in travels.items():
+    movements = {"enter": w.ENTER, "cross": w.CROSS, "return": (*w.RETURN, *w.LEAVE), "leave": (*w.LEAVE, *w.LEAVE_ON)}
+    for what, texts in movements.items():
         for text in texts:
             gaits = w.GAIT_VERBS.items() if "{v}" in text else (("", ("",)),)
             for side in SIDES:

@@ -75,7 +75,7 @@ class FilmRecord(NamedTuple):
 def read_films(path: Path) -> dict[str, FilmRecord]:
     """Return the films of a `films.jsonl` by image id.
 
-    Raises UserError if the file is missing or a line lacks facts. Types and ranges of the values are not checked.
+    Raises UserError as `read_drawn` does, also where a line lacks facts. Types and ranges of values are not checked.
     """
     return read_drawn(path, "film", _parse_record)
 

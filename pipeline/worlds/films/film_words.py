@@ -63,11 +63,11 @@ IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising"}
 
 
 def conjugate(text: str) -> str:
-    """Return the phrase with its verb in the third person: run[s] in → runs in."""
+    """Return the phrase with its verb in the third person singular: run[s] in → runs in."""
     return text.replace("[", "").replace("]", "")
 
 
 def form_participle(text: str) -> str:
     """Return the phrase with the participle of its verb: run[s] in → running in."""
-    start, rest = text.split("[", 1)
-    return IRREGULAR.get(start, start + "ing") + rest.split("]", 1)[1]
+    stem, rest = text.split("[", 1)
+    return IRREGULAR.get(stem, stem + "ing") + rest.split("]", 1)[1]

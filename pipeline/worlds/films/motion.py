@@ -1,4 +1,4 @@
-"""Motion of actors: from their events to pose, facing and box at each moment."""
+"""Motion of actors: pose, facing and box at each moment, computed from their events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 7  # changes of pose on a path as long as the image is wide
 STEP_HEIGHT, JUMP_HEIGHT = 0.012, 0.16  # all heights are fractions of the image
 FLIGHT_HEIGHT = 0.34  # height of a bird's flight above the ground
 CLIMB_HEIGHT = 0.24  # distance that a balloon rises or sinks
-MIN_VISIBLE = 0.3  # share of an actor's box inside the image from which on it counts as visible
+MIN_VISIBLE = 0.3  # smallest share of an actor's box inside the image for which the actor counts as visible
 
 
 class ActorState(NamedTuple):
@@ -78,7 +78,7 @@ def _find_path(event: Event, x: float, track: Track, thing: Thing) -> tuple[floa
 
 def compute_box(thing: Thing, track: Track, state: ActorState) -> Box:
     """Return the box of the actor's drawing; parts of it may be outside the image."""
-    left, right, top = (track.unit * reach for reach in CATEGORIES[thing.category].poses[state.pose])
+    left, right, top = (track.unit * extent for extent in CATEGORIES[thing.category].poses[state.pose])
     if state.facing == "left":
         left, right = right, left
     corners = (state.x - left, state.base - top, state.x + right, state.base)
@@ -86,7 +86,7 @@ def compute_box(thing: Thing, track: Track, state: ActorState) -> Box:
 
 
 def compute_frame_times(frames: int) -> list[float]:
-    """Return the times of the frames, in fractions of the film's length."""
+    """Return the times of `frames` frames (two or more), in fractions of the film's length."""
     return [frame / (frames - 1) for frame in range(frames)]
 
 

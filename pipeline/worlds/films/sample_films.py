@@ -1,7 +1,7 @@
-"""Sampling of random films in neighbourhoods of eight with the same actors; two films differ in one or two facts.
+"""Sampling of random films in neighbourhoods of eight with the same actors; any two differ in one or two facts.
 
 In all films of a neighbourhood, an actor is either at the same place in the first frame, or outside the first frame.
-The first frame therefore shows no difference but colours.
+The first frames therefore differ only in colours.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def sample_film(seed: int, index: int) -> Film:
 def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
     """Return NEIGHBOURS films of one setting, weather and light with the same actors.
 
-    Any two of them differ in one or two facts.
+    Any two of the films differ in one or two facts. Raises RuntimeError if 1000 draws give no such films.
     """
     rng = make_generator(seed, number, 10)
     setting = pick(rng, tuple(SETTINGS))
@@ -141,17 +141,17 @@ def _sample_members(
     return tuple(members)
 
 
-def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str) -> list[VariedFact]:
+def _draw_varied_facts(rng: np.random.Generator, film: UntimedFilm, setting: str) -> list[VariedFact]:
     """Draw two facts that vary, at most one of them a colour, with eight or nine combinations of their values.
 
     Return [] for the same fact twice, for two colours, and for facts with too few values. Return [] also for the side
     or gait of an actor with a fixed plan that does not move it across the image.
     """
     options = []
-    for i, member in enumerate(cast.members):
+    for i, member in enumerate(film.members):
         name = member.thing.category
         options += [VariedFact("colour", i, CATEGORIES[name].colours)]
-        if cast.story in JOINT:
+        if film.story in JOINT:
             continue
         plans = list_inside_plans(name, setting) if member.track.inside else list_outside_plans(name, setting)
         options += [
@@ -159,13 +159,13 @@ def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str
             VariedFact("gait", i, GAITS[name]),
             VariedFact("side", i, SIDES),
         ]
-    if cast.story == "both":
+    if film.story == "both":
         options += [VariedFact("order", -1, ORDERS)]
-    if cast.story in JOINT:
+    if film.story in JOINT:
         options += [
             VariedFact("story", -1, JOINT),
             VariedFact("side", 0, SIDES),
-            VariedFact("gait", 0, GAITS[cast.members[0].thing.category]),
+            VariedFact("gait", 0, GAITS[film.members[0].thing.category]),
         ]
     weights = [WEIGHTS[option.name] * (0.7 if option.thing == 1 else 1.0) for option in options]
     first, second = pick(rng, options, weights), pick(rng, options, weights)
@@ -179,7 +179,7 @@ def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str
             fact = fact._replace(values=tuple(plan for plan in fact.values if _travels(plan)))
         facts.append(fact)
     replanned_actors = {fact.thing for fact in facts if fact.name == "plan"}
-    if cast.story not in JOINT and any(not _travels(cast.members[i].plan) for i in moving_actors - replanned_actors):
+    if film.story not in JOINT and any(not _travels(film.members[i].plan) for i in moving_actors - replanned_actors):
         return []
     a, b = (len(fact.values) for fact in facts)
     count_pairs = [(n, m) for n, m in ((2, 4), (4, 2), (3, 3)) if n <= a and m <= b]
@@ -197,47 +197,47 @@ def _travels(plan: Plan) -> bool:
     return any(event in EVENT_LENGTHS and event not in ("stop", "turn") for event in plan)
 
 
-def _apply_values(cast: UntimedFilm, varied_facts: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
-    """Return the cast with the given values of the varied facts."""
-    members = list(cast.members)
+def _apply_values(film: UntimedFilm, varied_facts: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
+    """Return the film with the given values of the varied facts."""
+    members = list(film.members)
     for fact, value in zip(varied_facts, values, strict=True):
         if fact.thing < 0:
-            cast = replace(cast, **{fact.name: value})
+            film = replace(film, **{fact.name: value})
         elif fact.name == "colour":
             member = members[fact.thing]
             members[fact.thing] = replace(member, thing=replace(member.thing, colour=value))
         else:
             members[fact.thing] = replace(members[fact.thing], **{fact.name: value})
-    return replace(cast, members=tuple(members))
+    return replace(film, members=tuple(members))
 
 
-def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Film:
-    """Return the film of the cast, with random times for each actor's events."""
-    if cast.story in JOINT:
-        cast = _plan_joint_story(cast)
-    spans = STORY_SPANS.get(cast.story) or ORDER_SPANS.get(cast.order) or ((0.0, 1.0),) * len(cast.members)
-    events = tuple(_schedule_events(rng, member, span) for member, span in zip(cast.members, spans, strict=True))
-    things = tuple(member.thing for member in cast.members)
-    tracks = tuple(member.track for member in cast.members)
-    return Film(replace(scene, things=things), cast.story, cast.order, tracks, events)
+def _build_film(rng: np.random.Generator, scene: Scene, film: UntimedFilm) -> Film:
+    """Return the facts of `film` in `scene`, with random times for each actor's events."""
+    if film.story in JOINT:
+        film = _plan_joint_story(film)
+    spans = STORY_SPANS.get(film.story) or ORDER_SPANS.get(film.order) or ((0.0, 1.0),) * len(film.members)
+    events = tuple(_schedule_events(rng, member, span) for member, span in zip(film.members, spans, strict=True))
+    things = tuple(member.thing for member in film.members)
+    tracks = tuple(member.track for member in film.members)
+    return Film(replace(scene, things=things), film.story, film.order, tracks, events)
 
 
-def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
-    """Return the cast with plans, sides, gaits and rest positions for a joint story: meet, follow, lead or pass.
+def _plan_joint_story(film: UntimedFilm) -> UntimedFilm:
+    """Return the film with plans, sides, gaits and rest positions for a joint story: meet, follow, lead or pass.
 
     The first actor enters from its `side`. In the stories follow and lead, the second actor has the gait of the first
     if its category has that gait.
     """
-    first, second = cast.members
-    side = first.side if cast.story in STORY_SPANS else OPPOSITE[first.side]
-    plan = ("enter",) if cast.story == "meet" else ("cross",)
+    first, second = film.members
+    side = first.side if film.story in STORY_SPANS else OPPOSITE[first.side]
+    plan = ("enter",) if film.story == "meet" else ("cross",)
     # actors that meet stop on the sides from which they enter
     offset = abs(first.track.x - 0.5) * 0.75
     rest_x = (0.5 - offset, 0.5 + offset) if first.side == "left" else (0.5 + offset, 0.5 - offset)
     tracks = [member.track._replace(x=round(x, DIGITS)) for member, x in zip((first, second), rest_x, strict=True)]
-    gait = first.gait if cast.story in STORY_SPANS and first.gait in GAITS[second.thing.category] else second.gait
+    gait = first.gait if film.story in STORY_SPANS and first.gait in GAITS[second.thing.category] else second.gait
     return replace(
-        cast,
+        film,
         members=(
             replace(first, plan=plan, track=tracks[0]),
             replace(second, plan=plan, side=side, gait=gait, track=tracks[1]),

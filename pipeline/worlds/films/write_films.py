@@ -28,22 +28,22 @@ FRAMES = range(4, 101)
 def draw_films(
     root: Path, images: int, size: int, frames: int, val: int, test: int, seed: int, workers: int | None = None
 ) -> dict[str, int]:
-    """Draw films of `frames` frames into the folder `root`, which is replaced once all are drawn.
+    """Draw films of `frames` frames into the folder `root`, which is replaced once all are drawn; return counts.
 
-    Splits, sizes and counts are those of scenes (scenes/write_scenes.py), with a film as an image. Raises UserError in
-    the same cases, and for an impossible number of frames.
+    Splits, sizes and counts are as for scenes (scenes/write_scenes.py), with a film as an image. Raises UserError as
+    `check_sizes` and `replace_folder` do, and for a number of frames that is not in FRAMES.
     """
     check_sizes(images, size, val, test, seed)
     if frames not in FRAMES:
         raise UserError(f"draw: films of {frames} frames cannot be drawn; choose {FRAMES[0]} to {FRAMES[-1]} frames")
     with replace_folder(Path(root), FILMS) as part:
-        drawn = draw_all(partial(_draw_one, part / "images", size, frames, seed), images, workers)
-        facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in drawn)
-        captions, splits = [sentences for _, sentences in drawn], assign_splits(images, val, test)
+        films = draw_all(partial(_write_film, part / "images", size, frames, seed), images, workers)
+        facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in films)
+        captions, splits = [sentences for _, sentences in films], assign_splits(images, val, test)
         return write_annotations(part, FILMS, captions, facts, splits, size)
 
 
-def _draw_one(folder: Path, size: int, frames: int, seed: int, index: int) -> tuple[Film, list[SceneCaption]]:
+def _write_film(folder: Path, size: int, frames: int, seed: int, index: int) -> tuple[Film, list[SceneCaption]]:
     film = sample_film(seed, index)
     save_gif(folder / FILMS.image_file(index), draw_film(film, seed, frames, size))
     return film, describe_film(film, seed, index)

@@ -22,7 +22,7 @@ GAP, LINES, LINE = 14, 2, 15  # pixels between images, lines of a caption, and h
 def draw_sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
     """Return a grid of the images `first`, `first` + 1, … of the world `seed`, each with one of its captions.
 
-    It is the caption with the most claims among the captions that fit in LINES lines, or among all if none fits.
+    This caption has the most claims among the captions that fit in LINES lines, or among all if none fits.
     `side` is the width of an image in pixels.
     """
     font = ImageFont.load_default(12)

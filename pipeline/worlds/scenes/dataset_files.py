@@ -1,4 +1,4 @@
-"""Files of a drawn data set: its folder is replaced as a whole, and captions have two common formats."""
+"""Files of a drawn data set: captions in two common formats, and facts, in a folder that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
-MOST_IMAGES = 1_000_000  # their file names have six digits
+MOST_IMAGES = 1_000_000  # file names of images have six digits
 SEEDS = 2**63  # larger seeds share their random numbers or have none
 T = TypeVar("T")
 
@@ -78,8 +78,8 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
 
-    `further` are the names of additional files of the data set. Raises UserError if `root` or
-    its folder `images` holds any other file.
+    `further` are the names of additional files of the data set. Raises UserError if `root` or its folder `images` holds
+    any other file, or `root` is a file.
     """
     allowed_names = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
     is_image = re.compile(rf"\d{{6}}{re.escape(dataset.suffix)}").fullmatch
@@ -99,7 +99,7 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
 def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:
     """Return `work(i)` for each image number i, in order, computed by at most `workers` processes.
 
-    The default is one process per CPU. Up to CHUNK images are drawn without worker processes.
+    With `workers` None, the limit is the number of cores. Up to CHUNK images are drawn without worker processes.
     """
     numbers, workers = range(images), workers or count_cores()
     bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
@@ -134,10 +134,10 @@ def write_annotations(
     write_atomically(part / dataset.coco, json.dumps(format_coco(dataset.name, files, captions, size)) + "\n")
     rows = ({"imgid": i, "filename": file, **fact} for i, (file, fact) in enumerate(zip(files, facts, strict=True)))
     write_atomically(part / dataset.facts, "".join(json.dumps(row) + "\n" for row in rows))
-    flat = [caption for image_captions in captions for caption in image_captions]
-    words = {token for caption in flat for token in caption.tokens}
+    all_captions = [caption for image_captions in captions for caption in image_captions]
+    words = {token for caption in all_captions for token in caption.tokens}
     counts = {split: splits.count(split) for split in ("train", "val", "test")}
-    return {"images": len(files), **counts, "captions": len(flat), "words": len(words)}
+    return {"images": len(files), **counts, "captions": len(all_captions), "words": len(words)}
 
 
 def assign_splits(images: int, val: int, test: int) -> list[str]:

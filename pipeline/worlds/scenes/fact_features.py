@@ -1,7 +1,7 @@
-"""Features of drawn scenes that indicate the facts behind captions, as a feature extractor without errors would.
+"""Oracle features of drawn scenes, as from a feature extractor without errors: indicators of the facts behind captions.
 
-Each thing has its bounding box. Horizon, shore, positions of landmarks, and boxes of single objects are not encoded.
-The difference to extracted features shows which part of a model's errors the feature extractor causes.
+Features of a thing include its bounding box. They encode no horizon, shore, positions of landmarks, or boxes of single
+objects. Compared with extracted features, they show which part of a model's errors the feature extractor causes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 
 
 def write_fact_features(prepared: PreparedData, out: Path) -> None:
-    """Write one region for the scene and one for each of its things; the pooled vector is the sum of the regions.
+    """Write one region per scene and one per thing in it; the pooled vector is the sum of the scene's regions.
 
-    Raises UserError for images that are not drawn scenes, or whose facts are not those of drawn scenes.
+    Raises UserError for images that are not drawn scenes, and for facts with unknown values or too many things.
     """
     path, facts = prepared.folder / SCENE_FACTS, read_known_scenes(prepared)
     if not facts:
@@ -54,7 +54,7 @@ def write_fact_features(prepared: PreparedData, out: Path) -> None:
         regions = np.stack([compute_fact_vectors(scene) for scene in scenes])
     except (KeyError, TypeError, ValueError) as error:  # an unknown value, or more things than regions
         raise UserError(
-            f"{path}: its facts are not those of drawn scenes ({summarise_error(error)}); draw them again"
+            f"{path}: expected facts of drawn scenes, found others ({summarise_error(error)}); draw the scenes again"
         ) from None
     with FeatureWriter(out, len(scenes), SIZE, (REGIONS, SIZE)) as store:
         store.write(np.arange(len(scenes)), regions.sum(1), regions, np.array([1 + len(s.things) for s in scenes]))

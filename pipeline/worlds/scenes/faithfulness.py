@@ -5,8 +5,9 @@ facts that the caption states. A thing's facts are its category, count, colour a
 its size unless medium. Each pair of things with a relation is a fact, and so are the setting, the landmarks and the
 weather.
 
-- A noun names the thing of its categories for which most of its claims are true. All its claims are judged by that
-  thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
+- A noun names the thing in its categories for which the largest number of its claims is true. That thing decides all
+  claims of the noun, except that "two people" may also be a man and a woman. A relation is true if it holds between
+  two such things.
 - A claim counts once, however often it is repeated.
 - Only an unambiguous claim states a fact. "Animal", "several" or "on the sand" may be true, but state no fact.
 - A true relation states the relation of one pair of things, even if its nouns are ambiguous ("an animal").
@@ -95,7 +96,7 @@ def judge_faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Fait
 
 
 def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
-    """Return the truth of each claim of a caption (its kind first), and the facts of the scene that it states."""
+    """Return the truth of each claim of a caption (its kind first), and the scene's facts that the caption states."""
     parsed = parse_scene_caption(caption)
     claims: dict[Fact, bool] = {}
     stated_facts: set[Fact] = set()
@@ -131,11 +132,11 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
 
 
 def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
-    """Return the caption's words, split at spaces, with their truth: whether all claims hold; None: no claim."""
+    """Return the words of a caption, each with whether all its claims are true; None: the word claims nothing."""
     claims, _ = check_claims(caption, scene)
     truth_by_word: dict[int, bool] = {}
-    for claim, numbers in find_words_of_claims(caption).items():
-        for n in numbers if claim in claims else ():
+    for claim, indices in find_words_of_claims(caption).items():
+        for n in indices if claim in claims else ():
             truth_by_word[n] = truth_by_word.get(n, True) and claims[claim]
     words, first = [], 0
     for word in caption.split():
@@ -162,7 +163,7 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
 
 
 def _find_best_matches(mention: Mention, scene: Scene) -> list[int]:
-    """Return the things that a noun may name: those for which most of its claims are true."""
+    """Return the indices of the things that a noun may name: those with the largest number of true claims."""
     scores = {
         i: sum(_is_true_of(claim, mention, thing, scene) for claim in mention.claims)
         for i, thing in enumerate(scene.things)

@@ -1,4 +1,4 @@
-"""Facts of the drawn scenes among prepared images, and the truth of captions by them."""
+"""Facts of drawn scenes by image id, and the checker of captions against these facts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 def read_known_scenes(prepared: PreparedData) -> dict[str, Scene]:
-    """Return the facts of drawn scenes by image id; empty for images that were not drawn as scenes."""
+    """Return the facts of drawn scenes by image id; {} for other images. Raises UserError if the file is damaged."""
     path = prepared.folder / SCENE_FACTS
     return read_facts(path) if path.exists() else {}
 
 
 def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
     """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
-    names = prepared.ids.take(rows).to_pylist()
-    missing = next((name for name in names if name not in facts), None)
+    image_ids = prepared.ids.take(rows).to_pylist()
+    missing = next((image_id for image_id in image_ids if image_id not in facts), None)
     if missing is not None:
         raise UserError(f"{prepared.folder}: no facts of image {missing}; run the prepare stage again")
-    return [facts[name] for name in names]
+    return [facts[image_id] for image_id in image_ids]
 
 
 def build_scene_truth(prepared: PreparedData) -> TruthChecker | None:

@@ -61,30 +61,31 @@ def _is_clear(a: Box, b: Box) -> bool:
 
 
 def _sample_boxes(
-    rng: np.random.Generator, thing: Thing, scale: float, horizon: float, shore: float, start: float, depth: str
+    rng: np.random.Generator, thing: Thing, unit: float, horizon: float, shore: float, start: float, depth: str
 ) -> list[Box]:
-    """Return one random position: a box per object; [] if a box leaves the image or its ground, water or air.
+    """Return a box per object at one random position; [] if a box leaves the image or its ground, water or air.
 
-    The left edge of the boxes is random within the width that they leave free. `start` selects a part of this width: 0
-    the left half, 0.5 the right half, -1 the whole width. `depth` is front, back, or "" for either.
+    `unit` is the length of a drawing unit. The left edge of the boxes is random within the width that they leave free.
+    `start` selects a part of this width: 0 the left half, 0.5 the right half, -1 the whole width. `depth` is front,
+    back, or "" for either.
     """
     left, right, top = CATEGORIES[thing.category].poses[thing.pose]
-    left, right, top = scale * left, scale * right, scale * top
+    left, right, top = unit * left, unit * right, unit * top
     if thing.facing == "left":
         left, right = right, left
     width, margin, count = left + right, 0.02, thing.count
     if thing.place == "air":
         base = sample_uniform(rng, top + margin, max(top + margin, horizon + 0.10))
-        lowest, highest = 0.0, 0.8
+        min_base, max_base = 0.0, 0.8
     elif thing.place == "water":
         base = sample_uniform(rng, max(horizon + 0.1, top + margin), max(shore - 0.03, top + margin))
-        lowest, highest = horizon + 0.05, shore - 0.01
+        min_base, max_base = horizon + 0.05, shore - 0.01
     else:
         if depth == "back" or (not depth and rng.random() < 0.4):
             base = sample_uniform(rng, shore + 0.07, max(0.76, shore + 0.07))
         else:
             base = sample_uniform(rng, max(0.80, shore + 0.07), 0.95)
-        lowest, highest = shore + 0.05, 0.98
+        min_base, max_base = shore + 0.05, 0.98
     step = width * 1.03
     offsets = [(i - (count - 1) / 2) * step for i in range(count)]
     bases = [base + sample_uniform(rng, -0.012, 0.012) for _ in offsets]
@@ -99,7 +100,7 @@ def _sample_boxes(
     heights: list[tuple[float, float]] = []
     for y in bases:
         top_y, base_y = round(y - top, DIGITS), round(y, DIGITS)
-        if top_y < margin or not lowest <= base_y <= highest:
+        if top_y < margin or not min_base <= base_y <= max_base:
             return []
         heights.append((top_y, base_y))
     x = margin + position * (1 - 2 * margin - span) - leftmost + left

@@ -3,16 +3,18 @@
 The lexicon consists of the annotators' phrases (scene_words.py), so the two cannot differ. The longest phrase wins
 ("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- An attribute or a number belongs to the next noun, after "is" or "are" to the subject. Before a garment, a colour or
-  pattern belongs to the wearer, and a size or number claims nothing. Without a noun ("a dog on the red") an attribute
-  claims that something in the image has it. Before a word for the place ("a red barn", "some trees") it claims nothing.
-- A noun claims its category and a number: the stated number, else one, or at least two in the plural. A noun for
-  several categories ("animal") claims one of them; a "person" may be a child.
+- An attribute or a number belongs to the next noun. After "is" or "are" without a noun, it belongs to the subject.
+  Elsewhere without a noun ("a dog on the red"), an attribute claims that something in the image has it. Before a
+  garment, a colour or pattern belongs to the wearer, and a size or number claims nothing. Before a phrase for a place
+  ("a red barn", "some trees") or the sky, an attribute claims nothing.
+- A noun claims its category and a number: the stated number, else one, or at least two in the plural. A noun for more
+  than one category ("animal") claims one of them; a "person" may be a child.
 - A verb belongs to the noun before it, or to all nouns that "and" joins. After "is" or "are" it belongs to the subject.
-  The first word of a verb phrase is enough ("eating"). A verb for several poses claims those that the category has
-  ("floating": a boat sails, a balloon flies). It claims all of them if the category has none.
-- A phrase for a place claims all settings in which annotators use it ("on the sand": beach or desert). A landmark
-  claims only itself. A phrase for the sky claims the weather, or sunset or night.
+  The first word of a verb phrase is enough ("eating"). A verb for more than one pose claims one of the poses that the
+  category has ("floating": a boat sails, a balloon flies). If the category has none of
+  them, the verb claims one of its poses.
+- A phrase for a place claims one of the settings in which annotators use it ("on the sand": beach or desert). A phrase
+  with a landmark claims only the landmark. A phrase for the sky claims the weather, or sunset or night.
 - Words outside the annotators' vocabulary claim nothing and are counted.
 """
 
@@ -39,7 +41,7 @@ LINKS = ("and", "of")  # words that may stand between an attribute and its noun:
 
 
 class ParsedClaim(NamedTuple):
-    """Claim that a fact of this kind has one of `values`; ambiguous words claim several values.
+    """Claim that a fact of this kind has one of `values`; only an ambiguous claim has more than one value.
 
     Kinds of a thing are category, count, colour, pattern, size and action; kinds of the scene are setting, scenery and
     weather.
@@ -62,7 +64,7 @@ class Mention(NamedTuple):
 
 
 class ParsedCaption(NamedTuple):
-    """All claims of a sentence, without repetitions, and the numbers of its words and of its unknown words."""
+    """Claims of a caption, and the numbers of its words and of its unknown words."""
 
     mentions: tuple[Mention, ...]
     relations: tuple[tuple[str, int, int], ...]  # a relation of scene_facts.py from one mention to another
@@ -94,11 +96,11 @@ def parse_scene_caption(text: str) -> ParsedCaption:
 
 
 def find_words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
-    """Return the indices of each claim's words in `split_words(text)`; claims have the form of `check_claims`."""
+    """Return the indices of each claim's words in `split_words(text)`; claims are the keys of `check_claims`."""
     parser = _parse(split_words(text))
     indices: dict[tuple[Any, ...], set[int]] = {}
-    for loose in (parser.loose, parser.scene):
-        indices.update({tuple(claim): words for claim, words in loose.items()})
+    for table in (parser.loose, parser.scene):
+        indices.update({tuple(claim): words for claim, words in table.items()})
     for categories, claims in parser.mentions:
         for claim, words in claims.items():
             indices.setdefault((*claim, categories), set()).update(words)
@@ -315,7 +317,7 @@ def _list_nouns() -> dict[tuple[str, ...], LexiconEntry]:
 
 
 def _strip_ends(text: str) -> list[str]:
-    """Return the words of a phrase without function words at both ends: in front of some trees → trees."""
+    """Return the words of a phrase without the function words at its ends: in front of some trees → trees."""
     words = text.split()
     while words[0] in FUNCTION_WORDS:
         words.pop(0)
@@ -324,8 +326,8 @@ def _strip_ends(text: str) -> list[str]:
     return words
 
 
-def _list_numbers(number: int) -> frozenset[str]:
-    return frozenset(str(n) for n in range(number, MAX_OBJECTS + 1))
+def _list_numbers(minimum: int) -> frozenset[str]:
+    return frozenset(str(n) for n in range(minimum, MAX_OBJECTS + 1))
 
 
 @cache

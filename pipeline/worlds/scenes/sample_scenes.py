@@ -31,9 +31,9 @@ class VariedFact(NamedTuple):
     """Fact in which the scenes or films of a neighbourhood differ, and its values there.
 
     A scene's fact is the colour, count, pose or pattern of a thing, or `arrangement`, the relation from the first thing
-    to the second. `colours` and `poses` are True where the first two things have exchanged theirs: such scenes differ
-    only in the binding of attributes to things. A film's fact is the plan, side, gait or colour of an actor, or the
-    story, or the order.
+    to the second. `colours` and `poses` are True where the first two things have exchanged colours or poses. Such
+    scenes differ only in the binding of attributes to things. A film's fact is the plan, side, gait or colour of an
+    actor, or the story, or the order.
     """
 
     name: str
@@ -55,7 +55,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     """Return NEIGHBOURS scenes of one setting, weather and light, with things of the same categories.
 
     Any two of them differ in one or two of the varied facts. Positions, facing, and the facts that depend on positions
-    differ at random.
+    differ at random. Raises RuntimeError if 1,000 attempts find no layout.
     """
     rng = make_generator(seed, number, 0)
     setting = pick(rng, tuple(SETTINGS))
@@ -64,7 +64,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     for attempt in range(1000):  # resample if things do not fit or cannot differ enough
         if attempt % PATIENCE == 0:
             names = _draw_categories(rng, setting, max(1, thing_count - attempt // (4 * PATIENCE)))
-        things = [_sample_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
+        things = [_sample_thing(rng, name, setting, is_first=i == 0) for i, name in enumerate(names)]
         arrangement = pick(rng, _list_arrangements(things)) if len(things) > 1 else ""
         varied_facts = _draw_varied_facts(rng, things)
         scenes: list[Scene] = []
@@ -76,7 +76,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
             scenes.append(replace(scene, neighbourhood=number))
         if len(scenes) == NEIGHBOURS:
             return tuple(scenes)
-    raise RuntimeError(f"no layout for neighbourhood {number} of seed {seed}")
+    raise RuntimeError(f"no layout for neighbourhood {number} of seed {seed} in 1,000 attempts; give another seed")
 
 
 def _draw_categories(rng: np.random.Generator, setting: str, number: int) -> list[str]:
@@ -86,10 +86,10 @@ def _draw_categories(rng: np.random.Generator, setting: str, number: int) -> lis
     return list(names)
 
 
-def _sample_thing(rng: np.random.Generator, name: str, setting: str, alone: bool) -> Thing:
+def _sample_thing(rng: np.random.Generator, name: str, setting: str, is_first: bool) -> Thing:
     category = CATEGORIES[name]
     pose = pick(rng, [pose for pose in category.poses if pose != "grazing" or setting in GRASSY])
-    count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if alone else (0.86, 0.14, 0.0)))
+    count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if is_first else (0.86, 0.14, 0.0)))
     patterned = rng.random() < category.patterned
     return Thing(
         category=name,
@@ -117,9 +117,9 @@ def _list_arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
 
 def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
     """Draw two facts in which the neighbourhood's scenes differ; [] if the drawn facts do not have enough values."""
-    possible = list(_list_possible_facts(things))
-    weights = [WEIGHTS[fact.name] * (LESS_SALIENT if fact.thing == 1 else 1.0) for fact in possible]
-    first, second = pick(rng, possible, weights), pick(rng, possible, weights)
+    possible_facts = list(_list_possible_facts(things))
+    weights = [WEIGHTS[fact.name] * (LESS_SALIENT if fact.thing == 1 else 1.0) for fact in possible_facts]
+    first, second = pick(rng, possible_facts, weights), pick(rng, possible_facts, weights)
     same = (first.name, first.thing) == (second.name, second.thing)
     # a colour and the exchange of colours, or a pose and the exchange of poses, are not independent
     dependent = first.thing != second.thing and -1 in (first.thing, second.thing) and first.name[:3] == second.name[:3]
@@ -181,9 +181,9 @@ def _lay_out(
     rng: np.random.Generator, setting: str, weather: str, light: str, things: Sequence[Thing], arrangement: str
 ) -> Scene | None:
     """Return a scene of these things in this arrangement; None if they do not fit."""
-    boat = any(thing.place == "water" for thing in things)
+    has_boat = any(thing.place == "water" for thing in things)
     for scale in LAYOUTS:
-        horizon, shore = sample_horizon_and_shore(rng, setting, boat)
+        horizon, shore = sample_horizon_and_shore(rng, setting, has_boat)
         turned_things = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
         placed = place_things(rng, turned_things, arrangement, horizon, shore, scale)
         if placed:
@@ -196,10 +196,10 @@ def _lay_out(
     return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
 
 
-def sample_horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tuple[float, float]:
+def sample_horizon_and_shore(rng: np.random.Generator, setting: str, has_boat: bool) -> tuple[float, float]:
     """Return the y of a random horizon and shore, as fractions of the image; with a boat, more water is visible."""
     horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
-    depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
+    depth = rng.uniform(0.24, 0.30) if has_boat else rng.uniform(0.09, 0.13)
     return horizon, round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
 
 

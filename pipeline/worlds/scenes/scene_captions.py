@@ -110,7 +110,7 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
                 break
         if len(sentences) == captions:
             return sentences
-    raise RuntimeError(f"no {captions} captions of scene {index} of seed {seed}")
+    raise RuntimeError(f"only {len(sentences)} of {captions} captions of scene {index} of seed {seed}; ask for fewer")
 
 
 def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
@@ -125,8 +125,8 @@ def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
     weather_factor = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
     place, weather = rng.random() < style.place, rng.random() < style.weather * weather_factor
     colour = rng.random() < style.colour
-    possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
-    forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
+    conditions = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
+    forms = {form: share for form, share in FORMS.items() if conditions.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     details = {}
     for i in (first, second):  # less salient things are described with fewer details
@@ -212,7 +212,10 @@ def compose_sentence(*parts: Phrase) -> SceneCaption:
 def compose_noun_phrase(
     scene: Scene, details: Details, i: int, rng: np.random.Generator, definite: bool = False
 ) -> Phrase:
-    """Return thing `i` with its number and the chosen details: two small red cars, a man in a blue shirt."""
+    """Return a noun phrase for thing `i` with its number and details: two small red cars, a man in a blue shirt.
+
+    With `definite` the phrase begins with "the", and omits the colour and the clothes.
+    """
     thing = scene.things[i]
     kind = CATEGORIES[thing.category].kind
     nouns = [noun for noun in w.NOUNS[thing.category] if noun.size in ("", thing.size)]
@@ -278,7 +281,7 @@ def list_verbs(category: str, pose: str) -> tuple[str, ...]:
 
 
 def _describe_second(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
-    """Return a true relation from the first thing to the second, and the second; empty without one of them."""
+    """Return a linking phrase ("and", a true relation) and the second thing's noun phrase; [] if none fits."""
     if plan.second < 0:
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]

@@ -23,18 +23,18 @@ class SceneClaims:
 
     def __init__(self, scenes: Sequence[Scene]) -> None:
         self._scenes = scenes
-        self._most = max(len(scene.things) for scene in scenes)
+        self._max_things = max(len(scene.things) for scene in scenes)
         # text (M, T) for each kind
-        self._things = {kind: self._list_values(attribute) for kind, attribute in ATTRIBUTE_OF.items()}
-        self._number = np.array([self._pad([thing.count for thing in scene.things], 0) for scene in scenes])
-        self._mention = cache(self._judge_mention)
-        self._relation = cache(self._judge_relation)
-        self._related = cache(self._find_related)
-        self._scene = cache(self._judge_scene)
-        self._loose = cache(self._judge_loose)
+        self._attributes = {kind: self._list_values(attribute) for kind, attribute in ATTRIBUTE_OF.items()}
+        self._counts = np.array([self._pad([thing.count for thing in scene.things], 0) for scene in scenes])
+        self._get_mention_truth = cache(self._judge_mention)
+        self._get_relation_truth = cache(self._judge_relation)
+        self._get_related = cache(self._find_related)
+        self._get_scene_truth = cache(self._judge_scene)
+        self._get_loose_truth = cache(self._judge_loose)
 
     def check(self, caption: str) -> dict[Fact, np.ndarray]:
-        """Return each claim of the caption with its truth (M,) bool in the scenes, as `check_claims` does for one."""
+        """Return each claim of the caption with its truth (M,) bool in the scenes; `check_claims` checks one scene."""
         parsed = parse_scene_caption(caption)
         claims: dict[Fact, np.ndarray] = {}
 
@@ -42,24 +42,26 @@ class SceneClaims:
             claims[claim] = truth | claims[claim] if claim in claims else truth
 
         for mention in parsed.mentions:
-            for claim, truth in zip(mention.claims, self._mention(mention)[1], strict=True):
+            for claim, truth in zip(mention.claims, self._get_mention_truth(mention)[1], strict=True):
                 add((*claim, mention.categories), truth)
         for relation, i, j in parsed.relations:
             a, b = parsed.mentions[i], parsed.mentions[j]
-            add(("relation", relation, a.categories, b.categories), self._relation(relation, a, b))
+            add(("relation", relation, a.categories, b.categories), self._get_relation_truth(relation, a, b))
         for claim in parsed.scene:
-            add(claim, self._scene(claim))
+            add(claim, self._get_scene_truth(claim))
         mention_claims = {claim for mention in parsed.mentions for claim in mention.claims}
         for claim in parsed.loose:
             if claim not in mention_claims:
-                add(claim, self._loose(claim))
+                add(claim, self._get_loose_truth(claim))
         return claims
 
     def _judge_mention(self, mention: Mention) -> tuple[np.ndarray, np.ndarray]:
         """Return the things (M, T) that a noun may name, and the truth (K, M) of each of its claims in each scene."""
-        possible = np.isin(self._things["category"], [*mention.categories])
-        total_counts = (self._number * possible).sum(1, keepdims=True).astype(str)
-        truth = np.stack([np.isin(self._things[claim.kind], [*claim.values]) for claim in mention.claims])  # (K, M, T)
+        possible = np.isin(self._attributes["category"], [*mention.categories])
+        total_counts = (self._counts * possible).sum(1, keepdims=True).astype(str)
+        truth = np.stack(
+            [np.isin(self._attributes[claim.kind], [*claim.values]) for claim in mention.claims]
+        )  # (K, M, T)
         for claim_truth, claim in zip(truth, mention.claims, strict=True):
             if claim.kind == "count":
                 claim_truth |= np.isin(total_counts, [*claim.values])
@@ -69,14 +71,14 @@ class SceneClaims:
         return matches, truth[:, np.arange(len(first)), first] & matches.any(1)
 
     def _judge_relation(self, relation: str, a: Mention, b: Mention) -> np.ndarray:
-        pairs = self._mention(a)[0][:, :, None] & self._mention(b)[0][:, None, :]
-        return (pairs & self._related(relation)).any((1, 2))
+        pairs = self._get_mention_truth(a)[0][:, :, None] & self._get_mention_truth(b)[0][:, None, :]
+        return (pairs & self._get_related(relation)).any((1, 2))
 
     def _find_related(self, relation: str) -> np.ndarray:
         """Return whether the relation holds from one thing to another, (M, T, T)."""
         if relation in CONVERSE:
-            return self._related(CONVERSE[relation]).transpose(0, 2, 1)
-        related = np.zeros((len(self._scenes), self._most, self._most), bool)
+            return self._get_related(CONVERSE[relation]).transpose(0, 2, 1)
+        related = np.zeros((len(self._scenes), self._max_things, self._max_things), bool)
         for n, scene in enumerate(self._scenes):
             for i, a in enumerate(scene.things):
                 for j, b in enumerate(scene.things):
@@ -87,12 +89,12 @@ class SceneClaims:
         return np.array([not claim.values.isdisjoint(list_scene_values(scene, claim.kind)) for scene in self._scenes])
 
     def _judge_loose(self, claim: ParsedClaim) -> np.ndarray:
-        return np.isin(self._things[claim.kind], [*claim.values]).max(1)
+        return np.isin(self._attributes[claim.kind], [*claim.values]).max(1)
 
     def _list_values(self, attribute: str) -> np.ndarray:
         """Return the things' attribute as text (M, T), padded with ""."""
-        padded = partial(self._pad, missing="")
-        return np.array([padded([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])
+        pad = partial(self._pad, missing="")
+        return np.array([pad([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])
 
     def _pad(self, values: list[Any], missing: Any) -> list[Any]:
-        return values + [missing] * (self._most - len(values))
+        return values + [missing] * (self._max_things - len(values))

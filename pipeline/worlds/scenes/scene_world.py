@@ -7,7 +7,7 @@ from dataclasses import dataclass
 Extent = tuple[float, float, float]
 """Extent of a drawing to the left, to the right and upwards from the middle of its base, in its own units.
 
-The drawing faces right; one that faces left is its mirror image.
+The drawing faces right; its mirror image faces left.
 """
 
 

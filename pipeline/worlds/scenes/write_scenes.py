@@ -40,7 +40,7 @@ def draw_scenes(
     Each image depends on its number and `seed` alone, not on the number of images or workers (default: one per CPU).
     Images are `size` × `size` pixels. `annotate` writes further files from the scenes with their captions, the splits
     and the seed; `further` are the names of these files. Returns counts: images, train, val, test, captions, words.
-    Raises UserError for impossible numbers, or if `root` holds files other than such a data set's.
+    Raises UserError for impossible numbers, or if `root` holds other files than a data set of scenes.
     """
     check_sizes(images, size, val, test, seed)
     with replace_folder(Path(root), SCENES, further) as part:

@@ -216,7 +216,7 @@ def test_equal_channels_are_equal_and_others_are_not():
 
 
 def test_a_beam_returns_at_most_its_width():
-    with pytest.raises(UserError, match="1 to 2 captions, not 3"):
+    with pytest.raises(UserError, match="expected 1 to 2 samples, got 3"):
         Beam(width=2, samples=3)
 
 

@@ -23,7 +23,7 @@ BLOCKS = {
         "speaker": ("attention", "scheduled_sampling.by", "scheduled_sampling.most"),
         "d_np": ("places", "order", "hears_end", "options", "others", "norms"),
     },
-    "methods.*": {"mixer": ("by", "forced"), "pg_spider": ("continuations",)},
+    "methods.*": {"mixer": ("by", "forced"), "pg_spider": ("continuations",), "g_dis": ("norms",)},
     "sweep.grid.*": {"mixer": ("by", "forced"), "pg_spider": ("continuations",)},
 }
 DIALOG = {"places", "order", "hears_end", "options", "others", "norms"}

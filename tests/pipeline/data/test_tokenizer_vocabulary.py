@@ -76,5 +76,5 @@ def test_a_large_vocabulary_is_reduced_to_the_tokens_of_captions(folder, tmp_pat
     assert len(reduced) < 50
     assert reduced.encode(["Z"]) == []
     assert sorted(reduced.numbers) == list(reduced.numbers)
-    with pytest.raises(UserError, match=r"different tokens, and 1 are possible"):
+    with pytest.raises(UserError, match=r"expected at most 1 different tokens in the captions"):
         TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 2)

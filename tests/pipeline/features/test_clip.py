@@ -79,7 +79,7 @@ def test_text_embeddings_have_the_size_of_image_embeddings_and_ignore_case(clip)
     ("name", "weights", "message"),
     [
         ("open_clip/ViT-B-99", "hub", "open_clip has no network 'ViT-B-99'"),
-        ("open_clip/ViT-B-32", "hub", r"ViT-B-32 has no weights ''; name them as in open_clip/ViT-B-32.openai, of"),
+        ("open_clip/ViT-B-32", "hub", r"ViT-B-32 has no weights ''; name them as in open_clip/ViT-B-32.openai; it has"),
         ("open_clip/ViT-B-32.closed", "x.safetensors", "ViT-B-32 has no weights 'closed'"),
     ],
 )

@@ -249,8 +249,8 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
     [
         (lambda fields: fields[:5], "5 columns instead of image_id"),
         (lambda fields: [*fields[:3], b"many", *fields[4:]], "invalid literal for int"),
-        (lambda fields: [*fields[:3], b"0", *fields[4:]], "are not of 0 boxes"),
-        (lambda fields: [*fields[:3], b"5", *fields[4:]], "are not of 5 boxes"),
+        (lambda fields: [*fields[:3], b"0", *fields[4:]], "of features for 0 boxes"),
+        (lambda fields: [*fields[:3], b"5", *fields[4:]], "of features for 5 boxes"),
         (lambda fields: [*fields[:5], b"\xff" + fields[5][1:]], "base64"),
         (lambda fields: [*fields[:5], b""], "0 of features"),
         (lambda fields: [fields[0], b"wide", *fields[2:]], "invalid literal for int"),

@@ -73,7 +73,7 @@ def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder,
     ) as error:
         read(folder, missing=0.1)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=r"tumblr_a_500.gif: the image is missing; the annotations name it$"):
+    with pytest.raises(UserError, match=r"a_500.gif: the image is missing, but the annotations name it; fetch it$"):
         read(folder)
 
 

@@ -163,7 +163,7 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
         ("benchmarks", "data/benchmarks has no tables; make bench writes them"),
         (
             "small",
-            "params.yaml differs from the profile small, so data/report is of another run; run the profile first",
+            "params.yaml differs from the profile small, so data/report belongs to another run; run the profile first",
         ),
     ],
 )

@@ -249,7 +249,7 @@ def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     assert len(points) == 9 * 15
     label = "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     assert sum(point["aria-label"] == label for point in points) == 1
-    assert "0.912, 95% of that of MLE" in text
+    assert "0.912, 95% of the CIDEr of MLE" in text
     assert "SPICE was not computed: its parser's files are missing" in text
     assert "human captions" in text
     assert "report.min_cider_share" in text

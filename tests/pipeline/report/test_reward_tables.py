@@ -83,7 +83,7 @@ def test_the_excess_gain_is_the_difference_of_two_gains(rewarded_world):
     table = build_rewarded_table(results, choices, "retriever", "mle")
     assert table.columns[-1].label == "excess gain"
     assert {row[0]: row[-1] for row in table.rows} == {"mle": "0.0", "wtf_rl": "+7.0", "rl": "+21.0"}
-    assert "by retriever, minus that by judge" in table.notes[0]
+    assert "by retriever, minus the gain by judge" in table.notes[0]
     assert build_rewarded_table(results, choices, "clip", "mle") is None
     assert build_rewarded_table(results, choices, "judge", "mle") is None  # no judge follows the last one
 

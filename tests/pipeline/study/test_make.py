@@ -91,7 +91,7 @@ def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again
     finished_run.make(tmp_path, DESIGN)
     key = (tmp_path / "key.json").read_bytes()
     finished_run.make(tmp_path, DESIGN)
-    with pytest.raises(UserError, match=r"key\.json: is the key of another study \(.*\), which answers may need"):
+    with pytest.raises(UserError, match=r"key\.json: is the key of another study \(.*\), whose answers need it"):
         finished_run.make(tmp_path, replace(DESIGN, seed=DESIGN.seed + 1))
     assert (tmp_path / "key.json").read_bytes() == key
     (tmp_path / "key.json").write_text("{")
@@ -167,9 +167,9 @@ def test_a_study_without_captions_of_the_test_split_is_reported_in_one_line(fini
 
 
 def test_a_method_that_was_not_run_is_reported_in_one_line(finished_run, tmp_path):
-    with pytest.raises(UserError, match=r"--methods nobody: no captions of it; expected one of luo, psst_multinomial"):
+    with pytest.raises(UserError, match=r"nobody: no captions of this method; expected one of luo, psst_multinomial"):
         finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
-    with pytest.raises(UserError, match="a comparison needs two methods, there are captions of luo"):
+    with pytest.raises(UserError, match="expected two or more methods to compare, found luo;"):
         finished_run.make(tmp_path, replace(DESIGN, methods=("luo", "luo")))
     with pytest.raises(UserError, match="--reference mle: must be one of the methods"):
         finished_run.make(tmp_path, replace(DESIGN, reference="mle"))

@@ -86,6 +86,7 @@ def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
         ("sqlite:///:memory:", None),
         ("sqlite:///file:/a/b.db?uri=true", None),
         ("http://127.0.0.1:5000", None),
+        ("postgresql://host/runs?sslmode=require", None),
         (make_sqlite_address(Path("/a b/c.db")), "/a b/c.db"),
     ],
 )

@@ -67,7 +67,7 @@ def test_records_without_an_end_are_sent_as_killed(run_folder, capsys):
     path = run_folder / "records.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     assert sync() == 0
-    assert "sent as KILLED: its records have no end" in capsys.readouterr().out
+    assert "sent as KILLED: its records have no final status" in capsys.readouterr().out
     assert find_runs()["run"].info.status == "KILLED"
 
 
@@ -102,5 +102,5 @@ def test_records_without_checksums_are_kept_and_not_sent(run_folder, capsys):
     records = [line.split("\t")[0] for line in path.read_text().splitlines()]
     path.write_text("\n".join(records) + "\n")
     assert sync() == 1
-    assert "its first record is damaged: nothing of it is sent; it is kept in" in capsys.readouterr().err
+    assert "its first record is damaged: no record is sent; it is kept in" in capsys.readouterr().err
     assert find_runs() == {}

@@ -202,7 +202,10 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
     capsys.readouterr()
     index = str(tmp_path / "b/images.parquet")
     for command, message in (
-        (["score", ".", str(tmp_path / "a.csv"), "--json", index], "is another file of this command"),
+        (
+            ["score", ".", str(tmp_path / "a.csv"), "--json", index],
+            "is also an input or another output of this command",
+        ),
         (["make", str(tmp_path / "b")], "exists"),
         (["make", "/"], "/: has no name; give another folder, or --key FILE"),
         (["make", str(tmp_path / "c"), "--images", "12"], "multiple of 8"),

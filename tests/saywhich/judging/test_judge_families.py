@@ -180,7 +180,7 @@ def test_sizes_that_no_model_has_are_refused_before_anything_is_built(clip_folde
 
 def test_another_kind_of_model_is_no_judge(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(UserError, match="is of the kind bert; judges and retrievers are clip, siglip, siglip2"):
+    with pytest.raises(UserError, match=r"expected a dual encoder \(clip, siglip, siglip2\), found the kind bert"):
         open_judge(str(tmp_path))
 
 

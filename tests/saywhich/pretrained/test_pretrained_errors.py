@@ -70,7 +70,10 @@ def run_failing_caption(capsys, *arguments):
         (["--speaker", "blip", "--among", ".", "--listener", ""], "--listener is empty: name a model, or leave"),
         (["--speaker", "./blap"], "--speaker ./blap: no such folder; give a folder, or a name of the Hugging Face"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "top-p 0: give a number above 0, and at most 1"),
-        (["--speaker", "blip", "--samples", "2", "--temperature", "1e-40"], "temperature 1e-40: give 0.000001 or more"),
+        (
+            ["--speaker", "blip", "--samples", "2", "--temperature", "1e-40"],
+            "temperature 1e-40: give a finite number of 0.000001 or more",
+        ),
         (["--speaker", "blip", "--samples", "0", "--among", "."], "samples 0: give 1 or more"),
         (
             ["--speaker", "blip", "--xmp", "blip/config.json"],
@@ -91,8 +94,8 @@ def run_failing_caption(capsys, *arguments):
         (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: needs photos to compare with; give --among"),
         (["--speaker", "blip", "--distractors", "3"], "--distractors 3: goes with --pragmatic; give --pragmatic 1"),
         (["--posterior", "listener"], "--posterior listener: goes with --pragmatic; give --pragmatic 1"),
-        (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1: give a weight of 0 or more, such as 1"),
-        (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan: give a weight of 0 or more, such as 1"),
+        (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1: give a finite weight of 0 or more, such as 1"),
+        (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan: give a finite weight of 0 or more, such as 1"),
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
     ],
 )
@@ -181,7 +184,7 @@ def test_a_processor_of_another_model(folder, capsys):
     tokenizer = json.loads(Path("git/tokenizer.json").read_text())
     tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
     change_json(Path("git/tokenizer.json"), model=tokenizer["model"])
-    assert "tokens and its model 21: the processor's files are not those" in run_failing_caption(
+    assert "tokens and its model 21: the processor's files do not belong to the model" in run_failing_caption(
         capsys, "--speaker", "git"
     )
 
@@ -198,7 +201,7 @@ def test_bad_values_in_a_model_s_files(folder, capsys):
     assert "has num_hidden_layers 1,000,000, which no model has" in run_failing_caption(capsys, "--speaker", "blip")
     config = json.loads(Path("git/config.json").read_text())
     change_json(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
-    assert "--speaker git: its config is of no whole model (" in run_failing_caption(capsys, "--speaker", "git")
+    assert "--speaker git: its config describes no complete model (" in run_failing_caption(capsys, "--speaker", "git")
 
 
 def test_weights_that_are_missing(folder, capsys):

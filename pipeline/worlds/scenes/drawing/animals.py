@@ -193,8 +193,8 @@ def draw_cow(pen: Pen, pose: str) -> None:
 def draw_sheep(pen: Pen, pose: str) -> None:
     """Draw a sheep in `pose`."""
     face = (74, 66, 70) if sum(pen.main) > 300 else (206, 190, 178)
-    for x, colour in ((-0.24, 0.75), (0.18, 0.75), (-0.14, 1.0), (0.27, 1.0)):
-        pen.limb([(x, 0.28, 0.085), (x, 0.04, 0.07)], mix(INK, face, colour))
+    for x, share in ((-0.24, 0.75), (0.18, 0.75), (-0.14, 1.0), (0.27, 1.0)):
+        pen.limb([(x, 0.28, 0.085), (x, 0.04, 0.07)], mix(INK, face, share))
     for x, y, r in format_points(
         "-0.28,0.44,0.165 -0.32,0.34,0.14 -0.14,0.52,0.165 0.04,0.55,0.165 0.2,0.5,0.165 0.28,0.38,0.145 "
         "0.16,0.29,0.125 0,0.27,0.125 -0.16,0.28,0.125"

@@ -216,8 +216,8 @@ def draw_street(b: Backdrop, horizon: float, shore: float) -> None:
                 wx = x + (column + 0.5) * (w - 0.022) / columns
                 wy = horizon - h + 0.045 + row * 0.068
                 has_light = b.rng.random() < 0.7
-                by_day = b.tone((196, 220, 236) if has_light else (120, 140, 164))
-                glass = (255, 222, 128) if is_dark and has_light else by_day
+                day_colour = b.tone((196, 220, 236) if has_light else (120, 140, 164))
+                glass = (255, 222, 128) if is_dark and has_light else day_colour
                 b.box(wx - 0.014, wy - 0.018, wx + 0.014, wy + 0.018, glass)
         x += w + 0.008
     b.box(0, horizon + 0.01, 1, horizon + 0.075, b.tone((196, 194, 190)))
@@ -229,11 +229,12 @@ def draw_street(b: Backdrop, horizon: float, shore: float) -> None:
 
 def _draw_pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: bool) -> None:
     b.box(x - h * 0.05, y - h * 0.2, x + h * 0.05, y, b.tone((104, 76, 58)))
-    for low, wide, high in ((0.12, 0.30, 0.58), (0.38, 0.24, 0.80), (0.62, 0.17, 1.0)):
-        b.polygon([(x - wide * h, y - low * h), (x, y - high * h), (x + wide * h, y - low * h)], b.tone(colour))
+    for low, half_width, high in ((0.12, 0.30, 0.58), (0.38, 0.24, 0.80), (0.62, 0.17, 1.0)):
+        w, foot = half_width * h, y - low * h
+        b.polygon([(x - w, foot), (x, y - high * h), (x + w, foot)], b.tone(colour))
         if snow:
-            tip = [(x - wide * h * 0.42, y - (high - (high - low) * 0.42) * h), (x, y - high * h)]
-            b.polygon([*tip, (x + wide * h * 0.42, tip[0][1])], b.tone((244, 248, 253)))
+            tip = [(x - w * 0.42, y - (high - (high - low) * 0.42) * h), (x, y - high * h)]
+            b.polygon([*tip, (x + w * 0.42, tip[0][1])], b.tone((244, 248, 253)))
 
 
 def draw_snow(b: Backdrop, horizon: float, shore: float) -> None:

@@ -35,7 +35,7 @@ OTHERS = (
 )
 DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
     drawing.__name__.removeprefix("draw_"): drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
-}  # by category: called with the pose
+}  # by category, except people: called with the pen and the pose
 FAINT = [v * 2 // 5 for v in range(256)]  # lookup table of the opacity of reflections
 TINT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue
     "cloudy": (0.97, 0.98, 0.99),
@@ -85,7 +85,7 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
 
 
 def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
-    """Paste an object onto the image at `box`, with its shadow or its reflection in the water."""
+    """Paste an object with an outline at `box`; on the ground it has a shadow, on water a reflection."""
     side = picture.width
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
     foot = round(box[3] * side)
@@ -117,9 +117,9 @@ def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Bo
 def draw_rain(picture: Image.Image, rng: np.random.Generator) -> None:
     """Draw rain on the whole image."""
     side = picture.width
-    pen = ImageDraw.Draw(picture)
+    draw = ImageDraw.Draw(picture)
     for x, y in rng.random((70, 2)) * side:
-        pen.line([x, y, x - 0.016 * side, y + 0.055 * side], fill=(206, 218, 232), width=max(1, round(side / 170)))
+        draw.line([x, y, x - 0.016 * side, y + 0.055 * side], fill=(206, 218, 232), width=max(1, round(side / 170)))
 
 
 @cache

@@ -30,7 +30,7 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 @cache
 def format_points(shape: str) -> tuple[tuple[float, ...], ...]:
-    """Return the points of a shape in SVG's notation."""
+    """Parse a shape in SVG's notation into its points."""
     return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
 
@@ -178,6 +178,6 @@ class Pen:
 
 @lru_cache(maxsize=1)
 def _make_shade() -> Image.Image:
-    """Return a mask of an object's brightness, which decreases from top to foot and slightly towards one side."""
+    """Return a mask of an object's brightness, which decreases from top to foot and slightly from left to right."""
     y, x = np.mgrid[0:1:16j, 0:1:16j]
     return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

@@ -12,7 +12,7 @@ HAIR: tuple[Colour, ...] = ((46, 34, 30), (96, 58, 34), (206, 150, 66), (160, 74
 TROUSERS: tuple[Colour, ...] = ((62, 78, 128), (96, 84, 74), (70, 74, 86))
 SHOES: Colour = (66, 56, 60)
 
-# (knee x, knee y, foot x, foot y) of the right and the left leg, in leg lengths; x from the hip, y from its lower end
+# (knee x, knee y, foot x, foot y) of the right and the left leg, in leg lengths: x from the hip, y from the leg's end
 LEGS = {
     "standing": ((0.02, 0.5, 0.03, 0.06), (-0.02, 0.5, -0.03, 0.06)),
     "waving": ((0.02, 0.5, 0.03, 0.06), (-0.02, 0.5, -0.03, 0.06)),
@@ -20,7 +20,7 @@ LEGS = {
     "running": ((0.38, 0.64, 0.38, 0.14), (-0.14, 0.46, -0.60, 0.42)),
     "jumping": ((0.26, 0.66, 0.16, 0.24), (-0.30, 0.66, -0.42, 0.30)),
 }
-# (elbow x, elbow y, hand x, hand y) of the near (right) and far (left) arm, in arm lengths from the shoulder
+# (elbow x, elbow y, hand x, hand y) of the right (near) and the left (far) arm, in arm lengths from the shoulder
 ARMS = {
     "standing": ((0.16, -0.5, 0.16, -1.0), (-0.16, -0.5, -0.16, -1.0)),
     "waving": ((0.42, 0.10, 0.48, 0.68), (-0.16, -0.5, -0.16, -1.0)),
@@ -32,14 +32,14 @@ ARMS = {
 
 def draw_person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
     """Draw one person of height 1; the main colour is the shirt's, for women and girls the dress's."""
-    child, has_dress = category in ("boy", "girl"), category in ("woman", "girl")
+    is_child, has_dress = category in ("boy", "girl"), category in ("woman", "girl")
     skin, hair, trousers = pick(rng, SKIN), pick(rng, HAIR), pick(rng, TROUSERS)
     lift = {"jumping": 0.10, "running": 0.02}.get(pose, 0.0)
     lean = {"running": 0.07, "walking": 0.02}.get(pose, 0.0)
-    size, hip, shoulder, half = (0.150, 0.36, 0.66, 0.150) if child else (0.122, 0.43, 0.735, 0.155)
-    hip, shoulder, chin = hip + lift, shoulder + lift, (0.69 if child else 0.755) + lift
-    half *= 0.84 if has_dress else 1.0  # half of the shoulders' width
-    reach = 0.30 if child else 0.33
+    size, hip, shoulder, half_width = (0.150, 0.36, 0.66, 0.150) if is_child else (0.122, 0.43, 0.735, 0.155)
+    hip, shoulder, chin = hip + lift, shoulder + lift, (0.69 if is_child else 0.755) + lift
+    half_width *= 0.84 if has_dress else 1.0  # a dress has narrower shoulders
+    arm_length = 0.30 if is_child else 0.33
     head = pen.translate(lean, chin + size * 0.92, size)
 
     if category == "woman":
@@ -47,7 +47,7 @@ def draw_person(pen: Pen, category: str, pose: str, rng: np.random.Generator) ->
     if category == "girl":
         for x in (-1.12, 1.12):
             head.ellipse(x, -0.25, 0.36, 0.5, hair)
-    _draw_arm(pen, (lean - half + 0.03, shoulder - 0.03), ARMS[pose][1], reach, pen.dark, skin)
+    _draw_arm(pen, (lean - half_width + 0.03, shoulder - 0.03), ARMS[pose][1], arm_length, pen.dark, skin)
     for side, (kx, ky, fx, fy) in ((-1, LEGS[pose][1]), (1, LEGS[pose][0])):
         x, length = side * (0.055 if has_dress else 0.072), hip - lift * 0.4
         knee = (x + kx * length, hip - length * (1 - ky))
@@ -57,41 +57,42 @@ def draw_person(pen: Pen, category: str, pose: str, rng: np.random.Generator) ->
         pen.ellipse(foot[0] + 0.025, foot[1] + 0.010, 0.066, 0.034, SHOES)
         if has_dress:
             pen.limb([(x, hip, 0.10), (*knee, 0.080), (foot[0], foot[1] + 0.02, 0.060)], flesh)
-        elif child:  # short trousers
+        elif is_child:  # short trousers
             pen.limb([(*knee, 0.088), (foot[0], foot[1] + 0.02, 0.066)], flesh)
             pen.limb([(x, hip, 0.14), (knee[0], knee[1] + 0.01, 0.125)], colour)
         else:
             pen.limb([(x, hip, 0.135), (*knee, 0.112), (foot[0], foot[1] + 0.025, 0.092)], colour)
     pen.box(lean - 0.035, shoulder - 0.03, lean + 0.035, chin + 0.03, mix(skin, INK, 0.15))
-    # the garment from top to bottom: (middle, half its width, y)
+    # the garment from top to bottom: (middle, half of its width, y)
     if has_dress:
-        hem, bottom = (0.215, hip - 0.19) if child else (0.225, hip - 0.21)
-        levels = [(lean, half, shoulder - 0.06), (lean * 0.6, half * 0.72, hip + 0.11)]
+        hem, bottom = (0.215, hip - 0.19) if is_child else (0.225, hip - 0.21)
+        levels = [(lean, half_width, shoulder - 0.06), (lean * 0.6, half_width * 0.72, hip + 0.11)]
         levels += [(0, hem, bottom + 0.02), (0, hem * 0.7, bottom - 0.012), (0, 0, bottom - 0.02)]
     else:
-        levels = [(lean, half * 1.04, shoulder - 0.07), (lean * 0.5, half * 0.93, hip + 0.08)]
-        levels += [(0, half * 0.9, hip - 0.03), (0, 0, hip - 0.045)]
-    levels.insert(0, (lean, half * 0.8, shoulder + 0.005))
+        levels = [(lean, half_width * 1.04, shoulder - 0.07), (lean * 0.5, half_width * 0.93, hip + 0.08)]
+        levels += [(0, half_width * 0.9, hip - 0.03), (0, 0, hip - 0.045)]
+    levels.insert(0, (lean, half_width * 0.8, shoulder + 0.005))
     right, left = ([(x + side * width, y) for x, width, y in levels] for side in (1, -1))
     pen.blob([left[0], (lean, shoulder + 0.012), *right, *left[-2:0:-1]], pen.main)
     if has_dress:
-        pen.stroke([(lean * 0.6 - half * 0.66, hip + 0.115), (lean * 0.6 + half * 0.66, hip + 0.115)], 0.03, pen.dark)
+        belt = [(lean * 0.6 - half_width * 0.66, hip + 0.115), (lean * 0.6 + half_width * 0.66, hip + 0.115)]
+        pen.stroke(belt, 0.03, pen.dark)
     sleeve = mix(pen.main, pen.dark, 0.45)
-    _draw_arm(pen, (lean + half - 0.03, shoulder - 0.03), ARMS[pose][0], reach, sleeve, skin)
+    _draw_arm(pen, (lean + half_width - 0.03, shoulder - 0.03), ARMS[pose][0], arm_length, sleeve, skin)
     _draw_face(head, category in ("man", "boy"), skin, hair)
 
 
-def _draw_arm(pen: Pen, shoulder: Point, arm: tuple[float, ...], reach: float, sleeve: Colour, skin: Colour) -> None:
-    (x, y), (ex, ey, hx, hy) = shoulder, (v * reach for v in arm)
+def _draw_arm(pen: Pen, shoulder: Point, arm: tuple[float, ...], length: float, sleeve: Colour, skin: Colour) -> None:
+    (x, y), (ex, ey, hx, hy) = shoulder, (v * length for v in arm)
     pen.ellipse(x + hx, y + hy, 0.044, 0.044, skin)
     wrist = (x + ex + (hx - ex) * 0.86, y + ey + (hy - ey) * 0.86, 0.074)
     pen.limb([(x, y, 0.095), (x + ex, y + ey, 0.088), wrist], sleeve)
 
 
-def _draw_face(head: Pen, short: bool, skin: Colour, hair: Colour) -> None:
-    """Draw face and hair (`short` or long) in units of half the head's height."""
+def _draw_face(head: Pen, has_short_hair: bool, skin: Colour, hair: Colour) -> None:
+    """Draw the face and short or long hair, in units of half the head's height."""
     head.ellipse(0, 0, 0.94, 1, skin)
-    if short:
+    if has_short_hair:
         head.ellipse(-0.90, -0.06, 0.13, 0.2, skin)
         head.blob("-1,0.05 -0.98,0.6 -0.5,1.08 0.3,1.12 0.88,0.76 0.97,0.32 0.5,0.46 -0.1,0.36 -0.62,0.3", hair)
     else:

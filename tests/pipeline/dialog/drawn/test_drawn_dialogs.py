@@ -176,10 +176,10 @@ def make_state(*known: int) -> DialogState:
 def test_a_fact_that_the_caption_states_is_asked_in_no_form():
     state = make_state(0)
     for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
-        assert state._key(SceneQuestion(kind, "", -1, value)) in state.asked
-    assert state._key(SceneQuestion("weather", "")) not in state.asked
+        assert state._make_key(SceneQuestion(kind, "", -1, value)) in state.asked
+    assert state._make_key(SceneQuestion("weather", "")) not in state.asked
     lit = DialogState(SCENE, SceneCaption("", (SceneClaim("weather", "sunny"),)), np.random.default_rng(1))
-    assert {lit._key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == lit.asked
+    assert {lit._make_key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == lit.asked
 
 
 def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():

@@ -66,7 +66,7 @@ def test_facts_of_another_origin_are_refused(tmp_path):
     scene = sample_scene(2, 0)
     write_features(tmp_path, scene)
     golden = replace(scene, things=(replace(scene.things[0], colour="gold"),))
-    with pytest.raises(UserError, match=r"facts.jsonl: its facts are not those of drawn scenes .*gold"):
+    with pytest.raises(UserError, match=r"facts.jsonl: expected facts of drawn scenes, found others .*gold"):
         write_features(tmp_path, golden)
-    with pytest.raises(UserError, match="its facts are not those of drawn scenes"):
+    with pytest.raises(UserError, match="expected facts of drawn scenes, found others"):
         write_features(tmp_path, replace(scene, things=(scene.things[0],) * REGIONS))
