@@ -1,6 +1,6 @@
 """Plain unroll and listener: the reference for the optimised forms in benchmarks and tests.
 
-Every caption is decoded to the end. The listener multiplies one-hot rows with its embedding. Autograd
+Ended captions are decoded on until all have ended. The listener multiplies one-hot rows with its embedding. Autograd
 differentiates every step, and decoders run without fused kernels.
 """
 
@@ -97,7 +97,7 @@ def plain_generate(
 def plain_teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message that `unroll.teacher_force` returns; for other decoders than Att2in2 only without dropout."""
+    """Return the message of `unroll.teacher_force`; other decoders than Att2in equal it only without dropout."""
     drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
     force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
     hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)

@@ -64,8 +64,9 @@ def find_first_argmax(values: Tensor) -> Tensor:
 class Reranker:
     """Reranking at evaluation by `judge`, the listener that `choice` names.
 
-    The reranker keeps one of the captions drawn for an image. By margin this is the caption with the largest margin
-    over all other images of the split. By similarity it is the one most similar to the image.
+    The reranker keeps one of the captions drawn for an image. With the score `margin`, it keeps the caption with the
+    largest margin over all other images of the split. With `similarity`, it keeps the caption most similar to the
+    image.
     """
 
     choice: Reranking

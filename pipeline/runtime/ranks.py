@@ -78,7 +78,7 @@ def get_own_part(x: Tensor, dim: int = 0) -> Tensor:
 
 
 def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors by their sums over the ranks, in one message for each dtype."""
+    """Replace tensors by their sums over the ranks, with one all-reduce for each dtype."""
     if count_ranks() == 1:
         return
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # each rank in the same order

@@ -36,12 +36,12 @@ def find_neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, k
 
 
 def read_galleries(file: Path) -> Galleries:
-    """Read a JSON file {photo: [other photos]}. Raises UserError for a missing file and for another form."""
+    """Read a JSON file {photo: [other photos]}. Raises UserError for a missing file and other content."""
     content = parse_json(read_bytes(file, "give another file", LARGEST), str(file), "give {photo: [other photos]}")
     if not isinstance(content, dict) or not all(
         isinstance(others, list) and all(isinstance(name, str) for name in others) for others in content.values()
     ):
-        raise UserError(f"{file}: has another form; give a mapping {{photo: [other photos]}} of photos' names")
+        raise UserError(f"{file}: expected a mapping {{photo: [other photos]}} of photos' names; correct it")
     return content
 
 

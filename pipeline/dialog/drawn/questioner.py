@@ -47,7 +47,7 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-# relative probability of each kind of question; yes-no questions are rare, since their answers are easy to guess
+# relative probability of each kind of question; yes-no questions about attributes are rare, since guesses answer them
 THING_KINDS = {
     **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
     **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
@@ -59,7 +59,7 @@ SCENE_KINDS = {
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
 SKIP_NO = 0.75  # share of skipped questions among those with the answer no, none or one
 SKIP_NOTHING = 0.95  # share of skipped questions among those with the answer nothing
-REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" repeats
+REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" may ask again
 
 
 class DialogRound(NamedTuple):
@@ -116,7 +116,7 @@ class DialogState:
             if question is not None and self._make_key(question) not in self.asked and not self._is_skipped(question):
                 self.asked.add(self._make_key(question))
                 return question
-        raise RuntimeError("no further question is possible")
+        raise RuntimeError(f"expected a further question about the scene, found none after {len(self.asked)}")
 
     def _is_skipped(self, question: SceneQuestion) -> bool:
         """Return whether to skip the question, at random.
