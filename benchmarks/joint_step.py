@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining import build_listener_matching
 from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
@@ -197,7 +197,7 @@ def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> N
 def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:
     """Return a function that runs one training step for each set of roles in the method's schedule."""
     if name == "listener":
-        method: Method = listener_matching(agents.listener, Hinge(agents.listener))
+        method: Method = build_listener_matching(agents.listener, Hinge(agents.listener))
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name], **options)
     settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)

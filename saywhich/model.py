@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from pipeline.channels.hard import BanToken, Beam, Multinomial, TemperatureScaling
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, select_judged_captions
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, encode_judged_captions
 from pipeline.evaluation.pragmatic_captions import stack_distractors
 from pipeline.features.extractor import ImageFeatures
 from pipeline.features.film_extractor import open_film
@@ -118,7 +118,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if not len(captions):
             return torch.zeros(0, self.listener.image.out_features)
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
-        return self._make_judge().encode_text(select_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
+        return self._make_judge().encode_text(encode_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
     def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:

@@ -89,7 +89,7 @@ def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
     return hashlib.sha256(prepared.contiguous().numpy().tobytes()).hexdigest() + (UNLIKE if unlike else "")
 
 
-def write_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | None:
+def format_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | None:
     """Return a line on the photos that are unlike the training images, by their `contents`; None if there are none."""
     unlike_files = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
     if not unlike_files:

@@ -54,11 +54,11 @@ def run(stage: Stage) -> None:
         frozenset({"discriminator", "grammar"}),
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(list_inputs(stage))) as record:
-        if not ranks.rank():
+        if not ranks.get_rank():
             (stage.out / CHECKSUMS).unlink(missing_ok=True)
             save_rewards(stage.out, rewards, reward_inputs)
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
-        if not ranks.rank():
+        if not ranks.get_rank():
             write_checksums(stage.out)
 
 

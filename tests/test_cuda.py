@@ -22,7 +22,7 @@ from toy_batches import ToyBatches
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining import build_listener_matching
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.errors import UserError
@@ -190,7 +190,9 @@ def test_captured_steps_draw_new_numbers_of_torchs_own_generator_in_each_step(to
 
     def train_listener() -> tuple[Training, Weights]:
         listener = toy.agents().listener.to(GPU)
-        return train(listener_matching(listener, InputDropout(Hinge(listener), vector=0.5, words=0.3, unk=2)), toy)
+        return train(
+            build_listener_matching(listener, InputDropout(Hinge(listener), vector=0.5, words=0.3, unk=2)), toy
+        )
 
     captured, weights = train_listener()
     assert captured.runner._captured

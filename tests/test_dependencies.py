@@ -13,7 +13,12 @@ from pipeline.config.views import list_deps
 from pipeline.errors import UserError
 from pipeline.models.architectures import ARCHITECTURES
 from pipeline.workflow import dependencies
-from pipeline.workflow.dependencies import compute_code_digest, find_stage_modules, import_closure, write_code_digests
+from pipeline.workflow.dependencies import (
+    compute_code_digest,
+    find_import_closure,
+    find_stage_modules,
+    write_code_digests,
+)
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = read_mapping(ROOT / "dvc.yaml")
@@ -105,17 +110,19 @@ def test_an_edit_makes_the_importing_stages_stale(edited, stale):
 
 
 def test_trainings_depend_only_on_modules_that_their_methods_import():
-    methods = [module.rpartition(".")[2] for module in dependencies.import_graph().find_children("pipeline.methods")]
+    methods = [
+        module.rpartition(".")[2] for module in dependencies.build_import_graph().find_children("pipeline.methods")
+    ]
     importers = {name for name in methods if "pipeline.estimators.credit" in find_stage_modules("train", [name])}
     assert importers == {"spider"}
 
 
 def test_the_closure_has_the_packages_of_imported_modules():
-    assert {"pipeline.readers", "pipeline.vocabulary"} <= import_closure(["pipeline.readers.karpathy"])
+    assert {"pipeline.readers", "pipeline.vocabulary"} <= find_import_closure(["pipeline.readers.karpathy"])
 
 
 def test_the_closure_has_the_architectures_that_are_imported_by_name():
-    assert {each.module for each in ARCHITECTURES.values()} <= import_closure(["pipeline.models.architectures"])
+    assert {each.module for each in ARCHITECTURES.values()} <= find_import_closure(["pipeline.models.architectures"])
     assert "pipeline.models.architectures" in find_stage_modules("pretrain")
 
 

@@ -10,7 +10,7 @@ from small_dialogs import LONGEST, make_batch, make_discriminator, make_generato
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.composition.objective import Objective
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
@@ -128,8 +128,8 @@ def test_a_run_that_is_resumed_from_a_checkpoint_has_the_same_bits(name, tmp_pat
 @pytest.mark.slow
 def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preference():
     agents = make_agents()
-    run_training(listener_matching(agents.listener, NPairScore(agents.listener)), epochs=25)
-    run_training(teacher_forcing({"speaker": agents.speaker}), epochs=25)
+    run_training(build_listener_matching(agents.listener, NPairScore(agents.listener)), epochs=25)
+    run_training(build_teacher_forcing({"speaker": agents.speaker}), epochs=25)
     batch = make_batch()
     by_chance = 3.5
     assert (
@@ -251,7 +251,7 @@ def test_the_bias_of_the_gradient_of_g_dis(world):
 
 def test_adaptation_updates_the_discriminator_and_not_the_speaker():
     agents = make_agents()
-    method = listener_adaptation(agents.speaker, agents.listener, PairwiseScore(agents.listener, reverse=True))
+    method = build_listener_adaptation(agents.speaker, agents.listener, PairwiseScore(agents.listener, reverse=True))
     run_step(method, make_batch())
     assert has_gradient(agents.listener)
     assert not has_gradient(agents.speaker)

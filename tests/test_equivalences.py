@@ -13,7 +13,7 @@ from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
 from pipeline.composition import joint
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method, Term, UpdateSchedule
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
@@ -61,7 +61,7 @@ def make_random(captions: int) -> BatchRandom:
 
 def test_mle_is_the_cross_entropy(toy):
     agents, batch = toy.agents(), toy.batch()
-    by_method = compute_gradients(teacher_forcing(agents.roles), batch)
+    by_method = compute_gradients(build_teacher_forcing(agents.roles), batch)
     mask = make_caption_mask(batch.captions)
     speaker = agents.speaker
     hidden, _ = Decoder.teacher_force(
@@ -88,8 +88,8 @@ def test_teacher_forcing_is_the_unroll_through_forced_tokens(toy):
 def test_scheduled_sampling_with_share_0_is_teacher_forcing(toy):
     batch = toy.batch()
     check_equal(
-        compute_gradients(teacher_forcing(toy.agents().roles), batch),
-        compute_gradients(teacher_forcing(toy.agents().roles, ScheduledSampling(start=0)), batch),
+        compute_gradients(build_teacher_forcing(toy.agents().roles), batch),
+        compute_gradients(build_teacher_forcing(toy.agents().roles, ScheduledSampling(start=0)), batch),
     )
 
 
@@ -227,7 +227,9 @@ def test_the_speaker_step_of_reinforce_is_luo(toy):
 def test_the_listener_step_of_reinforce_is_adaptation(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
-    expected = compute_gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
+    expected = compute_gradients(
+        build_listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch
+    )
     found = compute_gradients(reinforce(toy.agents(), Objective(), lam), batch)
     check_equal(found, {name: lam * gradient for name, gradient in expected.items()})
 
@@ -238,8 +240,8 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
     hinge = Hinge(agents.listener)
     objective = Objective(listener_reduction=reduction)
     for method, channel, lam in (
-        (listener_matching(agents.listener, hinge, reduction), TeacherForcing(requires_grad=False), 1.0),
-        (listener_adaptation(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
+        (build_listener_matching(agents.listener, hinge, reduction), TeacherForcing(requires_grad=False), 1.0),
+        (build_listener_adaptation(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
         (reinforce(agents, objective, 0.25), Multinomial(), 0.25),
     ):
         method.freeze(1)
@@ -437,7 +439,7 @@ def test_mixer_with_all_words_forced_is_mle(toy):
     assert all(not g.any() for n, g in forced.items() if n.startswith("critic"))
     check_equal(
         {n: g for n, g in forced.items() if n.startswith("speaker")},
-        compute_gradients(teacher_forcing(toy.agents().roles), batch),
+        compute_gradients(build_teacher_forcing(toy.agents().roles), batch),
     )
 
 

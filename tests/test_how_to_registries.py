@@ -22,7 +22,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from pipeline.config.load import load
-from pipeline.evaluation.judges import JudgeSources, build_judges, judge_retrieval, select_judged_captions
+from pipeline.evaluation.judges import JudgeSources, build_judges, judge_retrieval, encode_judged_captions
 from pipeline.slices.judge_kinds import JUDGES
 from pipeline.vocabulary import Vocabulary
 
@@ -31,7 +31,7 @@ words = [[["a", "dog"]], [["a", "cat"]], [["two", "cats"]]]
 prepared = SimpleNamespace(vocabulary=Vocabulary(("a", "dog", "cat", "two", "cats", "UNK")), words=words.__getitem__)
 sources = JudgeSources(Path(), Path(), prepared, torch.device("cpu"))
 judges = build_judges({"overlap": kinds["overlap"]}, JUDGES, sources)
-captions = select_judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
+captions = encode_judged_captions(["a dog", "cats", "a cat"], prepared.vocabulary, 4)
 print(judge_retrieval(judges["overlap"], captions, torch.tensor([0, 2, 1]), torch.arange(3)).by_caption.tolist())
 """
 

@@ -33,13 +33,13 @@ VERBS = {
     "require", "resample", "resize", "resolve", "restore", "reuse", "reward", "shorten", "silence", "stack", "state",
     "stream", "suggest", "summarise", "sync", "temper", "tokenise", "twist", "view",
 }  # fmt: skip
-PREDICATES = {"differs", "fetches", "has", "is", "leads", "selects"}
+PREDICATES = {"differs", "fetches", "has", "is", "leads"}
 CONVERSIONS = {"as", "from", "to", "with", "without"}
 # functions named by a noun: terms of the papers, of PyTorch and NumPy, and commands of saywhich
 NOUNS = {
     "all_max", "all_reduce_sum", "all_sum", "atomic_folder", "atomic_path", "bags", "discriminator_guided", "exp",
-    "hacked", "listener_adaptation", "listener_matching", "logsumexp_rows", "main", "nms_by_class", "pathwise",
-    "plain_nms", "relation_holds", "tanh", "teacher_force", "teacher_forcing", "top_k", "top_k_rows",
+    "hacked", "logsumexp_rows", "main", "nms_by_class", "pathwise", "plain_nms", "relation_holds", "tanh",
+    "teacher_force", "top_k", "top_k_rows",
 }  # fmt: skip
 METHODS = {Path("pipeline/methods"), Path("pipeline/dialog/methods")}  # their functions have the names of params.yaml
 ENTRY_POINTS = {"__init__", "__main__"}

@@ -16,7 +16,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method, Term
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.composition.relax_controls import with_relax
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
@@ -110,8 +110,8 @@ def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurren
 
 def test_pretraining_needs_one_role_only(toy):
     for method in (
-        teacher_forcing({"speaker": toy.agents().speaker}),
-        listener_matching(listener := toy.agents().listener, Hinge(listener)),
+        build_teacher_forcing({"speaker": toy.agents().speaker}),
+        build_listener_matching(listener := toy.agents().listener, Hinge(listener)),
     ):
         before, after = take_steps(method, toy)
         for role in before:
@@ -191,7 +191,7 @@ def test_guidance_needs_a_null_image_and_guides_the_final_speaker(toy):
 
 def test_a_frozen_speaker_stays_bit_identical_during_adaptation(toy):
     agents = toy.agents()
-    before, after = take_steps(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
+    before, after = take_steps(build_listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
     assert all(torch.equal(old, after["speaker"][name]) for name, old in before["speaker"].items())
     assert all(not torch.equal(old, after["listener"][name]) for name, old in before["listener"].items())
 

@@ -15,7 +15,7 @@ from toy_batches import ToyBatches
 
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining import build_listener_matching
 from pipeline.composition.relax_controls import with_relax
 from pipeline.composition.retrieval_rewards import pretrain_heads
 from pipeline.runtime import ranks
@@ -57,8 +57,8 @@ def make_methods(toy) -> dict[str, Method]:
         "wtf_rl": METHODS["wtf_rl"](toy.agents(dropout=0.4), Objective(), make_reward_models(), clamp=2.0),
         "psst_wtf": make_joint("psst_wtf", 0.3, rewards=make_reward_models(), rho=0.5),
         "heads": pretrain_heads(make_reward_models(), toy.agents().speaker),
-        "collapse recovery": listener_matching(listener, CollapseRecovery(Hinge(listener), 2, 1, 2)),
-        "infonce": listener_matching(other := toy.agents().listener, InfoNCE(other)),
+        "collapse recovery": build_listener_matching(listener, CollapseRecovery(Hinge(listener), 2, 1, 2)),
+        "infonce": build_listener_matching(other := toy.agents().listener, InfoNCE(other)),
     }
 
 
@@ -75,7 +75,7 @@ class RankBatches(ToyBatches):
                 for name in ("images", "pooled", "regions", "region_mask", "captions")
             }
             rank_size = len(batch) // ranks.count_ranks()
-            yield replace(batch, **parts, first=ranks.rank() * rank_size, whole_size=len(batch))
+            yield replace(batch, **parts, first=ranks.get_rank() * rank_size, whole_size=len(batch))
 
 
 def train_method(
@@ -103,7 +103,7 @@ def run_rank(folder: Path) -> None:
     try:
         train_method("psst", toy, folder / "two", interrupt_at=7)
     except KeyboardInterrupt:
-        torch.save(found, folder / f"{ranks.rank()}.pt")
+        torch.save(found, folder / f"{ranks.get_rank()}.pt")
     ranks.leave()
 
 

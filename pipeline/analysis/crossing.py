@@ -18,8 +18,8 @@ from pipeline.evaluation.judges import (
     JudgeKind,
     JudgeSources,
     build_judges,
+    encode_judged_captions,
     load_judge,
-    select_judged_captions,
 )
 
 
@@ -51,7 +51,7 @@ def measure_cross_play(
     matrix: list[list[list[float]]] = [[[] for _ in listeners] for _ in runs]
     for by_method in seed_runs:
         captions = {
-            method: select_judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
+            method: encode_judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
         recalls = compute_cross_play(captions, shared_listeners, gallery)

@@ -39,7 +39,7 @@ class CorruptedCaptions(HardChannel):
         uniform = BatchRandom(batch, rng).rand_like(
             torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device)
         )
-        last = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the previous rank's last caption
+        last = ranks.gather_with_gradient(batch.captions[-1:])[ranks.get_rank() - 1]  # the previous rank's last caption
         previous, *captions = ([word for word in row if word] for row in [last.tolist(), *batch.captions.tolist()])
         corrupted = torch.zeros_like(batch.captions)
         for n, (words, draws) in enumerate(zip(captions, uniform.tolist(), strict=True)):

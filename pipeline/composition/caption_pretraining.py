@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.data.batches import Captions, list_passes
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def pretrain_speaker(settings: SpeakerPretraining, prepared: PreparedData, store: FeatureStore) -> Method:
     """Build a speaker, and the method that pretrains it."""
     speaker = build_speaker(settings, prepared.vocabulary, prepared.max_words, store.regions_shape[1])
-    return teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
+    return build_teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
 
 
 def pretrain_listener(
@@ -49,14 +49,14 @@ def pretrain_listener(
                 f"word_dropout: expected 0 for a vocabulary without UNK, got {settings.word_dropout:g}; set it to 0"
             )
         score = InputDropout(score, settings.vector_dropout, settings.word_dropout, unk)
-    return listener_matching(listener, score, settings.reduction)
+    return build_listener_matching(listener, score, settings.reduction)
 
 
 def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.Module) -> Method:
     """Build the method that adapts `listener` to the frozen `speaker`."""
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
-    return listener_adaptation(speaker, listener, _build_matching_score(settings, listener), settings.reduction)
+    return build_listener_adaptation(speaker, listener, _build_matching_score(settings, listener), settings.reduction)
 
 
 def _build_pretraining_score(settings: ListenerSettings, listener: Listener, steps_per_epoch: int) -> Score:

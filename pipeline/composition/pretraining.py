@@ -16,7 +16,7 @@ from pipeline.protocols import Score
 from pipeline.scores.naturalness import HumanCaption
 
 
-def teacher_forcing(
+def build_teacher_forcing(
     agents: Mapping[str, nn.Module], scheduled: ScheduledSampling | None = None, image_dropout: float = 0.0
 ) -> Method:
     """Build maximum likelihood: the score-function surrogate of the score 1 over forced tokens is the cross-entropy.
@@ -31,13 +31,15 @@ def teacher_forcing(
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
-def listener_matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
+def build_listener_matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
     """Build listener training that matches the human text of a batch with its images (VSE++, Faghri et al. 2018)."""
     term = Term("matching", 1.0, score, Detached(TeacherForcing(requires_grad=False), reduction))
     return Method({"listener": listener}, (term,), LISTENER_ONLY)
 
 
-def listener_adaptation(speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
+def build_listener_adaptation(
+    speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean"
+) -> Method:
     """Build listener training on captions sampled from a frozen speaker (§7.1)."""
     agents = {"speaker": speaker, "listener": listener}
     return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial(), reduction)),), LISTENER_ONLY)

@@ -18,7 +18,7 @@ from pipeline.composition.pretraining_settings import ListenerSettings, Matching
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
-from pipeline.config.views import StageParameters, list_keys
+from pipeline.config.views import StageParameters, list_stage_keys
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
@@ -27,7 +27,7 @@ from pipeline.section import FromMapping, Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS, SliceBlock
 from pipeline.slices.section_keys import DrawSettings, EvaluateKeys
 from pipeline.training.optimisation import Optimisation
-from pipeline.training.selectable_metrics import selects
+from pipeline.training.selectable_metrics import build_select_validator
 
 RECALL = ("recall@1", "recall@5", "recall@10")
 SELECTABLE = ("cider", *RECALL, *(agents.metric for agents in SLICE_AGENTS))  # metrics of a speaker with a listener
@@ -37,14 +37,14 @@ class ListenerBlock(ListenerSettings):
     """A listener and its pretraining; `seed` is added to the global one."""
 
     seed: Seed
-    optimisation: Annotated[Optimisation, FromMapping, selects("rsum", *RECALL)]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator("rsum", *RECALL)]
 
 
 class SpeakerBlock(SpeakerPretraining):
     """A speaker and its pretraining."""
 
     features: Name
-    optimisation: Annotated[Optimisation, FromMapping, selects("cider")]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator("cider")]
 
 
 def _find_distinctive_key(block: Any) -> str:
@@ -66,20 +66,20 @@ PretrainSettings = Annotated[
 class RetrieverSection(RetrieverSettings):
     """Settings of the reward models, and the training of their heads."""
 
-    optimisation: Annotated[Optimisation, FromMapping, selects()]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator()]
 
 
 class TrainSettings(Section):
     """Joint training: its optimisation and the methods' common objective settings."""
 
-    optimisation: Annotated[Optimisation, FromMapping, selects(*SELECTABLE)]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator(*SELECTABLE)]
     objective: Annotated[Objective, FromMapping]
 
 
 class AdaptSection(MatchingSettings):
     """Adaptation of a listener to a fixed speaker: one budget for the speakers of all methods."""
 
-    optimisation: Annotated[Optimisation, FromMapping, selects(*SELECTABLE)]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator(*SELECTABLE)]
 
 
 class RerankSettings(Section):
@@ -171,7 +171,7 @@ class Params(Section):
     ) -> StageParameters[Params]:
         """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach).
 
-        Raises UserError as `list_keys` does, and for a listed key that does not exist.
+        Raises UserError as `list_stage_keys` does, and for a listed key that does not exist.
         """
-        listed = list_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
+        listed = list_stage_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
         return StageParameters(self, listed, stage if instance is None else f"{stage}@{instance}")

@@ -105,7 +105,7 @@ def _flatten(tree: Mapping[str, Any], prefix: Keys = ()) -> dict[str, Any]:
     return flat
 
 
-def list_keys(
+def list_stage_keys(
     workflow: Mapping[str, Any], stage: str, instance: str | None, tree: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the keys under `params:` of a stage, with ${key} and ${item} replaced by the instance of its `foreach`.

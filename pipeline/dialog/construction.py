@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
@@ -45,7 +45,7 @@ class DialogTraining(SliceTraining):
     def build_pretraining(self, settings: Section, prepared: PreparedData, store: FeatureStore) -> Method:
         """Build the method that pretrains a generator by likelihood, or a discriminator on candidates."""
         if isinstance(settings, GeneratorSettings):
-            return teacher_forcing({"speaker": _build_generator(settings, prepared, store)})
+            return build_teacher_forcing({"speaker": _build_generator(settings, prepared, store)})
         assert isinstance(settings, DiscriminatorSettings)
         discriminator = Discriminator(
             _build_encoder(settings, store),
@@ -54,7 +54,7 @@ class DialogTraining(SliceTraining):
             dropout=settings.dropout,
             encode_eos=settings.encode_eos,
         )
-        return listener_matching(
+        return build_listener_matching(
             discriminator,
             NPairScore(
                 discriminator, settings.sampled_options, settings.batch_negatives, norm_penalty=settings.norm_penalty
@@ -69,7 +69,7 @@ class DialogTraining(SliceTraining):
     def build_adaptation(self, speaker: nn.Module, listener: nn.Module) -> Method:
         """Build the method that trains a discriminator to rank human answers above the speaker's."""
         agents = self.pair_agents(speaker, listener)
-        return listener_adaptation(agents.speaker, agents.listener, PairwiseScore(agents.listener, reverse=True))
+        return build_listener_adaptation(agents.speaker, agents.listener, PairwiseScore(agents.listener, reverse=True))
 
     def build_batches(
         self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any

@@ -11,7 +11,7 @@ from pipeline.extension import AgentSections, NameReference
 from pipeline.ranges import Distinct, DropoutRate, Natural, NonNegative, Seed, Size, SmallCount
 from pipeline.section import FromMapping, Name, Section
 from pipeline.training.optimisation import Optimisation
-from pipeline.training.selectable_metrics import selects
+from pipeline.training.selectable_metrics import build_select_validator
 
 MRR = "MRR"  # validation metric of generators and discriminators
 PRIORS = CHANCE, PRIOR, QUESTION_PRIOR = "chance", "prior", "question_prior"  # rankers of candidates without a model
@@ -64,7 +64,7 @@ class DialogEncoderSettings(Section):
     layer_norm: bool = True
     region_positions: bool = False
     round_positions: bool | None = None
-    optimisation: Annotated[Optimisation, FromMapping, selects(MRR)]
+    optimisation: Annotated[Optimisation, FromMapping, build_select_validator(MRR)]
 
     def _check(self) -> None:
         if self.round_positions is not None and self.encoder != "hciae":

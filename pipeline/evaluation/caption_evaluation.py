@@ -22,7 +22,7 @@ from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import HardGallery
 from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
 from pipeline.evaluation.human_reference import measure_human_reference
-from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, sample_galleries, select_judged_captions
+from pipeline.evaluation.judges import Judge, JudgedCaptions, encode_judged_captions, judge_retrieval, sample_galleries
 from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
@@ -129,7 +129,7 @@ class Evaluation:
             human = list(chain.from_iterable(split_data.references))
             results["human_faithfulness"] = self.truth(human, repeated).summary()
         for name, baseline in self.baselines.items():
-            other = select_judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
+            other = encode_judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
             measured, scores = self._evaluate(other, split_data)
             metrics = {key: value for key, value in measured.items() if not key.startswith("human_")}
             results.setdefault("baselines", {})[name] = metrics

@@ -84,7 +84,7 @@ class JudgedCaptions:
     texts: Sequence[str]
 
 
-def select_judged_captions(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> JudgedCaptions:
+def encode_judged_captions(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> JudgedCaptions:
     """Return the captions with their token ids (N, max_words); ids are clipped to `max_words` words, texts are not."""
     tokens = torch.zeros(len(texts), max_words, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):

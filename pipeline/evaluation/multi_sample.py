@@ -12,7 +12,7 @@ from pipeline.channels.hard import Beam, Multinomial
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION, set_diversity
+from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION, measure_set_diversity
 from pipeline.metrics.java import NotComputedError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.decoder import Decoder
@@ -60,7 +60,7 @@ def measure_sets(
     measures: dict[str, Any] = {"captions": len(sets[0])}
     try:
         language.tokenise([text for captions in sets for text in captions])  # one call: each call starts a program
-        measures |= set_diversity([language.tokenise(captions) for captions in sets])
+        measures |= measure_set_diversity([language.tokenise(captions) for captions in sets])
     except NotComputedError as reason:
         return measures, dict.fromkeys(("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
     scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]

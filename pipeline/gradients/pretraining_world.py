@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_matching, build_teacher_forcing
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.gradients.gradient_world import GradientWorld, draw_world
@@ -49,8 +49,8 @@ def pretrain_world(images: int, epochs: int, seed: int) -> GradientWorld:
     world = draw_world(images, images + 1, 2, seed)
     batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)
-    _pretrain(teacher_forcing({"speaker": world.speaker}), batches, epochs, seed)
-    _pretrain(listener_matching(world.listener, score), batches, epochs, seed)
+    _pretrain(build_teacher_forcing({"speaker": world.speaker}), batches, epochs, seed)
+    _pretrain(build_listener_matching(world.listener, score), batches, epochs, seed)
     world.speaker.requires_grad_(True)
     return replace(world, batch=next(batches.epoch(0, TEMPLATES.index((NAME, 0)))))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
 from pipeline.composition.method_card import MethodCard
-from pipeline.composition.pretraining import teacher_forcing
+from pipeline.composition.pretraining import build_teacher_forcing
 from pipeline.ranges import DropoutRate, Share
 
 CARDS = {
@@ -16,4 +16,4 @@ CARDS = {
 
 def guidance(agents: Agents, objective: Objective, lam: Share = 0.0, image_dropout: DropoutRate = 0.1) -> Method:
     """Build cross-entropy training with a null image, which decoding with guidance needs."""
-    return teacher_forcing(agents.roles, image_dropout=image_dropout)
+    return build_teacher_forcing(agents.roles, image_dropout=image_dropout)

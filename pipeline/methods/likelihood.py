@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method
 from pipeline.composition.method_card import MethodCard
-from pipeline.composition.pretraining import teacher_forcing
+from pipeline.composition.pretraining import build_teacher_forcing
 from pipeline.ranges import Share
 
 CARDS = {
@@ -22,4 +22,4 @@ CARDS = {
 
 def mle(agents: Agents, objective: Objective, lam: Share = 0.0) -> Method:
     """Build further cross-entropy training of the pretrained speaker on human captions."""
-    return teacher_forcing(agents.roles)
+    return build_teacher_forcing(agents.roles)

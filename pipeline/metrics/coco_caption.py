@@ -39,7 +39,7 @@ def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
     return shared_meteor.connect_meteor(timeout)
 
 
-def find_spice() -> None:
+def require_spice() -> None:
     """Raise NotComputedError where the files of SPICE's parser are missing."""
     java.find_spice_jar()
 

@@ -72,7 +72,7 @@ def has_bad_ending(words: Sequence[str]) -> bool:
     return not words or words[-1] in BAD_ENDINGS
 
 
-def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
+def measure_set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions for each of M images, as space-joined tokens.
 
     Div-n is the number of distinct n-grams of an image's captions per token, averaged over images. mBLEU-4 is BLEU-4 of

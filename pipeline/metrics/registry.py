@@ -11,7 +11,7 @@ from pipeline.metrics.coco_caption import (
     compute_cider,
     compute_rouge_l,
     compute_spice,
-    find_spice,
+    require_spice,
     start_meteor,
 )
 from pipeline.metrics.java import Score
@@ -65,7 +65,7 @@ METRICS = (
     Metric("METEOR", start=start_meteor, reward="text", best_of_beam=True),
     Metric("ROUGE-L", compute_rouge_l, reward="ids"),
     Metric("CIDEr", compute_cider, range=(0.0, 10.0), reward="ids", best_of_beam=True),
-    Metric("SPICE", compute_spice, check=find_spice, reward="text", best_of_beam=True),
+    Metric("SPICE", compute_spice, check=require_spice, reward="text", best_of_beam=True),
     Metric("SPIDEr", parts=("CIDEr", "SPICE"), range=(0.0, 11.0)),  # Liu et al. 2017
 )
 FIRST = "CIDEr"  # the first metric in tables

@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.readers.annotation_file import JsonEntry, JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
-from pipeline.readers.splits import read_splits, split_of
+from pipeline.readers.splits import parse_split, read_splits
 
 
 def read_coco(
@@ -48,7 +48,7 @@ def read_coco(
                     row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(image_splits))}")
                 used.update(keys)
                 split = split_file.by_image[keys[0]]
-            split = split_of(split, row)
+            split = parse_split(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:
                 row.fail(f"image {name} has no captions; remove the image or add a caption")

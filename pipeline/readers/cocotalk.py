@@ -14,7 +14,7 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.karpathy import read_karpathy
-from pipeline.readers.splits import count_restval, split_of
+from pipeline.readers.splits import count_restval, parse_split
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
@@ -44,7 +44,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         image = str(row.get("id", int | str))
         ids.add(image, row)
         image_captions = captions[first[index] : first[index + 1]]
-        split = split_of(row.get("split", str), row)
+        split = parse_split(row.get("split", str), row)
         file = row.get("file_path", str, "")
         annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in image_captions)
         corpus_images.append(CorpusImage(image, file, split, annotated))

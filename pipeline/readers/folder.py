@@ -13,7 +13,7 @@ from pipeline.errors import UserError, escape_line
 from pipeline.readers.annotation_file import FileRow, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat
-from pipeline.readers.splits import draw_split, split_of
+from pipeline.readers.splits import draw_split, parse_split
 from pipeline.readers.table_files import read_rows
 from pipeline.runtime.film_decoding import CONTAINERS
 from pipeline.runtime.untrusted import leads_outside
@@ -43,8 +43,8 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
             if images and not os.path.isfile(images / file):  # also False for a name that cannot be a path
                 row.fail(f"the image {show_json(file)} is missing in {images}{_suggest_file(file, images)}")
             rows[file], captions[file] = row, {}
-            splits[file] = "" if split is None else split_of(split, row)
-        elif split is not None and split_of(split, row) != splits[file]:
+            splits[file] = "" if split is None else parse_split(split, row)
+        elif split is not None and parse_split(split, row) != splits[file]:
             row.fail(f"{file} is in the split {split} here, and in {splits[file]} at {rows[file]}")
         if UNBROKEN.search(values["caption"]):
             row.fail(

@@ -8,7 +8,7 @@ from pipeline.data.corpus import Corpus, CorpusImage
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, is_one_file
-from pipeline.readers.splits import count_restval, split_of
+from pipeline.readers.splits import count_restval, parse_split
 
 
 def read_karpathy(annotations: Path) -> Corpus:
@@ -38,7 +38,7 @@ def read_karpathy(annotations: Path) -> Corpus:
             captions.append(make_caption(sentence.get("raw", str), entry.get("tokens"), sentence))
         if not captions:
             row.fail(f"image {file} has no captions; remove the image or add a caption")
-        corpus_images.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))
+        corpus_images.append(CorpusImage(str(image_id), file, parse_split(row.get("split", str), row), tuple(captions)))
     name = source.data.get("dataset")
     name = name if isinstance(name, str) else annotations.stem
     return Corpus(name, tuple(corpus_images), (annotations,), count_restval(rows))

@@ -19,7 +19,7 @@ class Splits(NamedTuple):
     restval: int  # number of images that the file calls restval
 
 
-def split_of(name: str, position: FilePosition) -> str:
+def parse_split(name: str, position: FilePosition) -> str:
     """Return train, val or test; restval (COCO's val2014 images that Karpathy trains on) becomes train.
 
     Raises a UserError that names `position` for another name.
@@ -68,7 +68,7 @@ def read_splits(file: Path) -> Splits:
     for position, image, split in entries:
         if image in by_image:
             position.fail(f"image {image} occurs here a second time")
-        by_image[image] = split_of(split, position)
+        by_image[image] = parse_split(split, position)
     return Splits(by_image, sum(split == "restval" for _, _, split in entries))
 
 

@@ -12,7 +12,7 @@ from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.figures import choose_styles
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.number_files import as_csv
+from pipeline.report.number_files import format_csv
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.table_captions import BUDGET
 from pipeline.report.tables import Table, TableColumn, fill_table
@@ -52,7 +52,7 @@ def format_budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
         {"method": name, **{label: budget.get(key) for key, label in COLUMNS.items()}}
         for name, budget in by_method.items()
     ]
-    return as_csv(["method", *COLUMNS.values()], rows)
+    return format_csv(["method", *COLUMNS.values()], rows)
 
 
 def build_learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:

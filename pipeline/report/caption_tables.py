@@ -65,7 +65,7 @@ def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Ta
     fact_keys = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == fact_keys)
     truth_metrics = [("true", TRUTH[-1]), ("told", "told")]
-    samples, beams = (count(results, "multi_sample", kind, "captions") for kind in SETS)
+    samples, beams = (format_counts(results, "multi_sample", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
@@ -148,6 +148,6 @@ def _list_human_rows(choices: Sequence[Choice], metrics: Sequence[Keys]) -> list
     return [("human captions", (), row) for row in islice(measured_rows, 1)]
 
 
-def count(results: Results, *keys: str) -> str:
+def format_counts(results: Results, *keys: str) -> str:
     """Return the metric at `keys` on the test split as text; "400 or 800" where runs differ."""
     return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"

@@ -64,7 +64,7 @@ def format_curve_csv(results: Results) -> str:
         for split in ("val", "test")
     ]
     setting_columns = dict.fromkeys(("lambda", "rho", "seed", *sorted(settings)))
-    return as_csv(["method", *setting_columns, "split", *keys], rows)
+    return format_csv(["method", *setting_columns, "split", *keys], rows)
 
 
 def format_comparison_csv(comparison: Comparison) -> str:
@@ -96,7 +96,7 @@ def format_comparison_csv(comparison: Comparison) -> str:
                 rows.append(row)
     head = ["fixed", "at", "method", "metric", "judge", "bound", *NUMBERS]
     differences = ["reference", "difference bound", "difference", "difference low", "difference high", "p"]
-    return as_csv([*head, *differences], rows)
+    return format_csv([*head, *differences], rows)
 
 
 def format_rho_csv(comparison: Comparison) -> str:
@@ -109,7 +109,7 @@ def format_rho_csv(comparison: Comparison) -> str:
         for judge in comparison.results.judges
         if (estimate := reading.estimates.get(comparison.results.score_keys(judge)))
     ]
-    return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
+    return format_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
 
 
 def _list_numbers(estimate: Estimate) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _list_numbers(estimate: Estimate) -> dict[str, Any]:
     return dict(zip(NUMBERS, (estimate.value, low, high, estimate.spread, estimate.seeds), strict=True))
 
 
-def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def format_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the columns `head` of `rows` as CSV, empty where a row lacks one, escaped against spreadsheet formulas."""
     import pandas as pd
 

@@ -104,7 +104,7 @@ def iterate_tables(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
             caption = bold[1]
 
 
-def start_of(name: str) -> int | None:
+def parse_start(name: str) -> int | None:
     """Return the number of the start in the name of a result file, 2 for scenes@start2; None without a start."""
     match = START.fullmatch(name)
     return int(match[2]) if match else None
@@ -116,7 +116,7 @@ def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], st
     Raises UserError for an unknown profile, where params.yaml differs from the profile and start, or where data/sweep
     is damaged.
     """
-    profile, start = name.partition("@")[0], start_of(name)
+    profile, start = name.partition("@")[0], parse_start(name)
     try:
         text = profile_text(name, root / "profiles")
     except UserError as error:

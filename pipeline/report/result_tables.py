@@ -32,7 +32,7 @@ from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results
 from pipeline.analysis.selection import Choice, SelectionBasis, describe_grid_end
 from pipeline.errors import UserError
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, count
+from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, format_counts
 from pipeline.report.method_names import cite_papers
 from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import (
@@ -75,7 +75,8 @@ def build_results_table(
     direction_text = "from caption to image" if forward else "from image to caption"
     return fill_table(
         "results" if forward else "reverse",
-        f"Test split, {direction_text}: recall in % of {count(results, 'images')} images and median rank (med.)",
+        f"Test split, {direction_text}: recall in % of {format_counts(results, 'images')} images"
+        " and median rank (med.)",
         make_rows_with_baselines(choices, list_measured_baselines(results)),
         columns,
         [
@@ -151,8 +152,8 @@ def build_compact_tables(
     more_columns += [_make_compact_recall_column(judge) for judge in judges]
     titles = "; ".join(f"{judge.name}: {judge.description}" for judge in results.judges.values())
     notes = [
-        f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
-        f"Judges: {titles}.",
+        f"Recall in % for {format_counts(results, 'images')} test images, from caption to image, "
+        f"and median rank (med). Judges: {titles}.",
         *(["true: share of the captions' claims that are true of their image."] if truth else []),
         *_explain_spread(choices),
         *_list_choice_notes(results, choices),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.analysis.judge_titles import TEXT, make_recall_keys
 from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.caption_tables import count
+from pipeline.report.caption_tables import format_counts
 from pipeline.report.figures import choose_styles
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
@@ -61,7 +61,7 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
         TableColumn("excess gain", show=format_excess_gain),
     ]
     notes = [
-        f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Excess "
+        f"Recall in % of {format_counts(results, 'images')} test images by {retriever}, which rewards captions. Excess "
         f"gain: gain of {results.score} over {control} by {retriever}, minus the gain by {judge}. Self-BLEU: "
         "lower values mean more different captions of different images."
     ]

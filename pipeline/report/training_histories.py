@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.analysis.selection import Choice
 from pipeline.errors import UserError, summarise_error
-from pipeline.report.number_files import as_csv
+from pipeline.report.number_files import format_csv
 from pipeline.runtime.checksums import check_history
 from pipeline.runtime.processor_seconds import read_processor_seconds
 
@@ -57,7 +57,7 @@ def format_training_csv(histories: Mapping[str, History]) -> str:
     keys = ["epoch", STEPS, CAPTIONS, SECONDS, CIDER, f"{HARD_LISTENER}1", *recalls]
     keys += ["discriminator/accuracy", "discriminability/score", "naturalness/score"]
     rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]
-    return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
+    return format_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
 
 
 def _read_entries(path: Path) -> list[dict[str, Any]] | None:

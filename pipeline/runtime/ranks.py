@@ -42,7 +42,7 @@ def count_ranks() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Return the number of this rank, from 0; only rank 0 writes files."""
     return dist.get_rank() if count_ranks() > 1 else 0
 
@@ -74,7 +74,7 @@ def gather_with_gradient(x: Tensor) -> Tensor:
 
 def get_own_part(x: Tensor, dim: int = 0) -> Tensor:
     """Return this rank's part of a tensor that `gather_with_gradient` concatenated, along `dim`."""
-    return x if count_ranks() == 1 else x.chunk(count_ranks(), dim)[rank()]
+    return x if count_ranks() == 1 else x.chunk(count_ranks(), dim)[get_rank()]
 
 
 def all_reduce_sum(tensors: Sequence[Tensor]) -> None:

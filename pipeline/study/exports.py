@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from pipeline.report.number_files import as_csv
+from pipeline.report.number_files import format_csv
 from pipeline.study.design import PICTURE_ROOT, RETRIEVAL, Sheet, StudyRound, Task
 from pipeline.study.pages import INSTRUCTIONS
 
@@ -47,7 +47,7 @@ def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
         }
         for sheet in sheets
     ]
-    (out / "prolific.csv").write_text(as_csv(list(rows[0]), rows), encoding="utf-8")
+    (out / "prolific.csv").write_text(format_csv(list(rows[0]), rows), encoding="utf-8")
 
 
 def _build_task(round_: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:

@@ -74,12 +74,12 @@ class RunRecord:
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Record numbers of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
-            numbers = {record_name(name): float(value) for name, value in values.items()}
+            numbers = {format_mlflow_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": get_milliseconds()})
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Record texts about the run, cut to 8,000 characters each."""
-        self._record({"tags": {record_name(name): str(value)[:8000] for name, value in values.items()}})
+        self._record({"tags": {format_mlflow_name(name): str(value)[:8000] for name, value in values.items()}})
 
     def text(self, content: str, artifact: str) -> None:
         """Write a text file at the path `artifact` within the run; characters without a UTF-8 form become `?`."""
@@ -158,7 +158,7 @@ def record_run(
     """
     from pipeline.runtime import ranks  # imports torch, which the sender does not need
 
-    if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
+    if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.get_rank():
         yield RunRecord(None)
         return
     record = _start_record(name, params or {}, tags or {}, inputs or {})
@@ -202,7 +202,7 @@ def _start_record(
         "time": get_milliseconds(),
     }
     record._record(head | ({"profile": profile} if profile else {}))
-    record._record({"params": {record_name(option): value for option, value in _flatten(params)}})
+    record._record({"params": {format_mlflow_name(option): value for option, value in _flatten(params)}})
     record._record({"datasets": {str(path): content for path, content in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _read_git()
     if "DVC_EXP_NAME" in os.environ:
@@ -285,7 +285,7 @@ def _flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield prefix + str(name), (value if isinstance(value, str) else json.dumps(value, default=str))[:6000]
 
 
-def record_name(name: str) -> str:
+def format_mlflow_name(name: str) -> str:
     """Return a name of a metric, parameter or tag in the form that MLflow allows, of at most 250 characters.
 
     MLflow refuses names that a file system would resolve to other names: empty parts, `.` and `..` become `_`.

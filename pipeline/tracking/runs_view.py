@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from urllib.parse import quote
 
-from pipeline.tracking.recorder import record_name
+from pipeline.tracking.recorder import format_mlflow_name
 from pipeline.tracking.tracker import Tracker
 
 KEY = "results"
@@ -19,7 +19,7 @@ METRICS = ("CIDEr", *(f"R@1 (hard) {judge}" for judge in ("own", "symbolic", "ju
 
 def save_view(tracker: Tracker) -> str:
     """Save the view in the tracker's experiment, and return its address relative to the server's address."""
-    columns = [f"metrics.`{record_name(name)}`" for name in METRICS]
+    columns = [f"metrics.`{format_mlflow_name(name)}`" for name in METRICS]
     view = {
         "searchFilter": EVALUATIONS,
         "orderByKey": columns[METRICS.index("R@1 (hard) judge")],  # by time, MLflow would fold runs below their parents

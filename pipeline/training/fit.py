@@ -40,7 +40,7 @@ def run_training(
     training.record = record.metrics
     record.tags({"matmul_precision": matmul_precision.get_current_precision()})
     checkpoint_store = Checkpoints(checkpoints)
-    if ranks.rank():
+    if ranks.get_rank():
         training.run(checkpoint_store, seconds)
         return
     with hold_lock(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):

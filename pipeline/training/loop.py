@@ -127,7 +127,7 @@ class Training:
         self.budget.start()
         total = len(self.batches)
         last_save = time.monotonic()
-        hide_bar = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
+        hide_bar = True if ranks.get_rank() else None  # None: no bar where stderr is not a terminal
         if self.settings.validations_per_epoch > 1 and not self.step:
             self._add_entry(0, validates=True)
         with (
@@ -151,7 +151,7 @@ class Training:
                             self._add_entry(round(self.step / total, 3), validates=True)
                         must_end = has_request()
                         must_save = must_end or time.monotonic() - last_save >= every_seconds
-                        if checkpoints is not None and not ranks.rank() and must_save:
+                        if checkpoints is not None and not ranks.get_rank() and must_save:
                             self._check_finite()
                             checkpoints.save(self.step, *self._state())
                             last_save = time.monotonic()
@@ -240,7 +240,7 @@ class Training:
                     len(earlier) >= 3
                     and norm > MAX_NORM_GROWTH * max(earlier)
                     and name not in self.warned
-                    and not ranks.rank()
+                    and not ranks.get_rank()
                 ):
                     self.warned.add(name)
                     line = f"{name} is {norm:.3g} before step {self.step}, and was {max(earlier):.3g} at most"
@@ -263,7 +263,7 @@ class Training:
         for agent in self.method.agents.values():
             agent.eval()
         with torch.no_grad():
-            validation = ranks.broadcast(None if ranks.rank() else self.validate())
+            validation = ranks.broadcast(None if ranks.get_rank() else self.validate())
         assert validation is not None
         metrics = {f"val/{name}": value for name, value in validation.items()}
         self.record(metrics, self.step)
@@ -304,8 +304,8 @@ class Training:
         step = 0 if checkpoint is None else checkpoint.step
         if step != ranks.broadcast(step):
             raise UserError(
-                f"{checkpoints.folder}: rank {ranks.rank()} has other checkpoints than rank 0; use a folder that all "
-                "ranks share"
+                f"{checkpoints.folder}: rank {ranks.get_rank()} has other checkpoints than rank 0; use a folder that "
+                "all ranks share"
             )
         if checkpoint is None:
             return

@@ -7,8 +7,8 @@ from pydantic import AfterValidator
 from pipeline.training.optimisation import Optimisation
 
 
-def selects(*metrics: str) -> AfterValidator:
-    """Return a validator of Optimisation: `select` must be `last` or one of `metrics`; related settings must fit."""
+def build_select_validator(*metrics: str) -> AfterValidator:
+    """Build a validator of Optimisation: `select` must be `last` or one of `metrics`; related settings must fit."""
 
     def check(optimisation: Optimisation) -> Optimisation:
         select = optimisation.select

@@ -39,8 +39,8 @@ CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for e
 
 
 @cache
-def import_graph() -> ImportGraph:
-    """Return the import graph, without the modules of WITHOUT_EFFECT.
+def build_import_graph() -> ImportGraph:
+    """Build the import graph, without the modules of WITHOUT_EFFECT.
 
     The graph includes imports within functions, and imports of architectures by their names.
     """
@@ -54,9 +54,9 @@ def import_graph() -> ImportGraph:
     return graph
 
 
-def import_closure(modules: Iterable[str]) -> set[str]:
+def find_import_closure(modules: Iterable[str]) -> set[str]:
     """Return `modules`, all modules that they import, and the packages of these, whose code an import runs."""
-    graph, closure, new_modules = import_graph(), set[str](), set(modules)
+    graph, closure, new_modules = build_import_graph(), set[str](), set(modules)
     while new_modules:
         closure |= new_modules.union(*map(graph.find_upstream_modules, new_modules))
         packages = {module.rpartition(".")[0] for module in closure}
@@ -67,7 +67,7 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 def find_stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
     """Return the import closure of a stage; `methods` are the modules of the methods that the stage trains."""
     scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, find_method_modules()
-    return import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
+    return find_import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
 
 
 def compute_code_digest(stage: str, methods: Collection[str] = ()) -> str:
@@ -91,7 +91,7 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     methods = _find_named_modules(params)
     digests = {f"train/{module}": compute_code_digest("train", [module]) for module in set(methods.values())}
     grid_modules = {methods[name] for name in find_value(params, "sweep.grid") or () if name in methods}
-    for script in import_graph().find_children("stages") - {"stages.train"}:
+    for script in build_import_graph().find_children("stages") - {"stages.train"}:
         stage = script.rpartition(".")[2]
         digests[stage] = compute_code_digest(stage, grid_modules if stage == "sweep" else ())
     files = {CODE / f"{name}.sha256": f"{digest}\n".encode() for name, digest in digests.items()}

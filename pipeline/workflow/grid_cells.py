@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from pipeline.config.name_checks import find_value, read_checked_names
 from pipeline.config.reading import show_value
-from pipeline.config.views import list_deps, list_keys
+from pipeline.config.views import list_deps, list_stage_keys
 from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
 from pipeline.runtime.command import run_command
@@ -129,7 +129,7 @@ def compute_cell_digest(
     tree = copy.deepcopy(dict(params))
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
-    values = {key: find_value(tree, key) for key in list_keys(workflow, stage, cell.method, tree)}
+    values = {key: find_value(tree, key) for key in list_stage_keys(workflow, stage, cell.method, tree)}
     files = {path: content[path] for path in list_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 

@@ -10,7 +10,7 @@ from pipeline.config.overlays import compose_profile_text, with_start
 from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.report.documents import list_figures
-from pipeline.report.recording import START, start_of, write_record
+from pipeline.report.recording import START, parse_start, write_record
 from pipeline.report.result_file import locate_result_file
 from pipeline.report.starts import read_starts, summarise_starts
 from pipeline.runtime.command import run_command
@@ -22,7 +22,7 @@ WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show image
 
 def _compose_parameters(name: str, folder: Path) -> str:
     """Return the parameter file of a result file's profile and start."""
-    return with_start(compose_profile_text(name.partition("@")[0], folder), start_of(name))
+    return with_start(compose_profile_text(name.partition("@")[0], folder), parse_start(name))
 
 
 def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
                 "benchmarks, or any @MACHINE"
             )
         root, name = Path(), arguments[0]
-        start, profile = start_of(name), START.sub(r"\1", name)
+        start, profile = parse_start(name), START.sub(r"\1", name)
         is_last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
         figures = list_figures(root, profile) if is_last else []
         _check_no_photos(figures, root / "params.yaml", profile)

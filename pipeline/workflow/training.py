@@ -56,7 +56,7 @@ def build_training(
     if matmul_precision.is_small(method.agents.values()):
         torch.set_num_threads(1)
     matmul_precision.choose_precision(method.agents.values(), device)
-    part, pinned, rows = (ranks.rank(), ranks.count_ranks()), device.type == "cuda", prepared.rows("train")
+    part, pinned, rows = (ranks.get_rank(), ranks.count_ranks()), device.type == "cuda", prepared.rows("train")
     if owner := find_owner(TRAINING, method.agents.values()):
         for name, default in (("order", "random"), ("captions", "one")):
             if (value := getattr(settings, name)) != default:

@@ -133,7 +133,7 @@ def _run_trained(
     from saywhich.captioning_model import BEAM
     from saywhich.encoded_photos import EncodedPhotos
     from saywhich.model_with_listener import ModelWithListener
-    from saywhich.photos import write_unlike_note
+    from saywhich.photos import format_unlike_note
     from saywhich.pretrained.pretrained_captioner import open_listener
     from saywhich.streaming import embed_gallery, stream_features
 
@@ -164,7 +164,7 @@ def _run_trained(
             contents.extend(features.contents)
 
     unreadable += _write_captions(caption_parts(), len(photos), outputs)
-    if note := write_unlike_note(contents, files):
+    if note := format_unlike_note(contents, files):
         print(note, file=sys.stderr)
     return unreadable
 

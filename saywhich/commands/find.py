@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     """
     import numpy as np
 
-    from saywhich.photos import list_photo_files, write_unlike_note
+    from saywhich.photos import format_unlike_note, list_photo_files
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
         gallery, scores = _search_trained(choose_model_folder(options), options.text, files)
     hits = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     print_lines(f"{score:.3f}\t{escape_line(str(file))}" for file, score in hits)
-    if note := write_unlike_note(gallery.contents, gallery.files):
+    if note := format_unlike_note(gallery.contents, gallery.files):
         print(note, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page

@@ -26,8 +26,8 @@ from saywhich.judging.caption_scores import (
     ScoreValues,
     average_over,
     compute_ratio,
+    compute_score_interval,
     resample_scores,
-    score_interval,
 )
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
@@ -58,7 +58,7 @@ class ScoredAnswers:
 
     def interval(self, score: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a score; None where no image has such a fact or claim."""
-        return score_interval(self.resampled.get(ScoreKey("", score)))
+        return compute_score_interval(self.resampled.get(ScoreKey("", score)))
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def resample_scores(
     return [{key: np.concatenate(parts) for key, parts in each.items()} for each in resampled_scores]
 
 
-def score_interval(resamples: np.ndarray | None) -> tuple[float, float] | None:
+def compute_score_interval(resamples: np.ndarray | None) -> tuple[float, float] | None:
     """Return the central 95 % interval of a score's resamples, or None without them."""
     return None if resamples is None else compute_interval(resamples)
 

@@ -45,7 +45,7 @@ def read_galleries(file: Path) -> Galleries:
     return content
 
 
-def read_given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
+def resolve_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
     Photos without captions are left out; names of no photo, or of more than one, are left out with a note. A photo

@@ -17,8 +17,8 @@ from pipeline.metrics.language import LanguageScorer
 from pipeline.readers.coco_instances import read_instances
 from saywhich.judging.baseline_rows import HUMAN, RULE, make_human_row, make_rule_row
 from saywhich.judging.caption_files import CaptionSet, Source, parse_number, read_caption_set, read_ids
-from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
-from saywhich.judging.hard_galleries import Galleries, find_neighbour_galleries, read_galleries, read_given_galleries
+from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, compute_score_interval, resample_scores
+from saywhich.judging.hard_galleries import Galleries, find_neighbour_galleries, read_galleries, resolve_galleries
 from saywhich.judging.judge_sources import check_judges, open_encoder, open_judge
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
@@ -70,7 +70,7 @@ class JudgedRow:
 
     def interval(self, key: ScoreKey) -> tuple[float, float] | None:
         """Return a score's 95 % interval over images; None for scores of the whole set of captions."""
-        return score_interval(self.drawn.get(key))
+        return compute_score_interval(self.drawn.get(key))
 
     def best_ranks(self, judge: str, hard: bool = False) -> np.ndarray:
         """Return each image's best rank by its captions (M,) float64, among all images or in its hard gallery.
@@ -257,7 +257,7 @@ def _make_galleries(
         source = options.galleries
         galleries = source if isinstance(source, Mapping) else read_galleries(Path(source))
         rule = "given galleries" if isinstance(source, Mapping) else f"the galleries of {source}"
-        return read_given_galleries(galleries, index, files, notes), rule
+        return resolve_galleries(galleries, index, files, notes), rule
     judges = [judge if isinstance(judge, str) else judge.name for judge in options.judges]
     # a folder may be written in several ways, such as m and ./m
     if options.neighbours in judges or Path(options.neighbours).resolve() in [Path(name).resolve() for name in judges]:

@@ -14,7 +14,7 @@ import saywhich
 import saywhich.captioning_model
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import make_judge, select_judged_captions
+from pipeline.evaluation.judges import encode_judged_captions, make_judge
 from pipeline.models.agent_files import load_agent
 from pipeline.runtime.checksums import serialise_with_checksum
 
@@ -94,7 +94,7 @@ def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
     scores = model.score(["a dog", "the red boat on the beach"], names)
     judge = model._make_judge()
     text_embeddings = judge.encode_text(
-        select_judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6)
+        encode_judged_captions(["a dog", "the red boat on the beach"], model.vocabulary, 6)
     )
     np.testing.assert_allclose(scores, (text_embeddings @ model.extract_features(names).vectors.T).numpy(), atol=1e-6)
     found = model.find("A dog!", names, top=2)

@@ -13,7 +13,7 @@ from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.composition.method import ALTERNATE, LISTENER, Method, Term
 from pipeline.composition.method_card import MethodCard
 from pipeline.composition.objective import Objective
-from pipeline.composition.pretraining import teacher_forcing
+from pipeline.composition.pretraining import build_teacher_forcing
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import (
     DialogAgents,
@@ -58,7 +58,7 @@ CARDS = {
 def g_more(agents: DialogAgents, objective: Objective, encoder: InitialEncoder = "own") -> Method:
     """Build further training by likelihood, the control for the effect of more steps."""
     initialise_encoder(agents, encoder)
-    return teacher_forcing(agents.roles)
+    return build_teacher_forcing(agents.roles)
 
 
 def g_dis(

@@ -22,7 +22,7 @@ from pipeline.features.animated_thumbnail import encode_data_uri
 from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
 from pipeline.report.html_templates import open_templates
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.number_files import as_csv, format_markdown
+from pipeline.report.number_files import format_csv, format_markdown
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.untrusted import resolve_inside
 
@@ -123,7 +123,7 @@ def _format_curve(results: Results) -> str:
         for split in ("val", "test")
     ]
     settings = dict.fromkeys(("seed", *sorted({key for run in results.runs for key in run.settings})))
-    return as_csv(["method", *settings, "split", *names], rows)
+    return format_csv(["method", *settings, "split", *names], rows)
 
 
 def _draw_example_dialogs(

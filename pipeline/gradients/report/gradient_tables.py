@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.analysis.results import read_results_json
 from pipeline.errors import UserError, summarise_error
 from pipeline.report.method_names import choose_estimator_colour
-from pipeline.report.number_files import as_csv
+from pipeline.report.number_files import format_csv
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
@@ -90,7 +90,7 @@ def format_gradients_csv(results: GradientResults) -> str:
         for row in results.rows.to_dict("records")
         for n, world in enumerate(row["worlds"], 1)
     ]
-    return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
+    return format_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
 
 
 def build_gradients_tables(results: GradientResults) -> list[Table]:

@@ -8,7 +8,7 @@ from by_hand import assert_same_gradients, compute_losses
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
-from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.estimators.rollouts import StepRollouts, make_human_message
 from pipeline.models.unroll import teacher_force
 from pipeline.scores.discriminability import Hinge
@@ -16,7 +16,7 @@ from pipeline.scores.discriminability import Hinge
 
 def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder):
     agents, batch = toy.agents(decoder=decoder), toy.batch()
-    method = teacher_forcing(agents.roles)
+    method = build_teacher_forcing(agents.roles)
     losses, message = compute_losses(method, batch), teacher_force(agents.speaker, batch)
     assert set(losses) == {"likelihood"}
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
@@ -28,7 +28,7 @@ def test_teacher_forcing_is_the_cross_entropy_of_the_human_captions(toy, decoder
 def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     agents, batch = toy.agents(), replace(toy.batch(), epoch=9)
     schedule = ScheduledSampling(start=0, every=1, increment=0.5, max_share=0.5)
-    method = teacher_forcing(agents.roles, schedule, 0.2)
+    method = build_teacher_forcing(agents.roles, schedule, 0.2)
     message = StepRollouts(agents.speaker.train(), batch, seed=1).get_message(TeacherForcing(schedule))
     losses = compute_losses(method, batch)
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
@@ -40,7 +40,7 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
 
 def test_listener_pretraining_matches_human_captions(toy):
     agents, batch = toy.agents(), toy.batch()
-    method = listener_matching(agents.listener, Hinge(agents.listener))
+    method = build_listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}
     losses = compute_losses(method, batch)
     expected = -Hinge(agents.listener)(make_human_message(batch), batch).mean()
@@ -51,7 +51,7 @@ def test_listener_pretraining_matches_human_captions(toy):
 @pytest.mark.parametrize("step", [0, 1, 5])
 def test_a_frozen_speaker_generates_without_dropout_and_without_a_gradient(toy, decoder, step):
     agents, batch = toy.agents(dropout=0.5, decoder=decoder), toy.batch(step)
-    method = listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener))
+    method = build_listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener))
     assert method.schedule.all_roles == {"listener"}
     losses = compute_losses(method, batch)
     assert [p.requires_grad for p in agents.speaker.parameters()] == [False] * len(list(agents.speaker.parameters()))

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.metrics.diversity import compute_self_bleu, has_repetition, measure_caption_diversity, set_diversity
+from pipeline.metrics.diversity import (
+    compute_self_bleu,
+    has_repetition,
+    measure_caption_diversity,
+    measure_set_diversity,
+)
 
 
 def test_figures_by_hand():
@@ -60,7 +65,7 @@ def test_sets_of_captions_by_hand():
     # image 1: 9 words, of which 5 are distinct; distinct bigrams: a dog, dog runs, a cat, cat sits
     # image 2: three equal captions
     sets = [["a dog runs", "a dog runs", "a cat sits"], ["a b c d e"] * 3]
-    figures = set_diversity(sets)
+    figures = measure_set_diversity(sets)
     assert figures["Div-1"] == pytest.approx((5 / 9 + 5 / 15) / 2)
     assert figures["Div-2"] == pytest.approx((4 / 9 + 4 / 15) / 2)
     # k = 1 and 2: 3 + 5 of 3 + 5 words match, and all n-grams: 1 + 4 + ...: BLEU-4 is 1
@@ -76,11 +81,11 @@ def test_sets_of_captions_by_hand():
 
 
 def test_sets_without_common_n_grams_and_sets_without_words():
-    disjoint = set_diversity([["a b c d e", "f g h i j"]])
+    disjoint = measure_set_diversity([["a b c d e", "f g h i j"]])
     assert disjoint["Div-1"] == 1
     assert max(disjoint["mBLEU-4 corpus"], disjoint["mBLEU-4 per caption"]) < 1e-6
     nothing = pytest.approx(0, abs=1e-4)
-    assert set_diversity([["", ""]]) == {
+    assert measure_set_diversity([["", ""]]) == {
         "Div-1": 0, "Div-2": 0, "mBLEU-4 corpus": nothing, "mBLEU-4 per caption": nothing
     }  # fmt: skip
 
@@ -117,7 +122,7 @@ def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
         per_caption += [compute_bleu(*one) for one in found]
         sums = [sum(column) for column in zip(*(counts for counts, _, _ in found), strict=True)]
         corpus.append(compute_bleu(sums, sum(one[1] for one in found), sum(one[2] for one in found)))
-    figures = set_diversity(sets)
+    figures = measure_set_diversity(sets)
     assert figures["mBLEU-4 corpus"] == pytest.approx(sum(corpus) / 5, rel=1e-9)
     assert figures["mBLEU-4 per caption"] == pytest.approx(sum(per_caption) / 150, rel=1e-9)
     assert figures["mBLEU-4 corpus"] > 2 * figures["mBLEU-4 per caption"]
@@ -126,7 +131,7 @@ def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
 @pytest.mark.parametrize("sets", [[], [["a"]], [["a", "b"], ["a"]]])
 def test_sets_that_cannot_be_compared_are_reported_in_one_line(sets):
     with pytest.raises(UserError, match="the same number of captions, two or more"):
-        set_diversity(sets)
+        measure_set_diversity(sets)
 
 
 def _compute_plain_self_bleu(captions: list[str]) -> float:

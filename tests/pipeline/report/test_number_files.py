@@ -161,6 +161,6 @@ def test_markup_in_a_cell_is_shown_as_it_is_written(written, shown):
 def test_no_cell_is_a_formula_to_a_spreadsheet():
     texts = ['=HYPERLINK("http://far.example")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "a=b", "", "luo"]
     rows = [{"method": text, "value": -0.5} for text in texts]
-    read = list(csv.reader(io.StringIO(number_files.as_csv(["method", "value"], rows), newline="")))[1:]
+    read = list(csv.reader(io.StringIO(number_files.format_csv(["method", "value"], rows), newline="")))[1:]
     assert [row[0] for row in read] == [*(f"'{text}" for text in texts[:5]), "' =1", "a=b", "", "luo"]
     assert {row[1] for row in read} == {"-0.5"}

@@ -11,7 +11,7 @@ from toy_batches import ToyBatches
 
 from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
-from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining import build_listener_matching
 from pipeline.errors import UserError
 from pipeline.estimators import rollouts
 from pipeline.evaluation.validation import Validation
@@ -72,7 +72,9 @@ def test_epochs_are_multiplied_to_give_min_steps(toy):
 
 def _make_recovery(toy):
     listener = toy.agents().listener
-    return listener_matching(listener, CollapseRecovery(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5))
+    return build_listener_matching(
+        listener, CollapseRecovery(Hinge(listener), warmup=4, patience=2, steps=2, width=0.5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -443,7 +445,7 @@ def draw_numbers(toy, seed: int = 4, **options) -> list[float]:
     """Return the random numbers of 15 steps."""
     score = RandomScore(toy.agents().listener)
     training = Training(
-        listener_matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options
+        build_listener_matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options
     )
     training.run()
     return score.drawn
@@ -490,7 +492,7 @@ def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
     for rates in ({}, {"listener": 0.01}):
         agents = toy.agents()
         method = dataclasses.replace(
-            listener_matching(agents.listener, Hinge(agents.listener, negatives="all")), rates=rates
+            build_listener_matching(agents.listener, Hinge(agents.listener, negatives="all")), rates=rates
         )
         training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
         for _ in range(3):
@@ -543,7 +545,7 @@ def test_losses_are_checked_every_25_steps(toy):
             yield from (self.toy.batch(step) for step in range(start, 60))
 
     steps, settings = [], dataclasses.replace(FIVE, epochs=1)
-    method = listener_matching(toy.agents().listener, Hinge(toy.agents().listener))
+    method = build_listener_matching(toy.agents().listener, Hinge(toy.agents().listener))
     training = Training(method, LongEpoch(toy), settings, 4, CPU, record=lambda values, step: steps.append(step))
     training.run()
     assert sorted(set(steps)) == [25, 50, 60]

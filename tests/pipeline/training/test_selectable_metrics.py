@@ -3,11 +3,11 @@
 import pytest
 
 from pipeline.training.optimisation import Optimisation
-from pipeline.training.selectable_metrics import selects
+from pipeline.training.selectable_metrics import build_select_validator
 
 
 def check(settings: Optimisation) -> Optimisation:
-    return selects("cider", "recall@10").func(settings)
+    return build_select_validator("cider", "recall@10").func(settings)
 
 
 @pytest.mark.parametrize(

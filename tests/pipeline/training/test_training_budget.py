@@ -13,7 +13,7 @@ from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.caption_pretraining import adapt_listener
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
-from pipeline.composition.pretraining import teacher_forcing
+from pipeline.composition.pretraining import build_teacher_forcing
 from pipeline.composition.pretraining_settings import MatchingSettings
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.likelihood import mle
@@ -80,7 +80,10 @@ def test_captions_that_are_human_to_their_end_are_not_drawn(toy):
     assert 0 < longer < IMAGES
     assert [count_drawn(0), count_drawn(3), count_drawn(STEPS)] == [IMAGES, longer, 0]
     always = ScheduledSampling(start=-1, every=1, increment=1.0, max_share=1.0)
-    assert train(teacher_forcing({"speaker": toy.agents().speaker}, always), toy, 3).history[-1]["captions_drawn"] == 0
+    assert (
+        train(build_teacher_forcing({"speaker": toy.agents().speaker}, always), toy, 3).history[-1]["captions_drawn"]
+        == 0
+    )
 
 
 def test_a_listener_adapts_to_captions_that_the_frozen_speaker_draws(toy):

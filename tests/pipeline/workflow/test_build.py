@@ -24,7 +24,7 @@ from pipeline.channels.search import NoRepeatNgram
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, build_text_scorer, pair_agents
-from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining import build_listener_matching
 from pipeline.composition.pretraining_settings import MatchingSettings, RecoverySettings
 from pipeline.composition.reference_cider import build_reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
@@ -261,7 +261,9 @@ def test_validation_generates_with_the_methods_agents_and_never_unk(agents, mode
     assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
     scores = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
     assert torch.equal(scores, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
-    listener_only = make_training(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
+    listener_only = make_training(
+        build_listener_matching(agents.listener, Hinge(agents.listener)), data, models
+    ).validate
     assert (listener_only.speaker, listener_only.listener) == (None, agents.listener)
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
     assert make_training(method, data, models).validate.dtype == torch.bfloat16

@@ -14,7 +14,7 @@ import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
 from pipeline.metrics import java
-from pipeline.metrics.coco_caption import find_spice
+from pipeline.metrics.coco_caption import require_spice
 from pipeline.metrics.java import NotComputedError
 from saywhich.cli import main
 from saywhich.judging.caption_scores import ScoreKey
@@ -199,7 +199,7 @@ def judge_by_spice():
 
 def test_spice(folder):
     try:
-        find_spice()
+        require_spice()
     except NotComputedError as error:
         pytest.skip(str(error))
     row = judge_by_spice()

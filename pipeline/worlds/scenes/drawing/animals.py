@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.worlds.scenes.drawing.pen import INK, WHITE, Colour, Pen, format_points, mix
+from pipeline.worlds.scenes.drawing.pen import INK, WHITE, Colour, Pen, mix, parse_points
 
 ROSE: Colour = (240, 158, 160)
 HOOF: Colour = (62, 54, 56)
@@ -22,7 +22,7 @@ def _draw_legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool
     for limbs, colour in ((far, pen.dark), (near, pen.plain)):
         for joints in limbs:
             pen.limb(joints, colour)
-            x, y, width = format_points(joints)[-1]
+            x, y, width = parse_points(joints)[-1]
             foot = pen.translate(x, y, width)
             if hoof:
                 foot.box(-0.62, -0.5, 0.68, 0.22, HOOF, 0.15)
@@ -195,13 +195,13 @@ def draw_sheep(pen: Pen, pose: str) -> None:
     face = (74, 66, 70) if sum(pen.main) > 300 else (206, 190, 178)
     for x, share in ((-0.24, 0.75), (0.18, 0.75), (-0.14, 1.0), (0.27, 1.0)):
         pen.limb([(x, 0.28, 0.085), (x, 0.04, 0.07)], mix(INK, face, share))
-    for x, y, r in format_points(
+    for x, y, r in parse_points(
         "-0.28,0.44,0.165 -0.32,0.34,0.14 -0.14,0.52,0.165 0.04,0.55,0.165 0.2,0.5,0.165 0.28,0.38,0.145 "
         "0.16,0.29,0.125 0,0.27,0.125 -0.16,0.28,0.125"
     ):
         pen.ellipse(x, y, r, r, pen.main)
     pen.ellipse(0.0, 0.41, 0.28, 0.18, pen.main)
-    for x, y in format_points("-0.22,0.45 -0.04,0.5 0.1,0.4 -0.12,0.36"):
+    for x, y in parse_points("-0.22,0.45 -0.04,0.5 0.1,0.4 -0.12,0.36"):
         pen.arc(x, y, 0.075, 20, 160, 0.022, pen.dark)
     head = pen.translate(0.40, 0.20) if pose == "grazing" else pen.translate(0.43, 0.56)
     head.ellipse(-0.13, 0.05, 0.085, 0.045, mix(face, INK, 0.3))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pipeline.worlds.scenes.drawing.pen import Colour, Point, format_points, mix
+from pipeline.worlds.scenes.drawing.pen import Colour, Point, mix, parse_points
 from pipeline.worlds.scenes.scene_facts import Scene, name_atmosphere, pick
 
 SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # top, middle, horizon
@@ -131,7 +131,7 @@ class Backdrop:
             }[self.air]
             k = self.rng.uniform(0.8, 1.3)
             for colour, dy in ((shade, 0.014), (top, 0.0)):
-                for dx, rise, r in format_points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
+                for dx, rise, r in parse_points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
                     self.ellipse(x + dx * k, y - rise * k + dy, r * 1.15 * k, r * 0.9 * k, colour)
 
 
@@ -244,7 +244,7 @@ def draw_snow(b: Backdrop, horizon: float, shore: float) -> None:
         peak, foot = horizon - h, horizon + 0.02
         b.polygon([(x - w, foot), (x, peak), (x + w, foot)], b.tone((150, 166, 194)))
         b.polygon([(x, peak), (x + w, foot), (x + w * 0.1, foot), (x - 0.03, peak + h * 0.5)], b.tone((124, 140, 172)))
-        cap = format_points("-0.42,0.42 0,0 0.42,0.42 0.2,0.33 0.06,0.47 -0.14,0.34")
+        cap = parse_points("-0.42,0.42 0,0 0.42,0.42 0.2,0.33 0.06,0.47 -0.14,0.34")
         b.polygon([(x + w * dx, peak + h * dy) for dx, dy in cap], b.tone((250, 252, 255)))
     b.hills(horizon + 0.03, 0.05, 0.8, b.tone((246, 250, 255)))
     for x in b.rng.uniform(0.0, 1.0, 4):
@@ -301,7 +301,7 @@ def draw_farm(b: Backdrop, horizon: float, shore: float) -> None:
     if "barn" in b.scene.scenery:
         x, y, red = b.scene.scenery["barn"], horizon + 0.03, b.tone((178, 70, 62))
         white = b.tone((246, 238, 228))
-        gable = [(x + dx, y + dy) for dx, dy in format_points("-0.12,-0.13 -0.09,-0.2 0,-0.245 0.09,-0.2 0.12,-0.13")]
+        gable = [(x + dx, y + dy) for dx, dy in parse_points("-0.12,-0.13 -0.09,-0.2 0,-0.245 0.09,-0.2 0.12,-0.13")]
         b.polygon([(x - 0.11, y), *gable, (x + 0.11, y)], red)
         b.line(gable, 0.020, b.tone((104, 72, 72)))
         b.box(x - 0.045, y - 0.105, x + 0.045, y, white)

@@ -29,7 +29,7 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 
 @cache
-def format_points(shape: str) -> tuple[tuple[float, ...], ...]:
+def parse_points(shape: str) -> tuple[tuple[float, ...], ...]:
     """Parse a shape in SVG's notation into its points."""
     return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
@@ -108,7 +108,7 @@ class Pen:
 
     def limb(self, joints: Shape, fill: Colour) -> None:
         """Draw a leg or an arm through (x, y, width) joints."""
-        joints = format_points(joints) if isinstance(joints, str) else joints
+        joints = parse_points(joints) if isinstance(joints, str) else joints
         for (x0, y0, w0), (x1, y1, w1) in pairwise(joints):
             length = max(1e-6, ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5)
             nx, ny = (y1 - y0) / length / 2, (x0 - x1) / length / 2
@@ -137,7 +137,7 @@ class Pen:
 
     def _to_layer_units(self, shape: Shape) -> Sequence[tuple[float, ...]]:
         """Return the points of a shape in the units of the whole layer."""
-        shape = format_points(shape) if isinstance(shape, str) else shape
+        shape = parse_points(shape) if isinstance(shape, str) else shape
         if self._unit == 1.0 and not (self._x or self._y):
             return shape
         return [(self._x + x * self._unit, self._y + y * self._unit) for x, y in shape]
