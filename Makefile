@@ -2,9 +2,9 @@
 # make results [PROFILE=flickr8k_results]  run the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET, list the corpora with sizes and licences
 # make gradients                  measure bias, noise and cost of every gradient estimator, exactly; needs no data
-# make gradients TRAINED=data     the same for the trained speaker of the run in data/, against a gradient of 100,000 captions
-# make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
-# make repro PROFILE=scenes START=2  the same from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
+# make gradients TRAINED=data     measure them for the trained speaker of the run in data/, against a gradient of 100,000 captions
+# make repro DATA=scenes METHODS=wtf GRID=wtf  run the pipeline for a composition of data, methods and a grid: profiles/README.md
+# make repro PROFILE=scenes START=2  run the pipeline from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write only params.yaml
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out; then make record PROFILE=tests
 # make test-all [WORKERS=2]       run all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants

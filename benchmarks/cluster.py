@@ -65,7 +65,7 @@ def make_grid(folder: Path, cells: int, seconds: float) -> None:
 
 
 def run_snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple[float, float, float]:
-    """Run Snakemake; return its seconds, its processor seconds, and the peak memory in GiB of any child process so far.
+    """Run Snakemake; return its seconds, its processor seconds, and the peak memory in GB of any child process so far.
 
     Raises SystemExit if Snakemake fails.
     """
@@ -78,7 +78,7 @@ def run_snakemake(folder: Path, *options: str, environment: dict[str, str]) -> t
         raise SystemExit(process.stderr[-2000:])
     usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
-    return time.monotonic() - began, processor, usage_after.ru_maxrss / 2**20
+    return time.monotonic() - began, processor, usage_after.ru_maxrss * 1024 / 1e9
 
 
 def measure_plans(scratch: Path, sizes: list[int]) -> None:

@@ -55,7 +55,7 @@ def main() -> None:
     if options.trained:
         return compare_bfloat16(options.trained, options.times)
     rate = measure_matmul_rate(options.device)
-    row = begin_table(
+    print_row = begin_table(
         "Decoding", *("decoding", "words", "images/s", "floor", "of floor", "plain", "ratio", "same captions")
     )
     for name, channel in CHANNELS.items():
@@ -74,7 +74,7 @@ def main() -> None:
             )
             words = float(message.mask.sum(1).float().mean())
             rates = f"{fast_rate:.0f}", f"{floor:.0f}", f"{fast_rate / floor:.0%}", f"{plain_rate:.0f}"
-            row(name, f"{words:.1f}", *rates, f"{fast_rate / plain_rate:.2f}", f"{same:.1%}")
+            print_row(name, f"{words:.1f}", *rates, f"{fast_rate / plain_rate:.2f}", f"{same:.1%}")
 
 
 def compare_bfloat16(root: Path, times: int) -> None:
@@ -83,7 +83,7 @@ def compare_bfloat16(root: Path, times: int) -> None:
     speaker, rows = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val")
     score = build_reference_cider(prepared)
     batches = list(iterate_sequentially(prepared, store, rows, BATCH))
-    row = begin_table(
+    print_row = begin_table(
         "Matrix products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")
     )
     for name, channel in CHANNELS.items():
@@ -96,7 +96,9 @@ def compare_bfloat16(root: Path, times: int) -> None:
             same = (float32.tokens == bfloat16.tokens).flatten(1).all(1).float().mean()
             means = [float(score(message.tokens[:, 0], message.images).mean()) for message in (bfloat16, float32)]
             seconds = [measure_fastest(call, "cpu", times) for call in calls]
-            row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
+            print_row(
+                name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}"
+            )
 
 
 @torch.no_grad()

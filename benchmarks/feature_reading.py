@@ -118,8 +118,7 @@ def main() -> None:
                 waits, memory = run_in_process(
                     measure_waits, folder, options.images, options.batch, number, step, state == "cold"
                 )
-                waited = f"{waits[0] * 1e3:.1f}", f"{np.median(waits[1:]) * 1e3:.2f}", f"{max(waits[1:]) * 1e3:.1f}"
-                print_row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
+                print_row(f"{step:.3f}", state, *format_waits(waits), f"{memory:.0f}")
 
 
 def write_features(folder: Path, images: int, regions: int, size: int) -> None:
@@ -180,7 +179,15 @@ def measure_waits(
     return waits, memory
 
 
+def format_waits(waits: list[float]) -> tuple[str, str, str]:
+    """Return the first wait, and the median and the greatest of the others, in ms; "–" where there are no others."""
+    first, others = f"{waits[0] * 1e3:.1f}", waits[1:]
+    return (first, f"{np.median(others) * 1e3:.2f}", f"{max(others) * 1e3:.1f}") if others else (first, "–", "–")
+
+
 def shuffle_batches(images: int, batch: int, max_batches: int) -> Iterator[np.ndarray]:
+    """Return the rows of shuffled batches; fewer images than `batch` make one batch, as in `Batches`."""
+    batch = min(batch, images)
     order = np.random.default_rng(1).permutation(images)
     return (order[start : start + batch] for start in range(0, images - batch + 1, batch)[:max_batches])
 

@@ -21,6 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 Importer = Callable[[bytes], object]
+# Keys of `make_importers`, which imports the pipeline: atheris must instrument that import.
+IMPORTERS = (
+    *("arrays", "settings", "karpathy", "coco", "visdial", "flickr8k", "tgif"),
+    *("tables", "weights", "archives", "features"),
+)
 LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=4096", "-seed=1", "-print_final_stats=1", "-verbosity=0")
 
 
@@ -147,7 +152,7 @@ def fuzz_importer(name: str, runs: int) -> tuple[int, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("importer")
+    parser.add_argument("importer", choices=IMPORTERS)
     parser.add_argument("--runs", type=int, default=20_000, help="inputs to try")
     parser.add_argument(
         "--here", action="store_true", help="fuzz in this process and folder, and show the output of libFuzzer"

@@ -65,7 +65,8 @@ SCENES_OPTIONS: dict[str, dict[str, Any]] = {"psst_multinomial": {"rho": 0.75}} 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--methods", nargs="+", default=[*METHODS, "listener"])
+    steps = [*METHODS, "listener"]
+    parser.add_argument("--methods", nargs="+", default=steps, choices=steps)
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 10], choices=(16, 10), help="words per caption")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")

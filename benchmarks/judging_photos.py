@@ -34,7 +34,7 @@ def main() -> None:
         folder = Path(name)
         photos = _write_inputs(folder, options.dataset, options.images, options.photos)
         arguments = ["--images", "photos", "--references", "references.json", "--judge", str(options.judge.resolve())]
-        row = begin_table(
+        print_row = begin_table(
             f"Commands on {photos:,} photos of {options.dataset.stem}", "command", "s", "processor, s", first=32
         )
         for label, command in (
@@ -45,7 +45,7 @@ def main() -> None:
             ("bags", ["bags", "photos", "--json", "bags.json"]),
         ):
             show_progress(f"saywhich {command[0]}")
-            row(label, *(f"{seconds:.0f}" for seconds in _measure(folder, command)))
+            print_row(label, *(f"{seconds:.0f}" for seconds in _measure(folder, command)))
 
 
 def _write_inputs(folder: Path, dataset: Path, images: Path, limit: int) -> int:

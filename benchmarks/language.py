@@ -73,9 +73,9 @@ def _read_captions(images: int, file: Path | None) -> tuple[list[str], list[list
         for entry in json.loads(file.read_text(encoding="utf-8"))["annotations"]:
             by_image[entry["image_id"]].append(entry["caption"])
         texts = [group for group in by_image.values() if len(group) >= 5][:images]
-    following = [*texts[1:], texts[0]]
+    other_texts = [*texts[1:], texts[0]]
     return [group[0] for group in texts], [
-        [*group[1:5], other[4]] for group, other in zip(texts, following, strict=True)
+        [*group[1:5], other[4]] for group, other in zip(texts, other_texts, strict=True)
     ]
 
 

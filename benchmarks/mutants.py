@@ -106,9 +106,9 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
     `seconds` is the sum of its tests' durations. Raises RuntimeError if no test ran.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    first, log = folder / "first", folder / "log"
+    first_failure, log = folder / "first", folder / "log"
     for arguments in (tests, sorted({test.partition("::")[0] for test in tests})):
-        first.unlink(missing_ok=True)
+        first_failure.unlink(missing_ok=True)
         own_cache = str(folder / "numba") if b"numba" in source or b"@compile_loop" in source else ""
         if own_cache:  # numba keys machine code by the path and time of the source file, which no fault changes
             shutil.rmtree(own_cache, ignore_errors=True)
@@ -118,7 +118,7 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
                 os.environ["NUMBA_CACHE_DIR"] = own_cache
                 sys.modules["numba"].core.config.reload_config()
             sys.meta_path.insert(0, _ModuleImporter(fault.module, fault.apply(source)))
-            os._exit(run_pytest(["-x", *arguments], _FailureRecorder(first)))
+            os._exit(run_pytest(["-x", *arguments], _FailureRecorder(first_failure)))
 
         limit = 3 * seconds + (80 if own_cache else 20)
         pid, deadline = fork_process(run_tests, log, limit), time.monotonic() + 5 * limit
@@ -129,14 +129,14 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
         status = os.waitstatus_to_exitcode(ended[1])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # end the programs that its tests started
-        if status != 4 or first.exists():  # 4: a test of that name no longer exists
+        if status != 4 or first_failure.exists():  # 4: a test of that name no longer exists
             break
     if status == 5:
         raise RuntimeError(f"{log}: no test ran")
     if status == 0:
         yield ""
-    elif first.exists():
-        yield first.read_text()
+    elif first_failure.exists():
+        yield first_failure.read_text()
     else:
         yield f"signal {-status}" if status < 0 else "import"
 

@@ -97,7 +97,7 @@ def plain_generate(
 def plain_teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message of `unroll.teacher_force`; other decoders than Att2in equal it only without dropout."""
+    """Return the message of `unroll.teacher_force`; with dropout, the two messages are equal for Att2in only."""
     drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
     force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
     hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)

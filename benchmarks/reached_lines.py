@@ -117,10 +117,10 @@ def _measure_file(path: Path, out: Path) -> None:
     measurement.stop()
     data = measurement.get_data()
     passed = [test for test, outcomes in plugin.outcomes.items() if outcomes == {"passed"}]
-    number = {test: n for n, test in enumerate(passed)}
+    indices = {test: n for n, test in enumerate(passed)}
     lines = {
         Path(file).relative_to(ROOT).as_posix(): {
-            line: sorted(n for test, n in number.items() if test in tests or str(path) in tests)
+            line: sorted(n for test, n in indices.items() if test in tests or str(path) in tests)
             for line, tests in data.contexts_by_lineno(file).items()
         }
         for file in data.measured_files()
@@ -212,17 +212,19 @@ class ReachingTests:
         """
         bodies = [body for body in _list_functions(fault.module) if body[0] == fault.function]
         if any(first <= fault.lines[0] <= last for _, first, last in bodies):
-            direct = self._collect_tests(fault.module, [("", *fault.lines)])
-            if direct or not _is_compiled(fault.module):
-                return direct
+            direct_tests = self._collect_tests(fault.module, [("", *fault.lines)])
+            if direct_tests or not _is_compiled(fault.module):
+                return direct_tests
         inner = [body for body in _list_functions(fault.module) if f"{body[0]}.".startswith(f"{fault.function}.")]
-        everywhere = self._collect_tests(fault.module, inner) or self._collect_tests(
+        module_tests = self._collect_tests(fault.module, inner) or self._collect_tests(
             fault.module, _list_functions(fault.module)
         )
-        if everywhere and not _is_compiled(fault.module):
-            return everywhere
-        importing = [self._collect_tests(module, _list_functions(module)) for module in _find_importers(fault.module)]
-        return everywhere.union(*importing)
+        if module_tests and not _is_compiled(fault.module):
+            return module_tests
+        importer_tests = [
+            self._collect_tests(module, _list_functions(module)) for module in _find_importers(fault.module)
+        ]
+        return module_tests.union(*importer_tests)
 
     def _collect_tests(self, module: str, bodies: Iterable[tuple[str, int, int]]) -> set[str]:
         lines = self.lines.get(module, {})
@@ -236,8 +238,8 @@ def _list_functions(module: str) -> list[tuple[str, int, int]]:
 
     def walk(node: ast.AST, names: list[str]) -> None:
         for child in ast.iter_child_nodes(node):
-            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            inner = [*names, child.name] if named else names
+            is_definition = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            inner = [*names, child.name] if is_definition else names
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 functions.append((".".join(inner), child.body[0].lineno, child.end_lineno or child.lineno))
             walk(child, inner)

@@ -103,17 +103,19 @@ def _interrupt(
     from interrupted import STAGES, ForkedStage, import_everything, interrupt, make_grid_work, make_work, start_stage
 
     import_everything()
-    kills = number // GRID_SHARE
-    share, more = divmod(number - kills, len(STAGES))
+    grid_signals = number // GRID_SHARE
+    share, remainder = divmod(number - grid_signals, len(STAGES))
     for n, name in enumerate(STAGES):
-        times = share + (n < more)
+        times = share + (n < remainder)
         show_progress(f"{times} times {label}, {name}")
         work = make_work(trial.world, trial.scratch, name)
         yield count_outcomes(f"{label}: {name}", interrupt(work, list(islice(cycle(signals), times)), ForkedStage))
-    if kills:
-        show_progress(f"{kills} times {label}, the grid")
+    if grid_signals:
+        show_progress(f"{grid_signals} times {label}, the grid")
         work = make_grid_work(trial.world)
-        yield count_outcomes(f"{label}: the grid", interrupt(work, list(islice(cycle(signals), kills)), start_stage))
+        yield count_outcomes(
+            f"{label}: the grid", interrupt(work, list(islice(cycle(signals), grid_signals)), start_stage)
+        )
 
 
 def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -304,7 +306,7 @@ def main() -> None:
 
     rows = options.rows or list(ROWS)
     if unknown := set(rows) - set(ROWS):
-        parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(ROWS)}")
+        parser.error(f"unknown row {', '.join(unknown)}: choose from {', '.join(ROWS)}")
     with tempfile.TemporaryDirectory() as scratch:
         world = options.world or Path(scratch) / "world"
         if set(rows) & set(ON_A_WORLD) and not (world / "data/report/report.html").exists():
@@ -377,10 +379,12 @@ def _run_pytest(arguments: list[str], **environment: str) -> str:
     """Run pytest with these arguments and return its output. Raises RuntimeError where no test ran."""
     command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *arguments]
     show_progress(" ".join(arguments))
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):  # pytest's status is 4 for a missing file, 5 where no name matches
-        raise RuntimeError(f"{' '.join(command)}: {(done.stdout + done.stderr)[-1000:]}")
-    return done.stdout + done.stderr
+    process = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if process.returncode not in (0, 1):  # pytest's status is 4 for a missing file, 5 where no name matches
+        raise RuntimeError(f"{' '.join(command)}: {(process.stdout + process.stderr)[-1000:]}")
+    return process.stdout + process.stderr
 
 
 def _count_tests(output: str, tried: str) -> TrialResult:

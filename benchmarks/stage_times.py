@@ -24,11 +24,11 @@ def main() -> None:
     begin = max((start for name, start, _ in runs if name.startswith("draw")), default=None)
     if begin is None:
         parser.error("the database has no run of the stage draw; run make repro with drawn data first")
-    row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
+    print_row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
     for name, start, end in runs:
         if start >= begin and " " not in name:
-            row(name, f"{(start - begin) / 1000:.0f}", f"{(end - start) / 1000:.1f}")
-    row("all", "", f"{(max(end for _, _, end in runs) - begin) / 1000:.0f}")
+            print_row(name, f"{(start - begin) / 1000:.0f}", f"{(end - start) / 1000:.1f}")
+    print_row("all", "", f"{(max(end for _, _, end in runs) - begin) / 1000:.0f}")
 
 
 if __name__ == "__main__":

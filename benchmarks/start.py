@@ -126,9 +126,9 @@ def _run(folder: Path, *command: str, expected_output: str = "") -> tuple[float,
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    began, used = time.perf_counter(), sum(os.times()[2:4])
+    began, cpu_before = time.perf_counter(), sum(os.times()[2:4])
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    spent = time.perf_counter() - began, sum(os.times()[2:4]) - used
+    spent = time.perf_counter() - began, sum(os.times()[2:4]) - cpu_before
     if process.returncode or expected_output not in process.stdout:
         sys.exit(f"{' '.join(command[:2])}\n{process.stdout[-2000:]}\n{process.stderr[-2000:]}")
     return spent

@@ -11,7 +11,7 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<to>(?!\w+:)[^)#\s]+)(?P<rest>#[^)\s]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>(?!\w+:)[^)#\s]+)(?P<rest>#[^)\s]*)?\)")
 CODE = re.compile(r"^(```.*?^```|    .*?$)", re.MULTILINE | re.DOTALL)
 log = logging.getLogger("mkdocs.hooks.documents")
 
@@ -47,17 +47,17 @@ def on_page_markdown(markdown, page, config, files):
     """Return the page with copies of linked files on the site, and without links to folders that are no pages."""
 
     def update_link(match):
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["to"]))
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["path"]))
         if files.get_file_from_path(target):
             return match[0]
         path, readme = ROOT / target, posixpath.join(target, "README.md")
         if path.is_dir():
             has_page = files.get_file_from_path(readme)
-            return f"[{match['text']}]({posixpath.join(match['to'], 'README.md')})" if has_page else match["text"]
+            return f"[{match['text']}]({posixpath.join(match['path'], 'README.md')})" if has_page else match["text"]
         if path.is_file():
             files.append(_make_file(config, target))
         else:
-            log.warning("%s: no such file: %s", page.file.src_uri, match["to"])
+            log.warning("%s: no such file: %s", page.file.src_uri, match["path"])
         return match[0]
 
     parts = CODE.split(markdown)  # code stays as it is

@@ -62,7 +62,7 @@ class SplitEvaluation(Protocol):
         """Return the results of `split` for metrics.json, and the columns of captions.parquet."""
 
     def summarise(self, results: Mapping[str, Any]) -> dict[str, float]:
-        """Return the few numbers that DVC shows, from the results of a split."""
+        """Return the summary metrics that DVC shows, from the results of a split."""
 
     def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return the protocol signature in one line: all conditions that comparable results share."""
@@ -92,7 +92,8 @@ class Slice(ABC):
     ) -> SplitEvaluation:
         """Build the protocol of the section `evaluate` for a method.
 
-        `judges` are the folders of judges' weights by name, and `pretrained` is the folder of pretrained agents.
+        `judges` are the folders of judges' weights by name, and `pretrained` is the folder of pretrained agents. Raises
+        UserError for settings that the slice cannot evaluate.
         """
 
 

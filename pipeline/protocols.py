@@ -97,8 +97,8 @@ class Rollouts(Protocol):
     def get_message(self, channel: Channel) -> Message:
         """Return the captions through `channel`; repeated calls share one rollout."""
 
-    def continue_prefixes(self, channel: Channel, each: int) -> Message:
-        """Generate `each` continuations of every prefix of the captions (N, T) through `channel`, without gradient.
+    def continue_prefixes(self, channel: Channel, samples: int) -> Message:
+        """Generate `samples` continuations of every prefix of the captions (N, T) through `channel`, without gradient.
 
         Prefixes end at each position but the last. Rows are in the order (n, t, k). A caption that ended within the
         prefix is repeated unchanged.
@@ -152,4 +152,7 @@ class Estimator(Protocol):
     """The path of a score's gradient to the speaker."""
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        """Return a scalar to be minimised, whose gradient estimates that of −E[score], and a report to be logged."""
+        """Return a scalar to be minimised, and a report to be logged.
+
+        The scalar's gradient estimates the gradient of −E[score].
+        """

@@ -52,8 +52,8 @@ class BatchRandom:
 class ReplayedGenerators:
     """The generators of one training step, in the order in which the step requests them.
 
-    A step under `record` creates them. A step under `replay` gets the same ones again. A CUDA graph then draws
-    their numbers in each replay. `seed` sets their seeds to those of the replayed step.
+    A step under `record` creates them. A step under `replay` gets the same generators again. A CUDA graph then
+    draws their numbers in each replay. `seed` sets their seeds to those of the replayed step.
     """
 
     _current: ReplayedGenerators | None = None
@@ -76,18 +76,18 @@ class ReplayedGenerators:
     def record(self) -> Iterator[None]:
         """Create the generators that the step in the block requests."""
         self._entries, self._next = [], None
-        with self._active():
+        with self._activate():
             yield
 
     @contextmanager
     def replay(self) -> Iterator[None]:
         """Pass the recorded generators to the step in the block."""
         self._next = 0
-        with self._active():
+        with self._activate():
             yield
 
     @contextmanager
-    def _active(self) -> Iterator[None]:
+    def _activate(self) -> Iterator[None]:
         ReplayedGenerators._current = self
         try:
             yield
@@ -104,7 +104,7 @@ class ReplayedGenerators:
         return generator
 
     def seed_of(self, generator: Generator) -> SeedAt:
-        """Return the seeds of a generator of this step. Raises UserError for a generator that was created elsewhere."""
+        """Return the seed of a generator of this step by training step. Raises UserError for any other generator."""
         for known, seed_at in self._entries:
             if known is generator:
                 return seed_at

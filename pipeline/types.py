@@ -87,7 +87,7 @@ class TokenDistributions:
         return replace(self, probabilities=self.probabilities.detach())
 
 
-Mixing = Callable[[Tensor], Tensor]  # shares (M, V+1) → (M, E)
+Mixing = Callable[[Tensor], Tensor]  # distributions (M, V+1) → embeddings (M, E)
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class RelaxedTokens:
     straight_through: TokenDistributions | None = None  # encoded as the token; the gradient goes to the distribution
     full: TokenDistributions | None = None  # encoded as the distribution
 
-    def embed(self, words: Tensor, mixture: Mixing, straight_through: Mixing) -> Tensor:
-        """Return the embeddings (N·T, E) of the message, given the embeddings `words` (N·T, E) of its tokens.
+    def embed(self, embeddings: Tensor, mixture: Mixing, straight_through: Mixing) -> Tensor:
+        """Return the embeddings (N·T, E) of the message, given the `embeddings` (N·T, E) of its tokens.
 
         `mixture` returns the embedding of a distribution. `straight_through` returns zeros with the gradient of this
         embedding.
@@ -107,13 +107,13 @@ class RelaxedTokens:
             zeros = straight_through(self.straight_through.probabilities)
             if self.straight_through.valid is not None:
                 zeros = zeros * self.straight_through.valid.unsqueeze(1)
-            words = words.index_add(0, self.straight_through.positions, zeros)
+            embeddings = embeddings.index_add(0, self.straight_through.positions, zeros)
         if self.full is not None:
             mixed = mixture(self.full.probabilities)
             if self.full.valid is not None:
-                mixed = torch.where(self.full.valid.unsqueeze(1), mixed, words[self.full.positions])
-            words = words.index_copy(0, self.full.positions, mixed)
-        return words
+                mixed = torch.where(self.full.valid.unsqueeze(1), mixed, embeddings[self.full.positions])
+            embeddings = embeddings.index_copy(0, self.full.positions, mixed)
+        return embeddings
 
     def detach(self) -> RelaxedTokens:
         """Return the relaxed tokens without a graph."""
@@ -146,8 +146,8 @@ class Message:
         relaxed = self.relaxed or RelaxedTokens()
         parts = [part for part in (relaxed.straight_through, relaxed.full) if part is not None]
         dtype = parts[0].probabilities.dtype if parts else torch.get_default_dtype()
-        words = one_hot(self.tokens.flatten(), vocabulary + 1).to(dtype)
-        mixed = relaxed.embed(words, lambda soft: soft, lambda soft: soft - soft.detach())
+        one_hot_tokens = one_hot(self.tokens.flatten(), vocabulary + 1).to(dtype)
+        mixed = relaxed.embed(one_hot_tokens, lambda soft: soft, lambda soft: soft - soft.detach())
         return mixed.view(*self.tokens.shape, -1)
 
     def token_mask(self, words: Words) -> Tensor:

@@ -71,8 +71,8 @@ class CaptionOutputs:
 def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[CaptionOutputs]:
     """Open the outputs that the options name, before a long run over `photos`.
 
-    Raises UserError for photos without an id of their own (--coco), for copies that would replace photos, and as
-    `check_outputs` does.
+    Raises UserError for photos without an id of their own (--coco). Raises UserError for copies that would replace
+    photos, and for an unusable folder (--xmp), and as `check_outputs` does.
     """
     table = options.csv or options.jsonl or options.coco
     check_outputs(table, options.html, inputs=photos if table or options.html else ())

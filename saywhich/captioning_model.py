@@ -144,16 +144,16 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
             raise UserError(NEEDS_AMONG)
         if among is not None or score == SIMILARITY:
             self.require_listener()
-        others = None
-        if among is not None:
-            others = self.extract_features(among)
-        gallery = PragmaticGallery(decoding, others, others.select) if decoding and others is not None else None
+        gallery_features = None if among is None else self.extract_features(among)
+        gallery = None
+        if decoding is not None and gallery_features is not None:
+            gallery = PragmaticGallery(decoding, gallery_features, gallery_features.select)
         features = self.extract_features(images)
         return self.caption_features(
             features,
             beam=beam,
             samples=samples,
-            among=others,
+            among=gallery_features,
             seed=seed,
             pragmatic=gallery,
             score=score,
@@ -208,7 +208,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         return find_best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
 
     def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
-        """Extract the features of M images; raises UserError for the first that cannot be read."""
+        """Extract the features of M images; raises UserError for the first unreadable image."""
         batches = load_each(as_sequence(images), self.prepare, self.photos_at_once)
         parts = [self.encode_prepared(prepared) for prepared in batches]
         return join_photos(parts) if parts else self.make_empty_features()
@@ -223,11 +223,13 @@ def rank_captions(
     distractor is left, the best caption is the caption most similar to the photo. With that score, `among` only
     determines rank and margin, and may be None.
     """
-    vectors, others = candidates.encode(), photos.select([]) if among is None else among
-    identical = others.copies(photos.contents)
-    ranking = rank_candidates(vectors, photos.vectors, others.vectors, identical)
-    most_similar_index, alone = find_most_similar(vectors, photos.vectors), identical.all(1)
-    best_index = most_similar_index if score == SIMILARITY else most_similar_index.where(alone, ranking.best)
+    vectors, distractors = candidates.encode(), photos.select([]) if among is None else among
+    identical = distractors.copies(photos.contents)
+    ranking = rank_candidates(vectors, photos.vectors, distractors.vectors, identical)
+    most_similar_index, has_no_distractor = find_most_similar(vectors, photos.vectors), identical.all(1)
+    best_index = (
+        most_similar_index if score == SIMILARITY else most_similar_index.where(has_no_distractor, ranking.best)
+    )
     captions = []
     for row, best in enumerate(best_index.tolist()):
         texts = candidates.texts[row]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
-    """Return the page's entry of a photo; its `candidates` are the captions not chosen, each once."""
+    """Return the page's entry of a photo; its `candidates` are the other candidate captions, without repeats."""
     return {
         "name": escape_line(str(file)),
         "url": file.resolve().as_uri(),

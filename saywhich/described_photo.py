@@ -79,7 +79,7 @@ def edit_xmp(content: bytes, edit: Edit) -> bytes:
 def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
     """Replace the segment of XMP, or insert one after the segments of JFIF and Exif."""
     offset = insertion = 2
-    packet, first, last, after_mpf = None, 0, 0, False
+    packet, begin, end, after_mpf = None, 0, 0, False
     while content[offset] == 0xFF and content[offset + 1] not in (0xD9, 0xDA):
         if content[offset + 1] == 0xFF:  # a fill byte, which may precede any marker
             insertion += insertion == offset
@@ -95,35 +95,35 @@ def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
         if marker == 0xE1 and body.startswith(JPEG_XMP):
             if after_mpf:  # MPF states the second image's offset from itself
                 raise UserError("its XMP packet stands after its list of images (MPF)")
-            packet, first, last = body[len(JPEG_XMP) :], offset, offset + 2 + size
+            packet, begin, end = body[len(JPEG_XMP) :], offset, offset + 2 + size
             break
         offset += 2 + size
     edited = JPEG_XMP + edit(packet)
     if len(edited) + 2 > LONGEST:
         raise UserError(f"its XMP packet has more than {LONGEST - 2 - len(JPEG_XMP)} bytes")
     if packet is None:
-        first = last = insertion
-    return content[:first] + b"\xff\xe1" + struct.pack(">H", len(edited) + 2) + edited + content[last:]
+        begin = end = insertion
+    return content[:begin] + b"\xff\xe1" + struct.pack(">H", len(edited) + 2) + edited + content[end:]
 
 
 def _edit_png(content: bytes, edit: Edit) -> bytes:
     """Replace the chunk iTXt of XMP, or insert one after IHDR."""
     offset, packet = len(PNG), None
-    first = last = offset + 12 + struct.unpack_from(">I", content, offset)[0]
+    begin = end = offset + 12 + struct.unpack_from(">I", content, offset)[0]
     while offset < len(content):
         (size,) = struct.unpack_from(">I", content, offset)
         kind, body = content[offset + 4 : offset + 8], content[offset + 8 : offset + 8 + size]
         if len(body) != size:
             raise UserError("its file is damaged")
         if kind == b"iTXt" and body.startswith(PNG_XMP):
-            packet, first, last = _decode_itxt(body), offset, offset + 12 + size
+            packet, begin, end = _decode_itxt(body), offset, offset + 12 + size
             break
         if kind == b"IEND":
             break
         offset += 12 + size
     chunk = b"iTXt" + PNG_XMP + b"\0\0\0\0" + edit(packet)  # not compressed, no language, no translated keyword
     new_chunk = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return content[:first] + new_chunk + content[last:]
+    return content[:begin] + new_chunk + content[end:]
 
 
 def _decode_itxt(body: bytes) -> bytes:

@@ -28,7 +28,7 @@ class EncodedPhotos:
 
     @property
     def unlike(self) -> tuple[bool, ...]:
-        """Return for each photo whether it is known to be unlike the training images."""
+        """Return whether each of the M photos is known to be unlike the training images."""
         return tuple(content.endswith(UNLIKE) for content in self.contents)
 
     def copies(self, contents: Sequence[str]) -> Tensor:

@@ -47,20 +47,20 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
 
 def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
     """Return the result of `read_evaluation` from the content of metrics.json and the table of captions."""
-    numbers = evaluation[SPLIT]
+    results = evaluation[SPLIT]
     rows = table.filter(np.array(table["split"].to_pylist()) == SPLIT)
     columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_numeric_column(name)}
     resamples = draw_resamples(len(rows))
     metrics = [
-        _make_metric(name, name.lower(), numbers["language"][name], columns[name], resamples)
+        _make_metric(name, name.lower(), results["language"][name], columns[name], resamples)
         for name in MEANS
-        if name in columns and name in numbers["language"]
+        if name in columns and name in results["language"]
     ]
-    for judge in numbers["judges"]:
+    for judge in results["judges"]:
         title = judge_title(judge).title.lower()
         hard_rank, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
         # absent where every image is alone in its hard gallery
-        value = numbers["judges"][judge]["galleries"].get(HARD_GALLERY, {}).get("R@1")
+        value = results["judges"][judge]["galleries"].get(HARD_GALLERY, {}).get("R@1")
         if hard_rank is not None and value is not None:
             metrics.append(
                 _make_metric(
@@ -68,7 +68,7 @@ def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]
                 )
             )
         if rank is not None:
-            value = numbers["judges"][judge][TEXT]["R@10"]
+            value = results["judges"][judge][TEXT]["R@10"]
             metrics.append(_make_metric(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples))
     sample_rows = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
     samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in sample_rows.tolist()]
@@ -77,7 +77,7 @@ def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]
         "signature": evaluation.get("signature", ""),
         "method": evaluation["method"],
     }
-    return {**identity, "images": numbers["images"], "metrics": metrics, "samples": samples}
+    return {**identity, "images": results["images"], "metrics": metrics, "samples": samples}
 
 
 def _is_numeric_column(name: str) -> bool:
@@ -87,9 +87,9 @@ def _is_numeric_column(name: str) -> bool:
 def _make_metric(
     name: str, kind: str, value: float, values: np.ndarray, resamples: np.ndarray, mask: np.ndarray | None = None
 ) -> Mapping[str, Any]:
-    """Return a metric with its bootstrap interval; `value` is the mean of `values` (n,) where `mask` (n,) is True.
+    """Return a metric with its bootstrap interval; `value` is the mean of `values` (N,) where `mask` (N,) is True.
 
-    `resamples` (1,000, n) are the counts of each image in each resample.
+    `resamples` (1,000, N) are the counts of each image in each resample.
     """
     counts = resamples if mask is None else resamples * mask
     means = counts @ values / np.maximum(counts.sum(1), 1)

@@ -62,8 +62,8 @@ class FeatureExtractor:
     ) -> FeatureExtractor:
         """Open the extractor of the features in `folder`; `weights` is the weights file that params.yaml names, if any.
 
-        With `exported` nothing is downloaded. Raises UserError where the manifest is missing, where the features were
-        imported, and where a file's digest differs from the manifest's.
+        With `exported` nothing is downloaded. Raises UserError for a missing manifest, imported features, and a file
+        with another digest than the manifest's. Raises UserError where the network cannot be built.
         """
         path = folder / MANIFEST
         content = read_checksummed(path, AGAIN, required=not exported)
@@ -182,8 +182,7 @@ def _refuse_fetching(path: Path, manifest: Manifest) -> None:
         or (name not in TRAINED_HERE and manifest.weights.source != NETWORK)
     ):
         raise UserError(
-            f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
-            "export the model again"
+            f"{path}: expected the weights of the network {name} in this folder, found none; export the model again"
         )
 
 
@@ -191,7 +190,9 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
     weights = network.description.get("weights")
     if weights is not None and weights.get("sha256") != manifest.weights.sha256:
-        raise UserError(f"{path}: the weights of {manifest.network} do not have the SHA-256 that it states; {AGAIN}")
+        raise UserError(
+            f"{path}: the weights of {manifest.network} do not have the SHA-256 that the manifest states; {AGAIN}"
+        )
     (regions, size), pooled = network.regions_shape, network.pooled_size
     if regions * size > LARGEST or pooled > LARGEST:
         raise UserError(
@@ -282,7 +283,7 @@ def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[T
     """Read the tensors of a file as float32; a size None matches any. Raises UserError for other names or shapes."""
     _, tensors = read_tensors(path, AGAIN)
     if tensors.keys() != shapes.keys():
-        raise UserError(f"{path}: holds {', '.join(tensors)[:80]}, and {', '.join(shapes)} are needed; {AGAIN}")
+        raise UserError(f"{path}: expected the tensors {', '.join(shapes)}, found {', '.join(tensors)[:80]}; {AGAIN}")
     for name, expected in shapes.items():
         shape = tensors[name].shape
         if len(shape) != len(expected) or any(

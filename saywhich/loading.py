@@ -51,13 +51,13 @@ def _check_sizes(
 ) -> None:
     """Raise UserError where the sizes of speaker, listener, feature extractor and vocabulary do not match."""
     decoder = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
-    attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
+    region_size = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
     # a listener of other features encodes no photo here (`Model.require_listener`)
     pooled_size = extractor.network.pooled_size if listener.features == MAIN else listener.image.in_features
     for subject, size, unit, expected in (
         ("the speaker's vocabulary has", speaker.vocabulary, "words", len(vocabulary)),
         ("the listener's vocabulary has", listener.vocabulary, "words", len(vocabulary)),
-        ("the speaker's regions have", attended, "numbers", extractor.regions_size),
+        ("the speaker's regions have", region_size, "numbers", extractor.regions_size),
         ("the listener's images have", listener.image.in_features, "numbers", pooled_size),
     ):
         if size != expected:

@@ -36,7 +36,7 @@ def log_to_mlflow(folder: Path, name: str) -> str:
     )
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"), warnings.catch_warnings():
-        logged = mlflow.pyfunc.log_model(
+        model_info = mlflow.pyfunc.log_model(
             name=re.sub(r"[/:.%\"']", "_", name),
             python_model=str(SERVED),
             artifacts={"model": str(folder)},
@@ -45,7 +45,7 @@ def log_to_mlflow(folder: Path, name: str) -> str:
             code_paths=_list_code_folders(),
             pip_requirements=_list_requirements(),
         )
-    return str(logged.model_uri)
+    return str(model_info.model_uri)
 
 
 def make_example_photo() -> bytes:

@@ -133,9 +133,9 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         parts = features.split(BATCH if settings.samples is None else 1)
         tokens = torch.cat([self._generate(part, channel, settings) for part in parts])  # (M, K, T)
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
-        flat = JudgedCaptions(tokens.flatten(0, 1), [text for rows in texts for text in rows])
+        judged_captions = JudgedCaptions(tokens.flatten(0, 1), [text for rows in texts for text in rows])
         return CaptionCandidates(
-            texts, lambda: self._make_judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
+            texts, lambda: self._make_judge().encode_text(judged_captions).cpu().unflatten(0, tokens.shape[:2])
         )
 
     def _generate(
@@ -167,8 +167,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
                 TEMPERATURE if listener is None else listener.temperature,
             )
         rows, indices = nearest.clamp_min(0).unique(return_inverse=True)
-        distinct = gallery.read(rows.tolist()) if len(rows) else self.make_empty_features()
-        batches = [make_batch(distinct.select(column.tolist())).to(self.device) for column in indices.T]
+        distractor_features = gallery.read(rows.tolist()) if len(rows) else self.make_empty_features()
+        batches = [make_batch(distractor_features.select(column.tolist())).to(self.device) for column in indices.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 

@@ -17,24 +17,24 @@ from pipeline.runtime.escaping import escape_markdown_text, format_markdown_code
 def make_model_card(description: Mapping[str, Any]) -> str:
     """Return the model card: front matter in the form of model hubs, then the text."""
     content = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
-    pages = Environment(
+    environment = Environment(
         loader=PackageLoader("saywhich", "pages"),
         undefined=StrictUndefined,
         trim_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else escape_markdown_text(value),
     )
-    pages.filters["code"] = lambda value: Markup(format_markdown_code(value))
-    return f"---\n{_dump_yaml(_make_front_matter(content))}---\n\n{pages.get_template('card.md').render(content)}"
+    environment.filters["code"] = lambda value: Markup(format_markdown_code(value))
+    return f"---\n{_dump_yaml(_make_front_matter(content))}---\n\n{environment.get_template('card.md').render(content)}"
 
 
 def _make_front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
     data = content["data"]
-    front: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
-    front["license"] = escape_line(data["weights"])
+    front_matter: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
+    front_matter["license"] = escape_line(data["weights"])
     if data["weights"] == "other":
-        front["license_name"] = escape_line(data["licence"])
-    front["datasets"] = [escape_line(data["dataset"])]
-    front["tags"] = ["image-captioning", "image-retrieval", "discriminative-captioning"]
+        front_matter["license_name"] = escape_line(data["licence"])
+    front_matter["datasets"] = [escape_line(data["dataset"])]
+    front_matter["tags"] = ["image-captioning", "image-retrieval", "discriminative-captioning"]
     if content["metrics"]:
         metrics = [
             {
@@ -49,8 +49,8 @@ def _make_front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
             "dataset": {"type": escape_line(data["dataset"]), "name": escape_line(data["title"]), "split": "test"},
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": escape_line(content["name"]), "results": [result]}]
-    return front
+        front_matter["model-index"] = [{"name": escape_line(content["name"]), "results": [result]}]
+    return front_matter
 
 
 def _dump_yaml(content: Mapping[str, Any]) -> str:

@@ -152,7 +152,7 @@ def _find_data_folder(folder: Path) -> Path:
             return parent
     raise UserError(
         f"{folder}: neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "
-        "prepared/vocabulary.json above it)"
+        "prepared/vocabulary.json above it); give a folder of data/models, or export the model"
     )
 
 

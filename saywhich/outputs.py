@@ -16,7 +16,7 @@ from pipeline.runtime.files import atomic_path
 def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
     """Raise UserError, before a long run, for a file that cannot be written, is named twice, or is one of the `inputs`.
 
-    An existing photo is never written over, either. None stands for an output that was not requested.
+    Raises UserError for an existing photo, too. None stands for an output that was not requested.
     """
     from pipeline.readers.folder import PHOTOS  # imported here: pandas takes half a second
 

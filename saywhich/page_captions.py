@@ -70,11 +70,11 @@ def _caption_batch(
         _compute_attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
     )
     scores = model.encode_text(texts) @ features.vectors.T
-    others = ~features.copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
+    is_distractor = ~features.copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
     result = []
     for i, (text, caption_words) in enumerate(zip(texts, words, strict=True)):
         order = scores[i].argsort(descending=True, stable=True).tolist()
-        rank = 1 + int((others[i] & (scores[i] >= scores[i, first + i])).sum())
+        rank = 1 + int((is_distractor[i] & (scores[i] >= scores[i, first + i])).sum())
         rows = (
             None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(caption_words)].tolist()]
         )

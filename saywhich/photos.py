@@ -90,13 +90,13 @@ def compute_content_digest(prepared: Tensor, unlike: bool = False) -> str:
 
 
 def format_unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | None:
-    """Return a line on the photos that are unlike the training images, by their `contents`; None if there are none."""
+    """Return a line about the photos that are unlike the training images, by their `contents`; None without any."""
     unlike_files = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
     if not unlike_files:
         return None
     return escape_line(
         f"note: {len(unlike_files)} of {len(files)} photos are unlike the training images of this model, such as "
-        f"{unlike_files[0]}: expect captions and ranks that mean little"
+        f"{unlike_files[0]}: their captions and ranks are unreliable"
     )
 
 
@@ -125,17 +125,17 @@ def list_photo_files(paths: Iterable[str | Path]) -> list[Path]:
 
 def _find_photos_below(folder: Path) -> list[Path]:
     files = []
-    for top, folders, names in os.walk(folder):  # Path.rglob takes five times as long
+    for parent, folders, names in os.walk(folder):  # Path.rglob takes five times as long
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         photos = (name for name in names if os.path.splitext(name)[1].lower() in PHOTOS and not name.startswith("."))
-        files += [Path(top, name) for name in sorted(photos)]
+        files += [Path(parent, name) for name in sorted(photos)]
     return files
 
 
 def load_in_threads(
-    items: Iterable[Item], load: Callable[[Item], Result], at_once: int
+    items: Iterable[Item], load: Callable[[Item], Result], batch_size: int
 ) -> Iterator[list[tuple[Item, Result | UserError]]]:
-    """Yield batches of `at_once` items, each with its result of `load` from threads, in the order of the items.
+    """Yield batches of `batch_size` items, each with its result of `load` from threads, in the order of the items.
 
     A UserError is yielded in place of its item's result.
     """
@@ -151,7 +151,7 @@ def load_in_threads(
         pending: list[list[tuple[Item, Future[Result | UserError]]]] = []
         try:
             while True:
-                part = [(item, pool.submit(try_load, item)) for item in islice(source, at_once)]
+                part = [(item, pool.submit(try_load, item)) for item in islice(source, batch_size)]
                 pending += [part] if part else []
                 if not pending:
                     return
@@ -161,9 +161,9 @@ def load_in_threads(
             pool.shutdown(cancel_futures=True)
 
 
-def load_each(items: Iterable[Item], load: Callable[[Item], Result], at_once: int) -> Iterator[list[Result]]:
-    """Yield the results of `load_in_threads` in batches of `at_once`; raises the first UserError."""
-    for part in load_in_threads(items, load, at_once):
+def load_each(items: Iterable[Item], load: Callable[[Item], Result], batch_size: int) -> Iterator[list[Result]]:
+    """Yield the results of `load_in_threads` in batches of `batch_size`; raises the first UserError."""
+    for part in load_in_threads(items, load, batch_size):
         results = []
         for _, result in part:
             if isinstance(result, UserError):
@@ -173,10 +173,10 @@ def load_each(items: Iterable[Item], load: Callable[[Item], Result], at_once: in
 
 
 def load_readable(
-    items: Iterable[Item], load: Callable[[Item], Result], at_once: int
+    items: Iterable[Item], load: Callable[[Item], Result], batch_size: int
 ) -> Iterator[tuple[list[Item], list[Result]]]:
     """Yield batches of the readable items and their results of `load`; report each other item in a line on stderr."""
-    for part in load_in_threads(items, load, at_once):
+    for part in load_in_threads(items, load, batch_size):
         readable = [(item, result) for item, result in part if not isinstance(result, UserError)]
         for _, error in part:
             if isinstance(error, UserError):

@@ -68,7 +68,7 @@ class ModelCaption(BaseModel):
 
     `attention` has a row per word and a number per region. Regions are `boxes` (left, top, right, bottom as shares of
     the photo) or, without boxes, a square grid, row by row. `unlike`: the photo is unlike the model's training images,
-    so that caption and rank mean little.
+    so that caption and rank are unreliable.
     """
 
     model: str

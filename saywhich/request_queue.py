@@ -33,14 +33,14 @@ class RequestQueue:
         Cancelled work ends at its next call of `check`. Raises HTTPException at the time limit and for a disconnected
         client: 503 before the work has begun, 504 afterwards. Raises HTTPException 422 for a UserError.
         """
-        loop, began, ended = asyncio.get_running_loop(), asyncio.Event(), Event()
+        loop, start_event, stop_event = asyncio.get_running_loop(), asyncio.Event(), Event()
 
         def check() -> None:
-            if ended.is_set():
+            if stop_event.is_set():
                 raise AbandonedError
 
         def run_work() -> bytes:
-            loop.call_soon_threadsafe(began.set)
+            loop.call_soon_threadsafe(start_event.set)
             try:
                 check()
                 return work(check).model_dump_json().encode()
@@ -48,22 +48,24 @@ class RequestQueue:
                 return_freed()
 
         result = asyncio.wrap_future(self._worker.submit(run_work))
-        turn = asyncio.create_task(began.wait())
-        disconnected = asyncio.create_task(_wait_for_disconnect(request))
-        waited: set[asyncio.Future[bytes] | asyncio.Future[None]] = {result, disconnected}
+        start_task = asyncio.create_task(start_event.wait())
+        disconnect_task = asyncio.create_task(_wait_for_disconnect(request))
+        awaited: set[asyncio.Future[bytes] | asyncio.Future[None]] = {result, disconnect_task}
         try:
-            await asyncio.wait({turn, disconnected}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not began.is_set():
+            await asyncio.wait(
+                {start_task, disconnect_task}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not start_event.is_set():
                 raise HTTPException(503, "the server is busy with other photos; try again in a moment")
-            await asyncio.wait(waited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
                 raise HTTPException(504, f"the request took longer than {self._seconds:g} seconds; send fewer photos")
             return Response(result.result(), media_type="application/json")
         except UserError as error:
             raise make_unprocessable(str(error)) from None
         finally:
-            ended.set()
-            for each in (result, turn, disconnected):
+            stop_event.set()
+            for each in (result, start_task, disconnect_task):
                 each.cancel()
 
 

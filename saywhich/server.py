@@ -50,7 +50,7 @@ def make_app(
 
     def find_model(name: str | None) -> ServedModel:
         if name is not None and name not in models:
-            raise make_unprocessable(f"no model {name[:50]}; there are {', '.join(models)}")
+            raise make_unprocessable(f"no model {name[:50]}; give one of {', '.join(models)}")
         return models[name or next(iter(models))]
 
     def extract_features(model: ServedModel, photos: Sequence[bytes], check: Check) -> EncodedPhotos:
@@ -62,10 +62,10 @@ def make_app(
     async def caption(request: Request) -> Response:
         """Return captions of photos, the listener's ranking for each, and the speaker's attention."""
         query = parse_body(request, CaptionRequest)
-        by_name = {name: find_model(name) for name in query.models or models}
-        if len(by_name) < len(query.models or models):
+        models_by_name = {name: find_model(name) for name in query.models or models}
+        if len(models_by_name) < len(query.models or models):
             raise make_unprocessable("a model is named more than once")
-        check_captions(query, by_name, limit)
+        check_captions(query, models_by_name, limit)
 
         def choose_batch_size(model: ServedModel) -> int:
             """Return the number of photos whose captions the model generates in one batch."""
@@ -74,13 +74,13 @@ def make_app(
 
         def work(check: Check) -> CaptionedPhotos:
             check_photos(query.photos, limit)
-            by_model = [
+            captions_by_model = [
                 caption_photos(
                     name, model, extract_features(model, query.photos, check), query, check, choose_batch_size(model)
                 )
-                for name, model in by_name.items()
+                for name, model in models_by_name.items()
             ]
-            return CaptionedPhotos(photos=[list(each) for each in zip(*by_model, strict=True)])
+            return CaptionedPhotos(photos=[list(each) for each in zip(*captions_by_model, strict=True)])
 
         return await queue.respond(request, work)
 
@@ -102,12 +102,12 @@ def make_app(
 
 def add_page(app: FastAPI, models: Sequence[str], copies: Sequence[bytes], limits: UploadLimits) -> None:
     """Add the page for the models of these names, its files, and copies of sample photos."""
-    by_number = {str(number): copy for number, copy in enumerate(copies)}
+    copy_by_number = {str(number): copy for number, copy in enumerate(copies)}
 
     @app.get("/samples/{number}", response_class=Response)
     async def sample(number: str) -> Response:
         """Return a sample photo without its metadata."""
-        if (content := by_number.get(number)) is None:
+        if (content := copy_by_number.get(number)) is None:
             raise HTTPException(404, "no such photo")
         kind = "png" if content.startswith(b"\x89PNG") else "jpeg"
         return Response(content, media_type=f"image/{kind}")

@@ -1,6 +1,6 @@
 """The listener's text encoder in NumPy: a search need not import PyTorch, which takes a second.
 
-A test checks that it equals pipeline/models/listener.py.
+A test compares its embeddings with the embeddings of pipeline/models/listener.py.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class TextEncoder:
         kind.
         """
         metadata, weights = read_tensors(files.weights, AGAIN, "listener.", "np")
-        stored = parse_json(metadata.get("agents", "{}"), str(files.weights), AGAIN)
-        agents = [stored.get(name) if isinstance(stored, dict) else None for name in ("speaker", "listener")]
+        descriptions = parse_json(metadata.get("agents", "{}"), str(files.weights), AGAIN)
+        agents = [
+            descriptions.get(name) if isinstance(descriptions, dict) else None for name in ("speaker", "listener")
+        ]
         speaker, listener = (each if isinstance(each, dict) else {} for each in agents)
         if listener.get("kind") != "Listener":
             raise UserError(f"{files.weights}: holds no listener of photos and captions; give another model")
@@ -94,8 +96,8 @@ class TextEncoder:
 
     def find_unknown(self, text: str) -> list[str]:
         """Return the words of a text that are not in the vocabulary."""
-        known = self.vocabulary
-        return [] if known.reads_text else [word for word in tokenise(text) if word not in known.ids]
+        vocabulary = self.vocabulary
+        return [] if vocabulary.reads_text else [word for word in tokenise(text) if word not in vocabulary.ids]
 
     def __call__(self, text: str) -> np.ndarray:
         """Return the text embedding (H,) float32 of length 1."""
@@ -112,7 +114,7 @@ class TextEncoder:
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 
     def _compute_last_state(self, words: np.ndarray) -> np.ndarray:
-        """Return the last state (hidden,) of the GRU after inputs (t, E), the first of which is BOS."""
+        """Return the last state (hidden,) of the GRU after inputs (T, E), the first of which is BOS."""
         w = self.weights
         state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)
         for inputs in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:

@@ -39,7 +39,7 @@ class UploadLimits:
 
 
 class RefusedError(Exception):
-    """A request that is refused before the application gets it; its arguments are an HTTP status and a reason."""
+    """The error for a request that the application does not get; its arguments are an HTTP status and a reason."""
 
 
 class Uploads:
@@ -59,39 +59,39 @@ class Uploads:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        held = 0
+        reserved_bytes = 0
         try:
             if scope["method"] == "POST":
                 length = self._parse_content_length(scope)
-                held = self._reserve_memory(length)
+                reserved_bytes = self._reserve_memory(length)
                 scope[BODY] = await self._read(receive, length)
             await self.app(scope, receive, self._make_sender(send))
-        except RefusedError as refused:
-            status, detail = refused.args
+        except RefusedError as error:
+            status, detail = error.args
             await JSONResponse({"detail": detail}, status, {"Connection": "close"})(scope, receive, send)
         except TimeoutError:
             return  # the client reads no response: the server closes the connection
         finally:
             scope.pop(BODY, None)
-            self.free += held
-            if held:
+            self.free += reserved_bytes
+            if reserved_bytes:
                 return_freed()
 
     def _parse_content_length(self, scope: Scope) -> int:
         length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
         if not (length.isascii() and length.isdecimal()):
-            raise RefusedError(411, "give the length of the request")
+            raise RefusedError(411, "give the length of the request in Content-Length")
         if len(length) > 15 or int(length) > self.limits.megabytes * 1_000_000:
-            raise RefusedError(413, f"a request has at most {self.limits.megabytes} megabytes")
+            raise RefusedError(413, f"a request has at most {self.limits.megabytes} megabytes; send fewer photos")
         return int(length)
 
     def _reserve_memory(self, length: int) -> int:
         """Reserve the memory of a request; raises RefusedError 503 where too little is free."""
-        held = length + OVERHEAD
-        if held > self.free / 2:
+        reserved_bytes = length + OVERHEAD
+        if reserved_bytes > self.free / 2:
             raise RefusedError(503, "too many requests at once; try again in a moment")
-        self.free -= held
-        return held
+        self.free -= reserved_bytes
+        return reserved_bytes
 
     async def _read(self, receive: Receive, length: int) -> bytearray:
         """Read the request's content into one buffer; raises RefusedError where it is slow, too short or too long."""
@@ -153,9 +153,9 @@ class Upload:
 
 
 def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
-    """Raise UserError for too many photos or pixels in all, and for files of other formats; read only their headers."""
+    """Raise UserError for too many photos or pixels in all, and for other formats; read only the files' headers."""
     if len(photos) > limits.photos:
-        raise UserError(f"{len(photos)} photos; at most {limits.photos} at once")
+        raise UserError(f"{len(photos)} photos; send at most {limits.photos} at once")
     pixels = 0
     for number, content in enumerate(photos, 1):
         with (

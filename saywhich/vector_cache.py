@@ -49,7 +49,7 @@ ROWS_AT_ONCE = 500  # captions in one query; SQLite takes 999 or more
 
 Stamp = tuple[int, int, int]  # size, modification time in ns, and inode, each as SQLite's signed 64 bits
 CachedPhoto = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
-# n paths, digests of the prepared images, embeddings (n, H) float32
+# N paths, digests of the prepared images, embeddings (N, H) float32
 EmbeddedPhotos = tuple[Sequence[str], Sequence[str], np.ndarray]
 EmbedPhotos = Callable[[Sequence[str]], Iterator[EmbeddedPhotos]]  # in batches; unreadable photos are left out
 Result = TypeVar("Result")
@@ -75,28 +75,30 @@ def embed_with_cache(files: Sequence[Path], digest: str, size: int, embed: Embed
     paths = [os.path.abspath(path) for path in files]
     stamps = {path: _read_stamp(path) for path in paths}
     cached = store.read_photos(paths)
-    found = {path: cached[path][1] for path, stamp in stamps.items() if path in cached and cached[path][0] == stamp}
-    by_content = dict(found.values())
-    stale = {path: stamp for path, stamp in stamps.items() if path not in found}
+    photo_by_path = {
+        path: cached[path][1] for path, stamp in stamps.items() if path in cached and cached[path][0] == stamp
+    }
+    vector_by_content = dict(photo_by_path.values())
+    stale = {path: stamp for path, stamp in stamps.items() if path not in photo_by_path}
     with tqdm(total=len(stale), desc="photos encoded", unit="", disable=None) as bar:
         for readable, contents, vectors in embed(list(stale)) if stale else ():
-            new = {
-                path: (content, by_content.setdefault(content, np.ascontiguousarray(vector, "<f4")))
+            new_photos = {
+                path: (content, vector_by_content.setdefault(content, np.ascontiguousarray(vector, "<f4")))
                 for path, content, vector in zip(readable, contents, vectors, strict=True)
             }
-            store.add({path: (stale[path], photo) for path, photo in new.items()})
-            found |= new
+            store.add({path: (stale[path], photo) for path, photo in new_photos.items()})
+            photo_by_path |= new_photos
             bar.update(len(readable))
-    gone = [path for path in cached.keys() - stamps.keys() if not os.path.exists(path)]
-    store.forget(gone)
+    missing_paths = [path for path in cached.keys() - stamps.keys() if not os.path.exists(path)]
+    store.forget(missing_paths)
     if stale:
-        store.confirm({path: stamps[path] for path in found})
+        store.confirm({path: stamps[path] for path in photo_by_path})
     store.close()
-    readable_rows = [i for i, path in enumerate(paths) if path in found]
-    photos = [found[paths[i]] for i in readable_rows]
+    readable_rows = [i for i, path in enumerate(paths) if path in photo_by_path]
+    photos = [photo_by_path[paths[i]] for i in readable_rows]
     vectors = np.array([vector for _, vector in photos], np.float32).reshape(len(photos), size)
     digests = tuple(content for content, _ in photos)
-    return PhotoGallery(tuple(files[i] for i in readable_rows), vectors, digests, len(stale), len(gone))
+    return PhotoGallery(tuple(files[i] for i in readable_rows), vectors, digests, len(stale), len(missing_paths))
 
 
 class VectorCache:
@@ -164,7 +166,7 @@ class VectorCache:
     def _read_photos(
         self, connection: sqlite3.Connection, paths: Iterable[str]
     ) -> dict[str, tuple[Stamp, CachedPhoto]]:
-        found: dict[str, tuple[Stamp, CachedPhoto]] = {}
+        photo_by_path: dict[str, tuple[Stamp, CachedPhoto]] = {}
         for folder in _drop_nested_folders(
             os.fsencode(os.path.join(name, "")) for name in set(map(os.path.dirname, paths))
         ):
@@ -172,19 +174,19 @@ class VectorCache:
             for *row, digest in connection.execute(PHOTOS_BELOW, bounds):
                 if digest == self._compute_digest(row):
                     path, size, time, inode, content, vector = row
-                    found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
-        return found
+                    photo_by_path[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
+        return photo_by_path
 
     def _read_captions(self, connection: sqlite3.Connection, names: dict[bytes, str]) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        vector_by_caption: dict[str, np.ndarray] = {}
         keys = list(names)
         for first in range(0, len(keys), ROWS_AT_ONCE):
             part = keys[first : first + ROWS_AT_ONCE]
             query = f"SELECT caption, vector, digest FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
             for *row, digest in connection.execute(query, part):
                 if digest == self._compute_digest(row):
-                    found[names[row[0]]] = np.frombuffer(row[1], "<f4")
-        return found
+                    vector_by_caption[names[row[0]]] = np.frombuffer(row[1], "<f4")
+        return vector_by_caption
 
     def _insert(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Insert rows with their digests."""
@@ -202,14 +204,14 @@ class VectorCache:
 
     def _compute_digest(self, row: Sequence[object]) -> bytes:
         """Return the digest of a row, keyed by the model."""
-        *about, vector = row
-        digest = hashlib.blake2b(repr(about).encode(), key=self._key, digest_size=16)
+        *fields, vector = row
+        digest = hashlib.blake2b(repr(fields).encode(), key=self._key, digest_size=16)
         digest.update(vector if isinstance(vector, bytes) else b"")
         return digest.digest()
 
     def _try(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
         """Run `action` on the database, rebuilt once if it is damaged; return None where it cannot be used."""
-        for last in (False, True):
+        for is_last_attempt in (False, True):
             if self._file is None:
                 break
             try:
@@ -219,7 +221,7 @@ class VectorCache:
             except (sqlite3.Error, OSError) as error:
                 self.close()
                 code = getattr(error, "sqlite_errorcode", None)
-                if last or isinstance(error, OSError) or (code is not None and code & 0xFF in UNUSABLE):
+                if is_last_attempt or isinstance(error, OSError) or (code is not None and code & 0xFF in UNUSABLE):
                     self._disable(error)
                 else:
                     self._rebuild(error)
@@ -255,23 +257,23 @@ def _connect(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _make_room(own: Path) -> None:
+def _make_room(own_folder: Path) -> None:
     """Remove the least recently used models' caches where all have more than 95 % of LARGEST bytes together.
 
-    The cache in the folder `own` is emptied where it alone has more. Other processes remove files meanwhile, so a file
-    that is listed may be missing.
+    The cache in `own_folder` is emptied where it alone has more. Other processes remove files meanwhile, so a file that
+    is listed may be missing.
     """
     with suppress(OSError):
-        os.utime(own)  # the folder's time records its last use
-    folders = [folder for folder in own.parent.iterdir() if folder.is_dir()]
+        os.utime(own_folder)  # the folder's time records its last use
+    folders = [folder for folder in own_folder.parent.iterdir() if folder.is_dir()]
     free = LARGEST
     for folder in sorted(folders, key=lambda folder: _read_stamp(str(folder))[1], reverse=True):
         with suppress(FileNotFoundError):
             free -= sum(_read_stamp(str(path))[0] for path in folder.iterdir())
         if free < LARGEST // 20:
-            for path in folder.iterdir() if folder == own else ():
+            for path in folder.iterdir() if folder == own_folder else ():
                 path.unlink(missing_ok=True)
-            if folder != own:
+            if folder != own_folder:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -28,23 +28,23 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
     read or edited.
     """
     packet = NEW if packet is None else packet
-    parsed = _parse(packet)
-    if parsed.end is None:
+    content = _parse(packet)
+    if content.end is None:
         raise UserError("its XMP packet has no rdf:RDF with an end tag")
     element = (
         f'<dc:description xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:Alt><rdf:li xml:lang="x-default">'
         f"{escape(_strip_illegal(text))}</rdf:li></rdf:Alt></dc:description>"
     )
-    spans = parsed.descriptions
+    spans = content.descriptions
     if not spans:
         element = (
-            f'<rdf:Description rdf:about={quoteattr(parsed.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
+            f'<rdf:Description rdf:about={quoteattr(content.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
         )
-        spans = [(parsed.end, parsed.end)]
+        spans = [(content.end, content.end)]
     ends = [0, *(last for _, last in spans)]
-    kept = [packet[end:first] for end, (first, _) in zip(ends, spans, strict=False)]
+    remainders = [packet[end:first] for end, (first, _) in zip(ends, spans, strict=False)]
     # the new element replaces the first description; other descriptions are removed
-    edited = kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]
+    edited = remainders[0] + element.encode() + b"".join(remainders[1:]) + packet[ends[-1] :]
     if _parse(edited).text != _strip_illegal(text):
         raise UserError("its XMP packet cannot be edited")
     return edited
@@ -56,7 +56,7 @@ def read_description(packet: bytes) -> str | None:
 
 
 @dataclass
-class _ParsedPacket:
+class _PacketContent:
     """Content of a packet that an edit needs, with positions in bytes."""
 
     descriptions: list[tuple[int, int]] = field(default_factory=list)  # start and end of outermost dc:description
@@ -65,10 +65,10 @@ class _ParsedPacket:
     text: str | None = None  # the first description
 
 
-def _parse(packet: bytes) -> _ParsedPacket:
+def _parse(packet: bytes) -> _PacketContent:
     if len(packet) > LARGEST:
         raise UserError(f"its XMP packet has more than {LARGEST} bytes")
-    parsed, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
+    content, parser = _PacketContent(), ParserCreate("utf-8", " ")
     starts: list[int] = []  # positions of the start tags of open elements
     depth = 0  # number of open dc:description elements
     childless = False  # whether nothing followed the last start tag
@@ -80,8 +80,8 @@ def _parse(packet: bytes) -> _ParsedPacket:
         starts.append(parser.CurrentByteIndex)
         depth += name == f"{DUBLIN_CORE} description"
         if name == f"{RDF} Description":
-            parsed.about = parsed.about or attributes.get(f"{RDF} about", "")
-        if name == f"{RDF} li" and parsed.text is None and depth:
+            content.about = content.about or attributes.get(f"{RDF} about", "")
+        if name == f"{RDF} li" and content.text is None and depth:
             pieces = []
 
     def close_element(name: str) -> None:
@@ -91,11 +91,11 @@ def _parse(packet: bytes) -> _ParsedPacket:
         childless = False
         depth -= name == f"{DUBLIN_CORE} description"
         if name == f"{DUBLIN_CORE} description" and not depth:
-            parsed.descriptions.append((first, position if empty else packet.index(b">", position) + 1))
+            content.descriptions.append((first, position if empty else packet.index(b">", position) + 1))
         elif name == f"{RDF} RDF" and not empty:
-            parsed.end = position
+            content.end = position
         elif name == f"{RDF} li" and pieces is not None:
-            parsed.text, pieces = "".join(pieces), None
+            content.text, pieces = "".join(pieces), None
 
     def add_text(text: str) -> None:
         nonlocal childless
@@ -114,7 +114,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
         if isinstance(error, UserError):
             raise
         raise UserError(f"its XMP packet is no XML ({summarise_error(error)})") from None
-    return parsed
+    return content
 
 
 def _strip_illegal(text: str) -> str:

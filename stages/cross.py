@@ -17,7 +17,7 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
+    """Evaluate in cross-play the selected cells of the sweep, and the trained models of methods outside the sweep."""
     from pipeline.analysis.crossing import measure_cross_play
     from pipeline.data.prepared import PreparedData
     from pipeline.slices.judge_kinds import JUDGES
@@ -25,10 +25,12 @@ def run(stage: Stage) -> None:
     settings = stage.settings
     evaluations = find_evaluations(stage.root, settings.methods)
     results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
-    chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
+    selection_settings = ReportSettings(
+        control=settings.report.control, min_cider_share=settings.report.min_cider_share
+    )
     # a slice's results have no captions to exchange
     has_captions = not results.runs or any(results.has(*make_recall_keys(judge)) for judge in results.judges)
-    choices = choose_all(results, chosen_by) if has_captions else []
+    choices = choose_all(results, selection_settings) if has_captions else []
     points = {choice.method: choice.point for choice in choices if choice.point}
     prepared = PreparedData.load(stage.root / "prepared")
     inputs = [*(stage.root / name for name in ("prepared", "features", "pretrained", "sweep")), *evaluations]

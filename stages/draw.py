@@ -1,4 +1,4 @@
-"""Generation of the embedded data set.
+"""Generation of the drawn data sets, scenes and films.
 
     python -m stages.draw --dataset scenes → data/raw/scenes
     python -m stages.draw --dataset films → data/raw/films

@@ -106,8 +106,8 @@ def build_evaluation(
     if owner := find_owner(SLICES, [speaker]):
         if pragmatic is not None:
             raise UserError(f"methods.{method}.pragmatic: applies to captions only; remove it from the method's block")
-        pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
-        folders = {name: own.get(source, pretrained / source) for name, source in settings.judges.items()}
+        pretrained, own_folders = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
+        folders = {name: own_folders.get(source, pretrained / source) for name, source in settings.judges.items()}
         samples = None if rerank is None else rerank.samples
         yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, samples, device)
         return

@@ -22,7 +22,7 @@ from pipeline.workflow.stage import Stage, main
 def list_inputs(stage: Stage) -> list[Path]:
     """Return the prepared data, and the file of weights or the folder of a hub/ network, if given.
 
-    Images, and files of imported features, are not among them.
+    The list omits images and files of imported features.
     """
     assert stage.instance is not None
     section = stage.settings.features[stage.instance]
@@ -34,9 +34,9 @@ def list_inputs(stage: Stage) -> list[Path]:
 
 
 def run(stage: Stage) -> None:
-    """Extract the features of all prepared images or of one shard, or import them.
+    """Extract the features of all prepared images or of one shard, import features, or compute them from facts.
 
-    Raises UserError for a shard of imported features.
+    Raises UserError for a shard of imported features or of facts.
     """
     from pipeline.data.prepared import PreparedData
     from pipeline.features.extract import extract

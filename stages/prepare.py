@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
         FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        # files of an earlier corpus would stay where this one has no such file, or where this run is interrupted
+        # files of an earlier corpus would stay where this corpus has no such file, or where this run is interrupted
         for name in (CHECKSUMS, TOKENIZER, ROUNDS, ANSWERS, OBJECTS, SCENE_FACTS, FILM_FACTS, FREQUENCIES):
             (stage.out / name).unlink(missing_ok=True)
         if settings.tokenizer is not None:

@@ -24,9 +24,9 @@ def run(stage: Stage) -> None:
     crossed = stage.root / "crossed" / "crossed.json"
     gradients = stage.root / "gradients" / "gradients.json"  # written by make gradients: it may not exist
     study = stage.root / "study"  # its answers come from study participants: it may not exist
-    answered = any((study / "answers").glob("**/*.json*"))
-    optional = [*([gradients] if gradients.exists() else []), *([study / "answers"] if answered else [])]
-    inputs = [sweep, prepared, crossed, *evaluations, *optional]
+    has_answers = any((study / "answers").glob("**/*.json*"))
+    optional_inputs = [*([gradients] if gradients.exists() else []), *([study / "answers"] if has_answers else [])]
+    inputs = [sweep, prepared, crossed, *evaluations, *optional_inputs]
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
     check_checksums(gradients.parent, "run make gradients again")
@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
             inputs={
                 "crossed": crossed,
                 "gradients": gradients,
-                "study": study if answered else None,
+                "study": study if has_answers else None,
                 "processor_seconds": stage.root / "checkpoints" / FOLDER,
             },
             retriever=settings.retriever.model if settings.retriever else None,

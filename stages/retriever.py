@@ -17,8 +17,8 @@ from pipeline.workflow.stage import Stage, main
 def list_inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the retriever, the judge, and the speaker whose captions train the discriminator."""
     settings = stage.settings.retriever
-    named = (settings.model, settings.speaker, settings.judge) if settings else ()
-    models = (f"pretrained/{name}/weights.safetensors" for name in named if name)
+    model_names = (settings.model, settings.speaker, settings.judge) if settings else ()
+    models = (f"pretrained/{name}/weights.safetensors" for name in model_names if name)
     return [stage.root / name for name in ("prepared", "features", *models)]
 
 

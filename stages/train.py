@@ -57,9 +57,10 @@ def run(stage: Stage) -> None:
 def build_method(
     settings: MethodSettings, root: Path, prepared: PreparedData, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """Build a method from the pretrained agents below `root`, and the CIDEr-D of captions; None for a slice's agents.
+    """Build a method from the pretrained agents below `root`.
 
-    Raises UserError where the method takes other agents than the pretrained ones.
+    Also return the CIDEr-D of captions; None for a slice's agents. Raises UserError where the method takes other agents
+    than the pretrained agents.
     """
     from pipeline.composition.compose import compose
     from pipeline.composition.joint import Agents, pair_agents

@@ -22,7 +22,10 @@ SPICE, SPICE_MIXES = "SPICE", ("spice", "spider")  # as a metric; as rewards (pi
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Return the exit status; 2 for an error in params.yaml, or a reward that cannot be computed here."""
+    """Check params.yaml, write the digests of the code without --check, and return the exit status.
+
+    The status is 2 for an error in params.yaml, or a reward that cannot be computed here.
+    """
     parser = argparse.ArgumentParser(prog="python -m stages.validate", allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="check params.yaml, and write nothing")
     only_check = parser.parse_args(arguments).check
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def check_speakers(params: Mapping[str, Any]) -> None:
-    """Check that each method names its speaker: its train stage in dvc.yaml depends on the speaker's weights."""
+    """Raise UserError for a method without a speaker, on whose weights the train stage in dvc.yaml depends."""
     for name, block in params["methods"].items():
         if "speaker" not in (block or {}):
             raise UserError(f"params.yaml: methods.{name}.speaker is missing: name a speaker of pretrain")

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -40,17 +41,23 @@ MEMORY, SECONDS = 2**30, 30  # limits of a load and a caption: bytes beyond thos
 def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
     """Kill exports before their n-th write, and yield the fault of each and of the export after it, or "".
 
-    `out` holds an older export. `points` are the numbers of the writes; None: all that an export makes.
+    `out` holds an export of `model`; before each kill an older export takes its place, whose vocabulary differs.
+    `points` are the numbers of the writes; None: all that an export makes.
     """
-    record_before = (out / EXPORTED).read_bytes()
+    record, older = (out / EXPORTED).read_bytes(), out.with_name("older")
+    shutil.copytree(out, older)
+    with open(older / "vocabulary.json", "a") as file:
+        file.write("\n")
+    refresh_digests(older, older / "vocabulary.json")
     for point in count() if points is None else points:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(older, out)
         if not _run_and_kill(lambda: export_model(model, out), point):
             if points is None:
                 return
             continue
         try:
             locate_model(out)
-            record = (out / EXPORTED).read_bytes()
             export_model(model, out)
         except (UserError, OSError) as error:
             yield f"before write {point}: {error}"
@@ -60,8 +67,8 @@ def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) ->
             f"before write {point}: temporary files remain: {temporary}"
             if temporary
             else ""
-            if record == record_before
-            else "the older export has changed"
+            if (out / EXPORTED).read_bytes() == record
+            else f"before write {point}: the repeated export differs"
         )
 
 
@@ -69,7 +76,7 @@ def _run_and_kill(work: Callable[[], object], point: int) -> bool:
     """Run `work` in another process that ends before write number `point`; return whether it ended there."""
     child = os.fork()
     if child == 0:
-        writes = count()
+        writes, status = count(), 1
 
         def end_at_point(event: str, arguments: tuple) -> None:
             is_write = event in WRITE_EVENTS or (
@@ -81,9 +88,12 @@ def _run_and_kill(work: Callable[[], object], point: int) -> bool:
         try:
             sys.addaudithook(end_at_point)
             work()
+            status = 0
         finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == EXIT_STATUS
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, EXIT_STATUS), "the export failed before it was killed"
+    return status == EXIT_STATUS
 
 
 def find_read_files(work: Callable[[], object], root: Path) -> list[Path]:

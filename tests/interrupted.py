@@ -176,7 +176,7 @@ def _find_fault(
     has_handler = number != signal.SIGKILL
     if status not in (-number, *([128 + number] if has_handler else [])):
         return f"{work.name}: exit status {status} after {number.name}: {output[-300:]}"
-    if status == 128 + number and f"ended by {number.name}; the same command goes on from here" not in output:
+    if status == 128 + number and f"ended by {number.name}; run the same command to continue" not in output:
         return f"{work.name}: {number.name}, but no message that the same command continues"
     if status == -number and has_handler and work.outputs() not in ({}, expected):  # the work had begun and not ended
         return f"{work.name}: {number.name} ended the stage during its work without a message"

@@ -7,7 +7,10 @@ import json
 import re
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
+import cluster
+import feature_reading
 import numpy as np
 import pytest
 import reliability
@@ -47,6 +50,20 @@ def test_the_table_of_fault_injection_has_a_new_row_and_recorded_rows(tmp_path, 
     assert re.search(r"\| *1,200 \| *1,199 \| 1 × not named", printed)
     assert "ROWS=memory" in printed
     assert (tmp_path / "reliability.md").read_text().strip() == printed.strip()
+
+
+def test_a_single_batch_of_features_has_no_other_waits():
+    assert [len(rows) for rows in feature_reading.shuffle_batches(100, 128, 5)] == [100]
+    assert [len(rows) for rows in feature_reading.shuffle_batches(300, 128, 5)] == [128, 128]
+    assert feature_reading.format_waits([0.0186]) == ("18.6", "–", "–")
+    assert feature_reading.format_waits([0.0186, 0.001, 0.003]) == ("18.6", "2.00", "3.0")
+
+
+def test_the_memory_of_plans_is_in_gigabytes(tmp_path, monkeypatch):
+    usage = SimpleNamespace(ru_utime=1.0, ru_stime=1.0, ru_maxrss=2_000_000)  # KiB
+    monkeypatch.setattr(cluster.resource, "getrusage", lambda _: usage)
+    monkeypatch.setattr(cluster.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    assert cluster.run_snakemake(tmp_path, environment={})[2] == 2.048
 
 
 def test_the_peak_memory_of_a_process_does_not_include_its_parents(tmp_path):

@@ -60,7 +60,7 @@ def test_a_request_to_the_process_group_is_reported_in_one_line(tmp_path, images
     os.killpg(process.pid, signal.SIGTERM)
     printed, _ = process.communicate()  # returns when no process holds the pipe open
     assert process.returncode == 128 + signal.SIGTERM
-    assert printed == "draw: ended by SIGTERM; the same command goes on from here\n"
+    assert printed == "draw: ended by SIGTERM; run the same command to continue\n"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzzed_bytes import fuzz_importer, make_importers
+from fuzzed_bytes import IMPORTERS, fuzz_importer, make_importers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -230,7 +230,9 @@ def test_oversized_damaged_and_special_files_of_features_are_refused(tmp_path):
 
 
 def test_importers_read_the_seeds_of_fuzzing(tmp_path):
-    for content, read in make_importers(tmp_path).values():
+    importers = make_importers(tmp_path)
+    assert tuple(importers) == IMPORTERS
+    for content, read in importers.values():
         read(content)
 
 

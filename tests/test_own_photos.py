@@ -136,7 +136,7 @@ def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
     [
         (
             "prepare.shares.seed=0",
-            "at random fewer than two of 10 images are in val, and two are needed; with seed: 4 each",
+            "the random draw puts fewer than two of 10 images in val, and two are needed; with seed: 4 each",
         ),
         ("prepare.expected_counts={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
         ("prepare.expected_counts={words: 9487}", "9487 are expected (prepare.expected_counts.words)"),

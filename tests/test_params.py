@@ -337,6 +337,12 @@ def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_allowed_values
     assert allowed in message
 
 
+@pytest.mark.parametrize(("ranker", "judge"), [("prior", "listener"), ("prior", "prior"), ("d_lf", "listener")])
+def test_a_candidate_ranker_named_like_another_judge_is_refused(params, ranker, judge):
+    line = catch_error(params, f"evaluate.candidate_rankers={{luo: [{ranker}]}}", f"evaluate.judges.{ranker}={judge}")
+    assert line.endswith(f"evaluate: candidate ranker {ranker} has the name of another judge; rename the judge")
+
+
 def test_the_same_mistake_in_the_file_names_the_file(params):
     params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
     assert catch_error(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"

@@ -290,7 +290,7 @@ def test_a_request_ends_all_running_stages(folder, request_to_end):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(request_to_end)
-    printed, _ = process.communicate()  # returns when no process holds the pipe
+    printed, _ = process.communicate(timeout=120)  # returns when no process holds the pipe, as a stage does for 600 s
     assert process.returncode == 128 + request_to_end, printed
     assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in printed
     write_params(folder)

@@ -43,11 +43,11 @@ def catch_name_error(tmp_path: Path, **sections: object) -> str:
 @pytest.mark.parametrize("name", [SHELL, "$(touch made)", "../../pipeline", "a b", "", "x\n", "ü", 1, None])
 def test_names_are_checked_in_every_section(tmp_path, name):
     for section in ("draw", "features", "pretrain", "methods"):
-        assert "names are of letters" in catch_name_error(tmp_path, **{section: {name: {}}})
-    assert "names are of letters" in catch_name_error(tmp_path, sweep={"grid": {name: {}}})
-    assert "names are of letters" in catch_name_error(tmp_path, sweep={"grid": {"psst": [{name: [1]}]}})
+        assert "names consist of letters" in catch_name_error(tmp_path, **{section: {name: {}}})
+    assert "names consist of letters" in catch_name_error(tmp_path, sweep={"grid": {name: {}}})
+    assert "names consist of letters" in catch_name_error(tmp_path, sweep={"grid": {"psst": [{name: [1]}]}})
     if name is not None:
-        assert "names are of letters" in catch_name_error(tmp_path, pretrain={"listener": {"features": name}})
+        assert "names consist of letters" in catch_name_error(tmp_path, pretrain={"listener": {"features": name}})
 
 
 @pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
@@ -119,7 +119,7 @@ def test_a_name_with_a_command_is_not_executed(repository, command):
     assert not list(repository.rglob("made*")), printed
     assert (repository / "keep/mine.txt").exists(), printed
     if "--single-item" not in command:
-        assert "names are of letters, digits and underscores" in printed
+        assert "names consist of letters, digits and underscores" in printed
 
 
 class TouchPickle:

@@ -66,7 +66,7 @@ def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
     ("sections", "line"),
     [
         ({"methods": {"x": {"from": "lou"}}}, "methods.x.from"),
-        ({"methods": {"x y": {"from": "luo"}}}, "names are of letters"),
+        ({"methods": {"x y": {"from": "luo"}}}, "names consist of letters"),
         ({"methods": ["luo"]}, "must be a mapping of names"),
     ],
 )

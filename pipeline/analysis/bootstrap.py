@@ -1,8 +1,8 @@
 """Bootstrap: every run's test metrics in resamples of the test images, for intervals and paired differences.
 
 All runs share the same resamples, so differences between two runs are paired. Images that are hard for both runs do not
-widen the interval of a difference. The models are fixed. The variation of training is the spread over seeds, which is
-not estimated here.
+widen the interval of a difference. The models are fixed, so intervals omit the variation of training. The spread over
+seeds shows that variation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Resamples:
         """Return the metric `run.value("test", *keys)` in every resample (count,); None if it cannot be computed.
 
         Resampled values are shifted by the difference between the value in metrics.json and the value computed from all
-        captions. Corpus METEOR is not exactly the mean over captions.
+        captions. The two differ for METEOR, whose corpus value is not exactly the mean over captions.
         """
         if run.evaluated_with and keys[0] != "judges":
             return None  # the captions file has these scores for the method only
@@ -108,9 +108,10 @@ def compute_bleu_from_counts(counts: np.ndarray) -> np.ndarray:
 def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Resamples:
     """Draw test images with replacement and compute every run's recalls and language metrics in each resample.
 
-    A run is left out, with a note, in three cases. Its captions file lacks the column CIDEr or image. It has no
-    test captions of the run. Its test images differ from the first run's. Raises UserError for a captions file that is
-    missing or cannot be read, or whose column bleu lacks counts.
+    A run is left out, with a note, in three cases. Its captions file lacks the column CIDEr or image. The file has no
+    test captions of the run. The run's test images differ from the first run's.
+
+    Raises UserError for a captions file that is missing or cannot be read, or whose column bleu lacks counts.
     """
     rank_columns = sorted(
         {column for run in results.runs for judge in results.judges for column in _find_rank_columns(run, judge)}
@@ -124,7 +125,9 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
         if not captions[run.captions]:
             omitted.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
         elif frame is None or frame.empty or (images is not None and not np.array_equal(frame["image"], images)):
-            omitted.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
+            omitted.setdefault("no test captions, or captions of other images than the first run's", []).append(
+                run.method
+            )
         elif run.captions_key not in numbers:
             if images is None:
                 images, counts = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
@@ -194,5 +197,7 @@ def _resample_metrics(
 def _read_bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
     """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
-        raise UserError(f"{path}: expected ten counts in each row of column bleu; delete it and run its stage again.")
+        raise UserError(
+            f"{path}: expected ten counts in each row of column bleu; delete the file and run its stage again."
+        )
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

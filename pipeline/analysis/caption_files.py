@@ -20,7 +20,7 @@ def add_control_overlap(results: Results, control: str) -> Results:
     """Return `results` with the share of each run's test captions that equal the control's, at `CONTROL_OVERLAP`.
 
     A run is compared with the control's run of the same seed. It has no share if the control lacks that seed or the
-    same images. No run has a share if the control has several settings.
+    same images. No run has a share if the control has several settings. Raises UserError as `read_captions` does.
     """
     points = results.get_points(control)
     control_runs = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
@@ -42,7 +42,10 @@ def add_control_overlap(results: Results, control: str) -> Results:
 
 
 def read_texts(run: Run, images: Sequence[int]) -> list[str]:
-    """Return the captions of `run` for these test images, in their order. Raises UserError if one is missing."""
+    """Return the captions of `run` for these test images, in their order.
+
+    Raises UserError if a caption is missing, and as `read_captions` does.
+    """
     (captions,) = read_captions([run], images, ["caption"])
     missing = next((image for image in images if image not in captions), None)
     if missing is not None:
@@ -58,21 +61,21 @@ def read_captions(
     Other `columns` than caption may be missing. Raises UserError as `read_rows` does, and where the column image or
     caption is missing.
     """
-    rows_of: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    rows_by_run: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for path in dict.fromkeys(run.captions for run in runs):
         filters: list[Any] = [("split", "==", "test")]
         filters += [] if images is None else [("image", "in", list(images))]
-        in_file = [run for run in runs if run.captions == path]
-        if in_file[0].cell is not None:
-            filters.append(("method", "in", [run.speaker for run in in_file]))
-            filters.append(("cell", "in", [run.cell for run in in_file]))
+        file_runs = [run for run in runs if run.captions == path]
+        if file_runs[0].cell is not None:
+            filters.append(("method", "in", [run.speaker for run in file_runs]))
+            filters.append(("cell", "in", [run.cell for run in file_runs]))
         table = read_rows(path, ["method", "cell", "image", *columns], filters)
         for name in ("image", "caption"):
             if name in ("image", *columns) and name not in table.column_names:
                 raise UserError(f"{path}: expected a column {name}, found none; delete it and run its stage again.")
         for row in table.to_pylist():
-            rows_of.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
-    return [rows_of.get(run.captions_key, {}) for run in runs]
+            rows_by_run.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
+    return [rows_by_run.get(run.captions_key, {}) for run in runs]
 
 
 def read_rows(path: Path, columns: Sequence[str], filters: list[Any] | None = None) -> pa.Table:

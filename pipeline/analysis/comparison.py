@@ -183,7 +183,9 @@ def read_curve(
         numbers = samples.mean(points, *keys)
         if resampled_weights is not None and numbers is not None:
             resampled[keys] = (resampled_weights * numbers).sum(-1)
-        seeds = {seed: each for seed, own in per_seed.items() if (each := _average_weighted(*own, keys)) is not None}
+        seeds = {
+            seed: mean for seed, mixture in per_seed.items() if (mean := _average_weighted(*mixture, keys)) is not None
+        }
         estimates[keys] = Estimate(value, compute_interval(resampled[keys]) if keys in resampled else None, seeds)
     lowest = float(values.min())
     above = level < lowest - TOLERANCE * abs(lowest)
@@ -202,7 +204,10 @@ def adjust_p_values(p: Sequence[float]) -> list[float]:
 def _compute_differences(
     results: Results, readings: Sequence[CurveReading], reference: Curve | None
 ) -> dict[str, dict[str, CurveDifference]]:
-    """Return each reading's score minus the reference's, by curve label and judge, if it is conclusive."""
+    """Return each reading's score minus the reference's, by curve label and judge.
+
+    Differences that are inconclusive, or that lack resampled scores, are left out.
+    """
     base = next((reading for reading in readings if reading.curve is reference), None)
     differences: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
@@ -311,12 +316,12 @@ def _find_points_per_seed(
     points: Sequence[Point], fixed: Keys, traded: Keys, level: float
 ) -> dict[object, tuple[list[Point], np.ndarray]]:
     """Return points and weights of each seed whose curve contains `level`, else of seeds whose curve is above it."""
-    by_reach: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
+    by_containment: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
         seed_points = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
         values = _stack_means(seed_points, fixed)
         weights, reached = compute_mixture(values, _stack_means(seed_points, traded), level)
         if reached:
-            by_reach[bool(values.min() * (1 - TOLERANCE) <= level)][seed] = seed_points, weights
-    return by_reach[True] or by_reach[False]
+            by_containment[bool(values.min() * (1 - TOLERANCE) <= level)][seed] = seed_points, weights
+    return by_containment[True] or by_containment[False]

@@ -38,7 +38,7 @@ JUDGE_TITLES = (
 
 
 def judge_title(name: str) -> JudgeTitle:
-    """Return the judge of that name; an unknown judge has its name as its title."""
+    """Return the title of the judge `name`; an unknown judge has its name as title and description."""
     return next((judge for judge in JUDGE_TITLES if judge.name == name), JudgeTitle(name, name, name))
 
 

@@ -11,7 +11,7 @@ from pipeline.analysis.results import CIDER, Results, compute_means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import TOLERANCE, Curve
 
-DEGENERATE_SHARE = 0.5  # share of the control's CIDEr below which all settings of a degenerate curve are
+DEGENERATE_SHARE = 0.5  # a curve is degenerate if all its settings have less than this share of the control's CIDEr
 
 
 def find_span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
@@ -93,7 +93,7 @@ def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[
 
 
 def find_highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> float | None:
-    """Return the lowest of the upper ends of `spans`, rounded down; None if there are no spans."""
+    """Return the lowest of the upper ends of `spans`, rounded down to `digits` decimals; None if there are no spans."""
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 

@@ -101,11 +101,11 @@ def _make_run(run: Run, name: str) -> Run:
 def _select_numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
     """Yield the run's numbers of that baseline, at the paths where a method has its own."""
     for keys, value in run.numbers.items():
-        split, *below = keys
+        split, *path = keys
         if name != HUMAN:
-            if below[:2] == ["baselines", name]:
-                yield (split, *below[2:]), value
-        elif below[0] == "human_faithfulness":
-            yield (split, "faithfulness", *below[1:]), value
-        elif below[0] == "judges" and below[2] == "human" and below[3] in (TEXT, "image_to_text", "galleries"):
-            yield (split, *below[:2], *below[3:]), value
+            if path[:2] == ["baselines", name]:
+                yield (split, *path[2:]), value
+        elif path[0] == "human_faithfulness":
+            yield (split, "faithfulness", *path[1:]), value
+        elif path[0] == "judges" and path[2] == "human" and path[3] in (TEXT, "image_to_text", "galleries"):
+            yield (split, *path[:2], *path[3:]), value

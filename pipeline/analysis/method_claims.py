@@ -76,7 +76,7 @@ class ClaimResult:
 def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Choice]) -> ClaimResult:
     """Check the claim against the results; a claim without a difference stays open, and `reason` explains it.
 
-    Where baseline captions of one kind were evaluated beside several methods, those beside the claim's method count.
+    Where several methods have baseline captions of one kind, the baseline captions of the claim's method are used.
     """
     results = comparison.results
     keys = make_recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
@@ -85,7 +85,7 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
         baselines = list_measured_baselines(results)
         baselines.sort(
             key=lambda baseline: baseline.evaluated_with.method in (claim.more, claim.than)
-        )  # the last one counts
+        )  # the last entry of a name is used
         points |= {baseline.name: baseline.point for baseline in baselines}
         missing = [name for name in (claim.more, claim.than) if name not in points]
         if missing:

@@ -260,7 +260,9 @@ def read_results(
                 f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
             )
     if not runs:
-        raise UserError(f"{cells}: no cell, and no evaluation beside it; run the sweep or evaluate a method first.")
+        raise UserError(
+            f"{cells}: expected a cell or an evaluation, found none; run the sweep or evaluate a method first."
+        )
     order = {method: n for n, method in enumerate(dict.fromkeys((*first, *(run.method for run in runs.values()))))}
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs.values():
@@ -353,7 +355,9 @@ def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) 
         )
     for name in ("val", "test", "settings", "not_computed"):
         if not isinstance(entry.get(name) or {}, Mapping):
-            raise UserError(f"{path}: expected a JSON object {name} in each entry; delete it and run its stage again.")
+            raise UserError(
+                f"{path}: expected a JSON object {name} in each entry; delete the file and run its stage again."
+            )
     splits = {split: entry.get(split) or {} for split in ("val", "test")}
     if any(numbers and not isinstance(numbers.get("judges"), Mapping) for numbers in splits.values()):
         raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")

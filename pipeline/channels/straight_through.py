@@ -39,7 +39,10 @@ class StraightThrough(NamedStream):
         return sample_tokens(logits, batch_random.rand_like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """Return values (M, V+1) whose gradient tokens `index` (M,) pass to `logits`; only `distribution` uses them."""
+        """Return values (M, V+1) whose gradient is the gradient of the tokens `index` (M,) with respect to `logits`.
+
+        Only `distribution` uses the values themselves.
+        """
         return logits.softmax(-1)
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class PrefixSchedule(NamedStream):
         return max(0, self.start - self.decrement * (epoch // self.every))
 
 
-def _force_then_sample(
+def _make_prefix_step(
     tokens: Tensor, lengths: Tensor, forced_steps: int, batch_random: BatchRandom, width: int
 ) -> Choose:
     """Return a function that forces the first `lengths` (N,) tokens of `tokens` (N, T), then samples.
@@ -100,7 +100,7 @@ class ForcedPrefix(HardChannel):
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         length = min(self.words.length(batch.epoch), batch.captions.shape[1])
         lengths = torch.full_like(batch.images, length)
-        return _force_then_sample(batch.captions, lengths, length, BatchRandom(batch, rng), self.width)
+        return _make_prefix_step(batch.captions, lengths, length, BatchRandom(batch, rng), self.width)
 
 
 @dataclass(frozen=True)
@@ -129,4 +129,4 @@ class PrefixRollouts(HardChannel):
         captions = batch.captions.repeat_interleave(self.width, 0)
         last = torch.arange(self.prefixes, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
         ended = captions.gather(1, last.unsqueeze(1)) == 0
-        return _force_then_sample(captions.masked_fill(ended, 0), last + 1, 1, BatchRandom(batch, rng), self.width)
+        return _make_prefix_step(captions.masked_fill(ended, 0), last + 1, 1, BatchRandom(batch, rng), self.width)

@@ -27,7 +27,7 @@ def compose(
 
     `objective` may add normalised gradients, RELAX and a KL penalty.
 
-    Raises UserError where the composition takes other agents, and where RELAX or the KL penalty does not fit.
+    Raises UserError where the composition, RELAX, the KL penalty or `gamma` does not fit the agents or settings.
     """
     expected = get_type_hints(composition)["agents"]
     if not isinstance(agents, expected):

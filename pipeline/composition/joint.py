@@ -59,7 +59,7 @@ class Agents:
 def pair_agents(
     speaker: nn.Module, listener: nn.Module, prepared: PreparedData, objective: Objective, device: torch.device
 ) -> Agents:
-    """Return both agents with the scores against the human captions that the terms use.
+    """Return both agents, with the metrics that compare captions with the human captions.
 
     The speaker's logits are divided by the objective's temperature, in place.
     """
@@ -71,7 +71,7 @@ def pair_agents(
 
 
 def build_text_scorer(prepared: PreparedData) -> TextScorer:
-    """Return metrics that score text against all human captions, unclipped."""
+    """Build the metrics that compare texts with all human captions of an image, unclipped."""
     vocabulary = prepared.vocabulary
 
     def decode(tokens: Sequence[int]) -> str:
@@ -133,7 +133,8 @@ def build_tradeoff(
 
     The hinge uses the estimator `discriminability`; CIDEr-D uses `naturalness`, by default the score function.
     With `objective.cross_entropy_weight`, the cross-entropy of a human caption is a third term.
-    With `listener_estimator`, that estimator trains the listener on the hinge, and `discriminability` only the speaker.
+    With `listener_estimator`, that estimator trains the listener on the hinge. `discriminability` then trains only the
+    speaker. Raises UserError as `score_function` does.
     """
     hinge = make_hinge(objective, agents.listener)
     terms = [
@@ -156,7 +157,7 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
     """Build joint training in which the hinge's gradient reaches the speaker through the tokens of `channel`.
 
     Raises UserError where CIDEr-D shares the listener's sample and the objective asks for several samples. With
-    `PartialSampling` (PSST), CIDEr-D always scores its own samples.
+    `PartialSampling` (PSST), CIDEr-D always scores its own samples. Raises UserError as `score_function` does, too.
     """
     naturalness = None
     if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):
@@ -184,7 +185,8 @@ def with_critic(
 ) -> Method:
     """Build λ · hinge + (1 − λ) · score by score functions, with a learned critic as the baseline of `score`.
 
-    Only the critic is trained in the first `warmup_steps` steps, then both the critic and the speaker.
+    Only the critic is trained in the first `warmup_steps` steps, then both the critic and the speaker. Raises
+    UserError as `score_function` does.
     """
     critic = Critic(agents.speaker.hidden, hidden)
     baseline = CriticBaseline(critic, channel)

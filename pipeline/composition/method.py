@@ -98,7 +98,7 @@ class Method:
     image_dropout: float = 0.0  # the share of images that the speaker's null image replaces
     gamma: float = 1.0  # guidance of the final speaker; training and validation use none
     rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's
-    # retrievers whose recall is validated beside the listener's, by metric prefix: the rewarding one and a judge
+    # retrievers whose recall is validated beside the listener's, by metric prefix: the reward's retriever and a judge
     validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Method:
         return {**self.agents, "speaker": GuidedDecoder(self.speaker, self.gamma)}
 
     def freeze(self, step: int) -> frozenset[str]:
-        """Freeze every agent but those scheduled for `step`; return the scheduled roles."""
+        """Unfreeze the agents scheduled for `step`, freeze all others, and return the scheduled roles."""
         roles = self.schedule.roles(step)
         for role, agent in self.agents.items():
             agent.requires_grad_(role in roles)

@@ -12,7 +12,7 @@ PACKAGE = __name__.removesuffix(".composition.method_modules")  # its value diff
 
 
 def find_method_modules() -> dict[str, str]:
-    """Return the full name of each module by its last part, which `from` in params.yaml names; imports none of them."""
+    """Return the full name of each module by its last part, which `from` in params.yaml names. Imports no module."""
     slices = sorted(path.parts[-3] for path in HERE.glob("*/methods/__init__.py"))
     packages = [import_module(f"{PACKAGE}.{name}") for name in ("methods", *(f"{each}.methods" for each in slices))]
     return {

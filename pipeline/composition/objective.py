@@ -19,7 +19,7 @@ class Objective:
     negatives: Literal["hardest", "all"] = "hardest"
     """Negatives of the hinge: the hardest of the batch, or the mean over all."""
     reduction: Literal["sum", "mean"] = "sum"
-    """Reduction of a differentiable score over the batch; the sum explains PSST's small λ."""
+    """Reduction of a differentiable score over the batch; a sum needs a smaller λ than a mean, as in PSST."""
     listener_reduction: Literal["mean", "sum"] = "mean"
     """Reduction of the hinge over the batch in steps that update only the listener (REINFORCE)."""
     eos_in_reward: bool = True
@@ -27,10 +27,10 @@ class Objective:
     document_frequencies: Literal["train", "batch"] = "train"
     """Source of the reward's document frequencies: the training split, or the current batch."""
     cider_sample: Literal["own", "shared"] = "own"
-    """Captions that CIDEr-D scores in straight-through methods: its own samples, or the listener's samples.
+    """Captions that CIDEr-D scores in straight-through methods: separate samples (own), or the listener's samples.
 
-    The listener's samples are teacher-forced without dropout (the published code has one pass for both). PSST always
-    draws its own.
+    The listener's samples are teacher-forced without dropout (the published code has one pass for both). In PSST,
+    CIDEr-D always scores separate samples.
     """
     greedy_dropout: bool = False
     """Whether the greedy baseline keeps its dropout, as the published code does."""
@@ -61,7 +61,7 @@ class Objective:
     The deviation over the batch is computed per term, so that λ weighs terms of one scale.
     """
     control_variate: Literal["none", "relax"] = "none"
-    """Whether each score-function term has a learned control variate (RELAX)."""
+    """Learned control variate of score-function terms: none, or RELAX for the terms on multinomial samples."""
     kl_weight: NonNegative = 0.0
     """Weight β of a further term: the KL divergence of the speaker from the starting speaker.
 

@@ -19,7 +19,7 @@ from pipeline.scores.naturalness import HumanCaption
 def build_teacher_forcing(
     agents: Mapping[str, nn.Module], scheduled: ScheduledSampling | None = None, image_dropout: float = 0.0
 ) -> Method:
-    """Build maximum likelihood: the score-function surrogate of the score 1 over forced tokens is the cross-entropy.
+    """Build maximum-likelihood training: the score-function surrogate of the score 1 on forced tokens is cross-entropy.
 
     With `image_dropout`, the speaker learns a null image from that share of the captions.
     """
@@ -40,6 +40,6 @@ def build_listener_matching(listener: nn.Module, score: Score, reduction: Reduct
 def build_listener_adaptation(
     speaker: Decoder, listener: nn.Module, score: Score, reduction: Reduction = "mean"
 ) -> Method:
-    """Build listener training on captions sampled from a frozen speaker (§7.1)."""
+    """Build listener training on captions sampled from a frozen speaker (PSST §7.1)."""
     agents = {"speaker": speaker, "listener": listener}
     return Method(agents, (Term("matching", 1.0, score, Detached(Multinomial(), reduction)),), LISTENER_ONLY)

@@ -61,7 +61,8 @@ class RewardInputs:
 def list_reward_files(root: Path) -> list[Path]:
     """List the files that reward models are read from: their folder, and the weights of retriever and judge.
 
-    Raises UserError where the folder is missing or damaged. The weights are not read here.
+    Raises UserError where the folder is missing, damaged, or made without a retriever or by another version of the
+    program. The weights are not read here.
     """
     return [root / FOLDER, *(_locate_weights(root, name) for name in _read_inputs(root).models.values())]
 
@@ -124,7 +125,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
     """Load the reward models below `root` onto `device`.
 
     Raises UserError where the files are missing or damaged, or where weights or features of the retriever or judge have
-    changed.
+    changed. Raises UserError, too, where a head does not fit the retriever's vectors.
     """
     folder, inputs = root / FOLDER, _read_inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
@@ -138,8 +139,8 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
         assert isinstance(head, CaptionClassifier)
         if head.size != vectors.shape[1]:
             raise UserError(
-                f"{folder}: the {name} takes vectors of {head.size} numbers, and the retriever's have "
-                f"{vectors.shape[1]}; {RERUN}"
+                f"{folder}: the {name} takes vectors of size {head.size}, and the retriever's vectors have "
+                f"size {vectors.shape[1]}; {RERUN}"
             )
         heads.append(head.to(device))
     return RewardModels(retriever, heads[0], heads[1], inputs.search, inputs.rate, judge)
@@ -148,7 +149,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
 def _read_inputs(root: Path) -> RewardInputs:
     path = root / FOLDER / SETTINGS
     if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no retriever; run the retriever stage")
+        raise UserError(f"{path}: there are no reward models; run the retriever stage")
     check_checksums(path.parent, RERUN, required=True)
     stored: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if stored is None:

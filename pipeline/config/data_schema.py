@@ -39,7 +39,7 @@ class ExpectedCounts(Section):
 
     @property
     def images(self) -> dict[str, int]:
-        """Return the expected number of images of each split for which it is given."""
+        """Return the expected numbers of images by split, without the splits that have no expected number."""
         expected = {"train": self.train, "val": self.val, "test": self.test}
         return {split: number for split, number in expected.items() if number is not None}
 
@@ -98,9 +98,9 @@ class PrepareSettings(PrepareKeys):
         if self.tokenizer is not None and not form.has_texts:
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
-            needed = "min_count is needed where words are counted"
-            own = "a tokenizer and the vocabulary of published annotations replace the count: min_count: null"
-            raise ValueError(f"{needed}; {own}")
+            rule = "min_count is needed where words are counted"
+            exception = "a tokenizer and the vocabulary of published annotations replace the count: min_count: null"
+            raise ValueError(f"{rule}; {exception}")
 
 
 class DetectorSettings(Section):
@@ -163,7 +163,7 @@ class RegionLimits(Section):
         if given not in ([True, False, False, False], [False, True, True, True]):
             raise ValueError("expected {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}, for example")
         if self.min_boxes is not None and self.max_boxes is not None and self.min_boxes > self.max_boxes:
-            raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}")
+            raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}: lower it")
 
 
 MAIN = "main"  # name of the features of speakers and the listener; judges may use another set
@@ -177,7 +177,7 @@ class FeatureSettings(Section):
     scenes: word_detector, object_detector, and facts, which are the features of a network without errors. `imported`
     takes features from elsewhere.
 
-    With `frames`, images are films, and `frames` is the number of frames per film. They are spread evenly. With
+    With `frames`, images are films, and `frames` is the number of evenly spread frames per film. With
     `frames_per_second`, `frames` is the maximum per film. `batch` counts frames. The film's vector is the mean of its
     frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
 

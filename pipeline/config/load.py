@@ -63,10 +63,10 @@ class MethodSettings:
     @property
     def named_arguments(self) -> dict[str, Any]:
         """Return the arguments as params.yaml names them, with gamma, rerank and pragmatic where they are used."""
-        own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
-        own |= {} if self.gamma == 1 else {"gamma": self.gamma}
-        own |= {} if self.rerank is None else {"rerank": self.rerank.model_dump(exclude_defaults=True)}
-        return own if self.pragmatic is None else own | {"pragmatic": self.pragmatic.model_dump()}
+        arguments = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
+        arguments |= {} if self.gamma == 1 else {"gamma": self.gamma}
+        arguments |= {} if self.rerank is None else {"rerank": self.rerank.model_dump(exclude_defaults=True)}
+        return arguments if self.pragmatic is None else arguments | {"pragmatic": self.pragmatic.model_dump()}
 
 
 def resolve_method_settings(params: Params, name: str) -> MethodSettings:
@@ -78,8 +78,8 @@ def resolve_method_settings(params: Params, name: str) -> MethodSettings:
     rewarded = REWARDS in inspect.signature(composition).parameters
     rerank = block["rerank"] and RerankSettings.model_validate(block["rerank"])
     pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
-    own = block["gamma"], rerank, pragmatic, block["speaker"], rewarded
-    return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
+    block_settings = block["gamma"], rerank, pragmatic, block["speaker"], rewarded
+    return MethodSettings(composition, arguments, train.optimisation, train.objective, *block_settings)
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
@@ -93,19 +93,19 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     origins = override(raw, overrides)
     try:
         return _check_params(raw)
-    except _MistakeError as mistake:
-        keys = mistake.keys
-        # the overrides at, above or below the key with the mistake; the last one counts
+    except _ParameterError as error:
+        keys = error.keys
+        # the overrides at, above or below the wrong key; the message names the last of them
         sources = [
             source
             for set_keys, source in origins.items()
             if set_keys == keys[: len(set_keys)] or keys == set_keys[: len(keys)]
         ]
-        raise UserError(f"{sources[-1] if sources else path}: {mistake}") from mistake.__cause__
+        raise UserError(f"{sources[-1] if sources else path}: {error}") from error.__cause__
 
 
-class _MistakeError(UserError):
-    """Error in the parameters, with the path of the wrong key."""
+class _ParameterError(UserError):
+    """Error in the parameters, with the path `keys` of the wrong key."""
 
     def __init__(self, keys: tuple[str, ...], line: str) -> None:
         super().__init__(line)
@@ -123,12 +123,14 @@ def _check_params(raw: dict[str, Any]) -> Params:
         blocks[name] = _validate(schemas[name], block, "methods", name).model_dump()
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
         if params.retriever is None and REWARDS in inspect.signature(_find_composition(name, block)).parameters:
-            raise _MistakeError(("methods", name), f"methods.{name}: its rewards need the section retriever; add it")
+            raise _ParameterError(
+                ("methods", name), f"methods.{name}: it takes rewards, which need the section retriever; add it"
+            )
         _validate(TrainSettings, _merge(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
             keys = ("sweep", "grid", name)
-            raise _MistakeError(keys, f"unknown method {'.'.join(keys)}; {suggest_words(name, blocks)}")
+            raise _ParameterError(keys, f"unknown method {'.'.join(keys)}; {suggest_words(name, blocks)}")
         for options in grids:
             _validate(_build_grid_schema(schemas[name]), options, "sweep", "grid", name)
     _check_decoding(params, blocks, [name for name, kind in kinds.items() if kind in agents.listeners])
@@ -139,7 +141,7 @@ def _check_params(raw: dict[str, Any]) -> Params:
     for name, section in params.features.items():
         if section.network == "object_detector" and not params.draw.has_facts:
             needed = "object_detector needs the facts of drawn images; choose another network"
-            raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
+            raise _ParameterError(("features", name, "network"), f"features.{name}.network: {needed}")
     for key, names in (("control", [params.report.control]), ("frozen_speakers", params.report.frozen_speakers)):
         for name in names if blocks else ():
             _check_known(name, blocks, "method", "report", key)
@@ -147,22 +149,22 @@ def _check_params(raw: dict[str, Any]) -> Params:
 
 
 def _validate(model: type[T], raw: Mapping[str, Any], *keys: str) -> T:
-    """Return the mapping at `keys` of the file as a `model`. Raises _MistakeError where it does not fit."""
+    """Return the mapping at `keys` of the file as a `model`. Raises _ParameterError where it does not fit."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise _MistakeError(*describe_error(error, model, keys)) from None
+        raise _ParameterError(*describe_error(error, model, keys)) from None
 
 
 def _check_known(value: str, known: Iterable[str], kind: str, *keys: str) -> None:
     if value not in known:
-        raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {kind}; {suggest_words(value, known)}")
+        raise _ParameterError(keys, f"{'.'.join(keys)} = {value} is no {kind}; {suggest_words(value, known)}")
 
 
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
     """Check the blocks of `pretrain` and their names in `retriever` and `evaluate`; return the joint agents' schemas.
 
-    `kinds` are the schemas of the blocks. Raises _MistakeError for a missing listener, an unknown name, or features
+    `kinds` are the schemas of the blocks. Raises _ParameterError for a missing listener, an unknown name, or features
     or a model that do not fit.
     """
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
@@ -170,16 +172,18 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
     if agents is None:
         line = "pretrain.listener must be a listener, with which joint training begins; add its block"
-        raise _MistakeError(("pretrain",), line)
+        raise _ParameterError(("pretrain",), line)
     for name, block in params.pretrain.items():
         features_key = ("pretrain", name, "features")
         _check_known(block.features, params.features, "set of features", *features_key)
         if block.features != MAIN and kinds[name] not in CAPTIONS.listeners:
-            raise _MistakeError(features_key, f"{'.'.join(features_key)} = {block.features}: {agents.title} use {MAIN}")
+            raise _ParameterError(
+                features_key, f"{'.'.join(features_key)} = {block.features}: {agents.title} use {MAIN}"
+            )
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
-            raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
+            raise _ParameterError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     captions = agents is CAPTIONS
     listeners = [name for name, kind in kinds.items() if kind in agents.listeners]
     if params.retriever:
@@ -188,21 +192,22 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
             _check_known(str(listener), listeners if captions else [], "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerBlock]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
-    drawn = params.draw.has_facts and captions
+    has_facts = params.draw.has_facts and captions
     judges = [kind.name for kind in JUDGES if not kind.needs_facts] + listeners
-    judges += [kind.name for kind in JUDGES if drawn and kind.needs_facts]
+    judges += [kind.name for kind in JUDGES if has_facts and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
         if judge != OWN and name in params.methods:  # both would be the same column of the table of cross-play
             line = f"evaluate.judges.{name}: a method has this name, too; rename the judge"
-            raise _MistakeError(("evaluate", "judges", name), line)
+            raise _ParameterError(("evaluate", "judges", name), line)
     if gallery := params.evaluate.hard_gallery:
-        excluded = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
-        excluded |= {params.retriever.model} if params.retriever else set()
+        # models that judge, reward or are trained further
+        excluded_names = {"listener", *params.evaluate.judges.values()}
+        excluded_names |= {params.retriever.model} if params.retriever else set()
         known = [
             "features",
             *(["facts"] if params.draw.has_facts else []),
-            *(name for name in listeners if name not in excluded),
+            *(name for name in listeners if name not in excluded_names),
         ]
         _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
     return agents
@@ -218,27 +223,27 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
     for name, baselines in params.evaluate.baselines.items():
         keys = ("evaluate", "baselines", name)
         _check_known(name, blocks, "method", "evaluate", "baselines")
-        for word in baselines:
-            _check_known(word, kinds, "baseline", *keys)
-            if params.draw.scenes is None and kinds[word].needs_facts:
+        for baseline in baselines:
+            _check_known(baseline, kinds, "baseline", *keys)
+            if params.draw.scenes is None and kinds[baseline].needs_facts:
                 needed = "needs the facts of drawn scenes; remove it"
-                raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
+                raise _ParameterError(keys, f"{'.'.join(keys)} = {baseline} {needed}")
 
 
 def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequence[str]) -> None:
     """Refuse unknown listeners, and pragmatic decoding together with re-ranking, in a block or with its grid."""
     for name, block in blocks.items():
-        swept_ranks = [ranked for grid in params.sweep.grid.get(name, ()) for ranked in grid.get("rerank", ())]
-        for keys, ranks in (("methods", name), [block["rerank"]]), (("sweep", "grid", name), swept_ranks):
-            for ranked in filter(None, ranks):
-                listener = RerankSettings.model_validate(ranked).listener
+        grid_reranks = [rerank for grid in params.sweep.grid.get(name, ()) for rerank in grid.get("rerank", ())]
+        for keys, reranks in (("methods", name), [block["rerank"]]), (("sweep", "grid", name), grid_reranks):
+            for rerank in filter(None, reranks):
+                listener = RerankSettings.model_validate(rerank).listener
                 _check_known(listener, [OWN, *listeners], "listener of pretrain", *keys, "rerank", "listener")
         grids: list[tuple[tuple[str, ...], Mapping[str, Sequence[Any]]]] = [(("methods", name, "pragmatic"), {})]
         grids += [(("sweep", "grid", name), grid) for grid in params.sweep.grid.get(name, ())]
         for grid_keys, grid in grids:
             if all(any(grid.get(key, [block[key]])) for key in ("rerank", "pragmatic")):
                 wrong = "pragmatic decoding replaces the samples that rerank ranks; remove one of them"
-                raise _MistakeError(grid_keys, f"{'.'.join(grid_keys)}: {wrong}")
+                raise _ParameterError(grid_keys, f"{'.'.join(grid_keys)}: {wrong}")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
@@ -253,7 +258,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
             for gamma in grid.get("gamma", [block["gamma"]]):
                 if gamma != 1 and not trained:
                     needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout, for example to 0.1"
-                    raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
+                    raise _ParameterError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
 def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
@@ -266,11 +271,15 @@ def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Meth
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
         raise UserError(f"methods.{name}.{wrong} module of {METHODS}; {suggest_words(str(module), modules)}")
     functions = dict(inspect.getmembers(import_module(modules[module]), inspect.isfunction))
-    own = {key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")}
-    if method not in list(own):
+    compositions = {
+        key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")
+    }
+    if method not in list(compositions):
         key = f"{name}.method = {show_value(method)}" if "method" in block else name
-        raise UserError(f"methods.{key} is no method of {_locate_module(block)}; {suggest_words(str(method), own)}")
-    return own[method]
+        raise UserError(
+            f"methods.{key} is no method of {_locate_module(block)}; {suggest_words(str(method), compositions)}"
+        )
+    return compositions[method]
 
 
 def _locate_module(block: Mapping[str, Any]) -> str:
@@ -281,7 +290,8 @@ def _locate_module(block: Mapping[str, Any]) -> str:
 def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     """Return the schema of a method's block: its composition's options, `lam` as `lambda`, and COMMON_KEYS.
 
-    Raises _MistakeError where the composition is unknown, its module fails, or an option has no type or a common name.
+    Raises _ParameterError where the composition is unknown, its module fails, or an option has no type or a reserved
+    name.
     """
     fields: dict[str, Any] = {"from": (str, ...), "method": (str, name), "speaker": (Name, "speaker")}
     fields["train"] = (dict[str, Any], {})
@@ -307,12 +317,12 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
             rerank=(RerankSettings | None, None),
             pragmatic=(PragmaticSettings | None, None),
         )
-    except UserError as mistake:
-        raise _MistakeError(("methods", name), str(mistake)) from None
+    except UserError as error:
+        raise _ParameterError(("methods", name), str(error)) from None
     except Exception as error:  # raised by the method's own file
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         line = f"methods.{name}: {_locate_module(block)}: {problem}"
-        raise _MistakeError(("methods", name), line) from error
+        raise _ParameterError(("methods", name), line) from error
 
 
 def _build_grid_schema(schema: type[Section]) -> type[Section]:

@@ -29,7 +29,7 @@ def check_names(params: Mapping[str, Any], path: Path) -> None:
     """Raise UserError where a name in the parameters of the file `path` is not allowed, or `prepare.root` is a URL."""
     for key, name in _list_names(params, path):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
-            expected = "names are of letters, digits and underscores, a letter first"
+            expected = "names consist of letters, digits and underscores, and begin with a letter"
             raise UserError(f"{path}: {key}: {show_value(name)} is not allowed: {expected}")
     prepare = params.get("prepare")
     root = prepare.get("root") if isinstance(prepare, Mapping) else None

@@ -79,15 +79,15 @@ class ProfileFile:
 
 
 class Profiles:
-    """All profiles of a folder."""
+    """Profiles of a folder, from its files and the named layers in them."""
 
     def __init__(self, folder: Path = PROFILES) -> None:
         """Read the files of `folder`. Raises UserError for an error in any of them."""
         paths = sorted(path for path in folder.glob("*.yaml") if path.stem not in NO_PROFILES)
         self.files = {path.stem: _read_file(path) for path in paths}
-        own = [name for name in self.files if name != BASE]
-        self.data = {name: name for name in own}  # each name of DATA, and the file that it stands in
-        for file in own:
+        file_names = [name for name in self.files if name != BASE]
+        self.data = {name: name for name in file_names}  # each name of DATA, and the file that defines it
+        for file in file_names:
             for name in self.files[file].groups[VARIANTS]:
                 if name in self.data:
                     raise UserError(
@@ -95,13 +95,13 @@ class Profiles:
                     )
                 self.data[name] = file
         self.named = {name: Composition(name) for name in self.data}
-        for file in own:
+        for file in file_names:
             for name, entry in self.files[file].groups[NAMES].items():
                 if name in self.named and self.data.get(name) != file:
                     raise UserError(f"{self.files[file].path}: profiles: {name} is in another file, too; rename it")
                 text = "\n".join([entry.line, *entry.rest])
-                (given,) = parse_yaml(text, f"{self.files[file].path}: profiles").values()
-                self.named[name] = self._parse_composition(file, name, given)
+                (value,) = parse_yaml(text, f"{self.files[file].path}: profiles").values()
+                self.named[name] = self._parse_composition(file, name, value)
 
     def names(self) -> list[str]:
         """Return the names of the profiles."""
@@ -129,32 +129,35 @@ class Profiles:
         variants = self._list_variants(top, data, ()) if data in top.groups[VARIANTS] else []
         layers += [(f"{top.path}: {data}", layer) for layer in variants]
         for group, word, name in ((METHOD_SETS, "METHODS", methods), (GRIDS, "GRID", grid)):
-            named = [file.groups[group][name] for file in chain if name in file.groups[group]]
-            if name and not named and (group == METHOD_SETS or composition.grid):
+            group_layers = [file.groups[group][name] for file in chain if name in file.groups[group]]
+            if name and not group_layers and (group == METHOD_SETS or composition.grid):
                 names = sorted({key for file in chain for key in file.groups[group]})
                 raise UserError(f"{word}={name}: DATA={data} has none of that name; {suggest_words(name, names)}")
-            layers += [(f"{group}: {name}", layer) for layer in named]
+            layers += [(f"{group}: {name}", layer) for layer in group_layers]
         merged = ProfileLine([], "", "", [], {})
-        for place, layer in layers:
-            merged = _merge_layer(merged, layer, place)
-        lead = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
-        return "\n".join([*lead, *_format_lines(merged.section)]) + "\n"
+        for source, layer in layers:
+            merged = _merge_layer(merged, layer, source)
+        comment_lines = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
+        return "\n".join([*comment_lines, *_format_lines(merged.section)]) + "\n"
 
-    def _parse_composition(self, file: str, name: str, given: Any) -> Composition:
-        place = f"{self.files[file].path}: profiles: {name}"
+    def _parse_composition(self, file: str, name: str, parts: Any) -> Composition:
+        source = f"{self.files[file].path}: profiles: {name}"
         if (
-            not isinstance(given, dict)
-            or given.keys() - {"data", "methods", "grid"}
-            or not all(isinstance(value, str | None) for value in given.values())
+            not isinstance(parts, dict)
+            or parts.keys() - {"data", "methods", "grid"}
+            or not all(isinstance(value, str | None) for value in parts.values())
         ):
-            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}} with names, all of them optional")
-        composition = Composition(**{"data": file} | given)
+            raise UserError(f"{source}: expected {{data: …, methods: …, grid: …}} with names, all of them optional")
+        composition = Composition(**{"data": file} | parts)
         if self.data.get(composition.data) != file:
-            raise UserError(f"{place}: data: {composition.data} is neither {file} nor a variant in this file")
+            raise UserError(f"{source}: data: {composition.data} is neither {file} nor a variant in this file")
         return composition
 
     def _list_chain(self, name: str, visited: tuple[str, ...] = ()) -> list[ProfileFile]:
-        """Return the files that `name` extends, from base.yaml on, and its own; `visited`: files that extend it."""
+        """Return the files that `name` extends, from base.yaml on, then its own; `visited`: files that extend `name`.
+
+        Raises UserError for an unknown file under `extends`, and for files that extend each other.
+        """
         file = self.files[name]
         if name == BASE:
             return [file]
@@ -165,13 +168,16 @@ class Profiles:
         return [*self._list_chain(parent, (name, *visited)), file]
 
     def _list_variants(self, file: ProfileFile, name: str, visited: tuple[str, ...]) -> list[ProfileLine]:
-        """Return the layers of a variant of `file`: the variants that it extends, then its own."""
+        """Return the layers of the variant `name` of `file`: the variants that `name` extends, then its own.
+
+        Raises UserError for an unknown variant under `extends`, and for variants that extend each other.
+        """
         variants = file.groups[VARIANTS]
         parent = _read_extended_name(variants[name], f"{file.path}: {name}")
         if parent is None:
             return [variants[name]]
         if parent in (name, *visited) or parent not in variants:
-            raise UserError(f"{file.path}: {name}: extends: {parent} is no other variant of this file")
+            raise UserError(f"{file.path}: {name}: extends: {parent} is no other variant of this file; rename it")
         return [*self._list_variants(file, parent, (name, *visited)), variants[name]]
 
 
@@ -185,17 +191,19 @@ def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
 
     A file that DVC has rewritten with equal values counts as the profile's.
     """
-    profiles, given, start = Profiles(folder), remove_layout(text), _read_start(text)
-    return next((n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given), None)
+    profiles, given_lines, start = Profiles(folder), remove_layout(text), _read_start(text)
+    return next(
+        (n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given_lines), None
+    )
 
 
 def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
-    given, start = remove_layout(text), _read_start(text)
+    given_lines, start = remove_layout(text), _read_start(text)
     differing = {}
     for name in names:
-        own = remove_layout(with_start(profiles.text(name), start))
-        lines = list(difflib.unified_diff(own, given, n=0, lineterm=""))[2:]
+        profile_lines = remove_layout(with_start(profiles.text(name), start))
+        lines = list(difflib.unified_diff(profile_lines, given_lines, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
     nearest = min(differing, key=lambda name: len(differing[name]))
     return nearest, differing[nearest]
@@ -206,10 +214,10 @@ def with_start(text: str, start: int | None) -> str:
 
     None: `text` unchanged. Other networks have no seed, so that their features are not computed again.
     """
-    own = _read_start(text)
-    if start is None or own is None:
+    current_start = _read_start(text)
+    if start is None or current_start is None:
         return text
-    added = start - own
+    added = start - current_start
     text = SEED.sub(f"seed: {start}", text, count=1)
     return DETECTOR_SEED.sub(lambda match: f"{match[1]}{int(match[2]) + added}", text)
 
@@ -223,13 +231,14 @@ def _read_start(text: str) -> int | None:
 def _read_file(path: Path) -> ProfileFile:
     """Read a file of profiles/. The comment at its head belongs to the file, not to its first section.
 
-    Raises UserError for invalid YAML, a former name of a key, and layers whose keys are not written one per line.
+    Raises UserError for an unreadable file, invalid YAML, a former name of a key, and layers whose keys are not one per
+    line.
     """
     text = _expand_aliases(read_yaml_text(path), path)
     tree, lines = compose_node(text, str(path)), text.splitlines()
     section = _read_section(lines, tree, 0, ()) if tree else {}
     head = section[next(iter(section))].above if section else lines
-    own = [line for line in head if line]
+    head_comment = [line for line in head if line]
     head.clear()
     for former in ("over", "instead"):
         if former in section:
@@ -239,13 +248,13 @@ def _read_file(path: Path) -> ProfileFile:
         groups[group] = _require_keys(section.pop(group), f"{path}: {group}") if group in section else {}
         for name, layer in groups[group].items() if group != NAMES else ():
             _require_keys(layer, f"{path}: {group}: {name}")
-    return ProfileFile(path, own, ProfileLine([], "", "", [], section), groups)
+    return ProfileFile(path, head_comment, ProfileLine([], "", "", [], section), groups)
 
 
-def _require_keys(entry: ProfileLine, place: str) -> dict[str, ProfileLine]:
+def _require_keys(entry: ProfileLine, source: str) -> dict[str, ProfileLine]:
     """Return the keys below an entry, one per line. Raises UserError where its value is neither such keys nor empty."""
     if not entry.section and (entry.rest or entry.line.partition(":")[2].strip() not in ("", "{}", "null")):
-        raise UserError(f"{place}: write its keys one per line, below it")
+        raise UserError(f"{source}: write its keys one per line, below it")
     return entry.section
 
 
@@ -253,20 +262,20 @@ def _expand_aliases(text: str, path: Path) -> str:
     """Return `text` with each repeated value written out; `&name` marks a mapping in braces on one line.
 
     `*name` stands for the whole mapping, `{<<: *name, key: value}` for the mapping with other keys. Raises UserError
-    for an unknown name.
+    for an unknown name, and for a name of another value than a mapping in braces on one line.
     """
     values: dict[str, str] = {}
 
     def look_up(name: str) -> str:
         if name not in values:
-            raise UserError(f"{path}: *{name}: no &{name} above; there are {', '.join(values) or 'none'}")
+            raise UserError(f"{path}: *{name}: no &{name} above; allowed: {', '.join(values) or 'none'}")
         return values[name]
 
     def expand(line: str) -> str:
         while merge := MERGE.search(line):
             whole = _read_braces(line[merge.start() :], f"{path}: *{merge[1]}")
-            own = {key: entry for key, entry in _split_entries(whole).items() if key != "<<"}
-            line = line.replace(whole, f"{{{', '.join((_split_entries(look_up(merge[1])) | own).values())}}}", 1)
+            overrides = {key: entry for key, entry in _split_entries(whole).items() if key != "<<"}
+            line = line.replace(whole, f"{{{', '.join((_split_entries(look_up(merge[1])) | overrides).values())}}}", 1)
         line = ALIAS.sub(lambda alias: look_up(alias[1]), line)
         while anchor := ANCHOR.search(line):
             values[anchor[1]] = _read_braces(line[anchor.end() :], f"{path}: &{anchor[1]}")
@@ -277,7 +286,7 @@ def _expand_aliases(text: str, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _read_braces(text: str, place: str) -> str:
+def _read_braces(text: str, source: str) -> str:
     """Return the mapping in braces at the beginning of `text`. Raises UserError where there is none."""
     depth = 0
     for n, letter in enumerate(text):
@@ -286,7 +295,7 @@ def _read_braces(text: str, place: str) -> str:
             if n:
                 return text[: n + 1]
             break
-    raise UserError(f"{place}: expected a mapping in braces on one line")
+    raise UserError(f"{source}: expected a mapping in braces on one line")
 
 
 def _split_entries(braces: str) -> dict[str, str]:
@@ -301,19 +310,25 @@ def _split_entries(braces: str) -> dict[str, str]:
     return {entry.partition(":")[0].strip(): entry.strip() for entry in entries if entry.strip()}
 
 
-def _merge_layer(base: ProfileLine, layer: ProfileLine, place: str) -> ProfileLine:
-    """Merge the sections of `layer` over `base`, without those sections of `base` that the key `replace` names."""
-    own = {key: entry for key, entry in layer.section.items() if key not in ("extends", "replace")}
+def _merge_layer(base: ProfileLine, layer: ProfileLine, source: str) -> ProfileLine:
+    """Merge the sections of `layer` over `base`; `layer` replaces the sections that its key `replace` names.
+
+    Raises UserError for a replaced section that `layer` or `base` lacks, and for a plain value over a section.
+    """
+    layer_sections = {key: entry for key, entry in layer.section.items() if key not in ("extends", "replace")}
     sections = dict(base.section)
-    for name in _list_words(layer, "replace", place):
-        if name not in sections or name not in own:
-            raise UserError(f"{place}: replace: {name} is no section below; {suggest_words(name, sections)}")
-        sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
-    merged = _merge_keys(replace(base, section=sections), replace(layer, section=own), place)
+    for name in _list_words(layer, "replace", source):
+        if name not in sections or name not in layer_sections:
+            raise UserError(
+                f"{source}: replace: {name} must be a section of this layer and of an earlier one; "
+                f"{suggest_words(name, sections)}"
+            )
+        sections[name] = replace(sections[name], section={}, rest=[], line=layer_sections[name].line)
+    merged = _merge_keys(replace(base, section=sections), replace(layer, section=layer_sections), source)
     return replace(merged, above=[])
 
 
-def _list_words(layer: ProfileLine, key: str, place: str) -> list[str]:
+def _list_words(layer: ProfileLine, key: str, source: str) -> list[str]:
     """Return the words in the value of a layer's `key`: one word, or a list in brackets; [] where it is missing.
 
     Raises UserError where the value stands below its key, and not on the key's line.
@@ -322,16 +337,16 @@ def _list_words(layer: ProfileLine, key: str, place: str) -> list[str]:
     if entry is None:
         return []
     if entry.rest or entry.section:
-        raise UserError(f"{place}: {key}: expected a name, or names in brackets, on the line of the key")
+        raise UserError(f"{source}: {key}: expected a name, or names in brackets, on the line of the key")
     value = entry.line.partition(":")[2].strip(" []")
     return [word.strip() for word in value.split(",")] if value else []
 
 
-def _read_extended_name(layer: ProfileLine, place: str) -> str | None:
+def _read_extended_name(layer: ProfileLine, source: str) -> str | None:
     """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for a list."""
-    names = _list_words(layer, "extends", place)
+    names = _list_words(layer, "extends", source)
     if len(names) > 1:
-        raise UserError(f"{place}: extends: expected one name, got {', '.join(names)}; keep one")
+        raise UserError(f"{source}: extends: expected one name, got {', '.join(names)}; keep one")
     return names[0] if names else None
 
 
@@ -339,9 +354,9 @@ def _read_section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, 
     """Return the keys of a mapping with one key per line. The comments above the first key start at line `begin`."""
     entries = {}
     for key, value in tree.value:
-        first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
+        first, column, key_path = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
-        layer_keys = place[2:] if place[0] in GROUPS else place  # the keys in the sections of a layer
+        layer_keys = key_path[2:] if key_path[0] in GROUPS else key_path  # the keys in the sections of a layer
         section = block and value.id == "mapping" and layer_keys not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
@@ -350,7 +365,7 @@ def _read_section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, 
             line=lines[first][column:stop].rstrip(),
             comment=lines[first][stop:].strip(),
             rest=[] if section else [_unindent(line, column) for line in lines[first + 1 : _find_end(value)]],
-            section=_read_section(lines, value, first + 1, place) if section else {},
+            section=_read_section(lines, value, first + 1, key_path) if section else {},
         )
         begin = _find_end(value)
     return entries
@@ -369,14 +384,17 @@ def _find_end(tree: Any) -> int:
     return tree.end_mark.line + bool(tree.end_mark.column)
 
 
-def _merge_keys(base: ProfileLine, layer: ProfileLine, place: str) -> ProfileLine:
-    """Merge `layer` over `base`. A comment of `base` stays where `layer` has none in its place."""
+def _merge_keys(base: ProfileLine, layer: ProfileLine, source: str) -> ProfileLine:
+    """Merge `layer` over `base`. A comment of `base` stays where `layer` has none for the same key.
+
+    Raises UserError for a plain value over a section.
+    """
     merged = dict(base.section)
     for key, entry in layer.section.items():
         base_entry = merged.get(key, entry)
         if base_entry.section and not entry.section:
-            raise UserError(f"{place}: {key} is a section: write its keys one per line, below it")
-        merged[key] = _merge_keys(base_entry, entry, place)
+            raise UserError(f"{source}: {key} is a section: write its keys one per line, below it")
+        merged[key] = _merge_keys(base_entry, entry, source)
     lead = layer.above if any(layer.above) else base.above
     return replace(layer, above=lead, comment=layer.comment or base.comment, section=merged)
 
@@ -410,24 +428,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--start", type=int, default=None, help="the seed of all random numbers; default: the profile's"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def write_profile() -> None:
-        profiles, data = Profiles(), given.data or "scenes"
-        if given.start is not None and given.start < 0:
-            raise UserError(f"START={given.start}: expected a seed of 0 or more; give another number")
-        if given.name and (given.data or given.methods or given.grid):
+        profiles, data = Profiles(), options.data or "scenes"
+        if options.start is not None and options.start < 0:
+            raise UserError(f"START={options.start}: expected a seed of 0 or more; give another number")
+        if options.name and (options.data or options.methods or options.grid):
             raise UserError("PROFILE: names data, methods and grid itself; leave it out, or DATA, METHODS and GRID")
-        if given.name:
-            text, title = profiles.text(given.name), f"the profile {given.name}"
-        elif not (given.methods or given.grid) and data in profiles.named:
+        if options.name:
+            text, title = profiles.text(options.name), f"the profile {options.name}"
+        elif not (options.methods or options.grid) and data in profiles.named:
             text, title = profiles.text(data), f"the profile {data}"
         else:
-            composition = Composition(data, given.methods, given.grid)
+            composition = Composition(data, options.methods, options.grid)
             text = profiles.compose(composition)
             title = "composed of " + ", ".join(filter(None, vars(composition).values()))
-        text = with_start(text, given.start)
-        title += "" if given.start is None else f", start {given.start}"
+        text = with_start(text, options.start)
+        title += "" if options.start is None else f", start {options.start}"
         current = read_yaml_text(PARAMS) if PARAMS.exists() else None
         if current not in (None, text) and _is_changed_by_hand():
             copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))

@@ -88,7 +88,7 @@ def _refuse_unusual_values(value: Any, source: str) -> None:
 
 
 def _measure_depth(text: str) -> int:
-    """Return the depth of brackets, or of eight or more dashes in a row, in `text`, whether quoted or not."""
+    """Return the depth of brackets, or of eight or more dashes or question marks in a row, in `text`, quoted or not."""
     deepest = depth = 0
     for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
         word = found[0]
@@ -112,7 +112,7 @@ def compose_node(text: str, source: str) -> Any:
     content = parse_yaml(text, source)
     tree = _parse_once(text)[0]
     if tree is not None and (not isinstance(content, dict) or tree.flow_style):
-        raise UserError(f"{source}: must be a mapping of sections, a key a line")
+        raise UserError(f"{source}: must be a mapping of sections, one key per line")
     return tree
 
 
@@ -174,13 +174,13 @@ def suggest_words(word: str, allowed: Iterable[str]) -> str:
 def describe_error(error: ValidationError, model: type[BaseModel], prefix: KeyPath = ()) -> tuple[KeyPath, str]:
     """Return the key path of one problem of `error`, and a line with the key, its value and the allowed values.
 
-    `prefix` is the path of `model` in the file. The first unknown key is reported before any other problem. A misspelt
-    key makes two problems: it is unknown, and the right key is missing. The user wrote the unknown key.
+    `prefix` is the path of `model` in the file. The first unknown key is reported before any other problem,
+    since a misspelt key is unknown and leaves the right key missing.
     """
     # pydantic's types of an unknown key of a model, of a dataclass, and of a key that is no text
     unknown_key = ("extra_forbidden", "unexpected_keyword_argument", "invalid_key")
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown_key)
-    path, allowed, container = _follow(model, tuple(map(str, problem["loc"])))
+    path, allowed, container = _resolve_location(model, tuple(map(str, problem["loc"])))
     value = show_value(problem["input"])
     name = ".".join((*prefix, *path)) or "parameters"
     if problem["type"] in unknown_key:
@@ -211,7 +211,7 @@ def list_keys(section: Any) -> dict[str, Any]:
     return {name: Annotated[field.annotation, None, *field.metadata] for name, field in fields.items()}
 
 
-def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
+def _resolve_location(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
     """Return the keys of `location` in the file, the type of the last key's value, and the type that contains it.
 
     `location` is pydantic's, which also has the names of union branches.
@@ -240,8 +240,8 @@ def _strip_range(annotation: Any) -> Any:
     """Return a type annotation without its range, and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _strip_range(get_args(annotation)[0])
-    kept = [part for part in get_args(annotation) if part is not type(None)]
-    return _strip_range(kept[0]) if get_origin(annotation) in UNIONS and len(kept) == 1 else annotation
+    branches = [part for part in get_args(annotation) if part is not type(None)]
+    return _strip_range(branches[0]) if get_origin(annotation) in UNIONS and len(branches) == 1 else annotation
 
 
 def _describe_allowed(annotation: Any, *metadata: Any) -> str:

@@ -1,7 +1,7 @@
 """The schema of params.yaml: each section's keys, types and ranges. A key with a default, mostly null, may be omitted.
 
 Settings of a part of the pipeline are declared in that part's package, in a module without torch. Sections here add
-what the stage does with the part, such as its optimisation.
+the stage's own keys, such as its optimisation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SELECTABLE = ("cider", *RECALL, *(agents.metric for agents in SLICE_AGENTS))  # 
 
 
 class ListenerBlock(ListenerSettings):
-    """A listener and its pretraining; `seed` is added to the global one."""
+    """A listener and its pretraining; `seed` is added to the global seed."""
 
     seed: Seed
     optimisation: Annotated[Optimisation, FromMapping, build_select_validator("rsum", *RECALL)]
@@ -119,7 +119,10 @@ Options = dict[str, Any]
 
 
 def _list_grids(value: Any) -> tuple[Options, ...]:
-    """Return a method's grids as in params.yaml: one mapping of options to lists of values, or a list of them."""
+    """Return a method's grids, from one mapping of options to lists of values or from a list of such mappings.
+
+    Raises ValueError for any other value.
+    """
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError(

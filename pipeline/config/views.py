@@ -132,7 +132,7 @@ def list_stage_keys(
         raise UserError(f"{stage}: unknown instance {instance}; {suggest_words(instance, instances)}")
     listed = block.get("do", block).get("params") or []
     if not all(isinstance(entry, str) for entry in listed):
-        raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml, no other files")
+        raise UserError(f"dvc.yaml: params of stage {stage} must be keys of params.yaml; remove those of other files")
     name = instance or ""
     return tuple(entry.replace("${key}", name).replace("${item}", name) for entry in listed)
 

@@ -52,8 +52,8 @@ def unpack(
 
     All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
     link or a device, is encrypted, or occurs twice. Also raises UserError where the files exceed `max_bytes`, where
-    their number is not `files`, and where the archive is broken. The archive's name determines its format: zip, tar or
-    tar.gz. `source` is written into the folder's marker.
+    their number is not `files`, and where the archive is broken. At most MAX_MEMBERS entries are
+    allowed. The archive's name determines its format: zip, tar or tar.gz. `source` is written into the folder's marker.
     """
     target = target.resolve()
     part = target.with_name(f".{target.name}.part")
@@ -105,7 +105,10 @@ def read_marker(folder: Path) -> dict | None:
 
 
 def _write(archive: Path, members: str, target: Path, files: int, max_bytes: int) -> tuple[int, int]:
-    """Check all entries and write the matching ones; return the number of files and bytes written."""
+    """Check all entries and write the matching files; return the numbers of files and of bytes written.
+
+    Raises UserError for an entry or a size that `unpack` refuses.
+    """
     folder, _, pattern = members.rpartition("/")
     names: set[str] = set()
     count = written = 0
@@ -204,7 +207,7 @@ class _BoundedReader:
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= CHUNK:
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
+            raise tarfile.ReadError(f"a header of {size:,} bytes, more than {CHUNK:,}")
         return self.file.read(size)
 
     def seek(self, offset: int) -> int:

@@ -79,7 +79,10 @@ def get_partial_path(path: Path) -> Path:
 
 
 def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
-    """Send one request; append its body to `part`, or replace `part` where the server sends the whole file."""
+    """Send one request; append the response to `part`, or replace `part` where the server sends the whole file.
+
+    Raises _TransientError where another attempt may succeed, else UserError.
+    """
     received = _get_size(part)
     headers = {"User-Agent": "saywhich", "Accept-Encoding": "identity"}
     if received:
@@ -121,7 +124,7 @@ class _WebRedirectHandler(HTTPRedirectHandler):
 
 def _require_web_address(url: str) -> str:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UserError(f"{url}: only http and https addresses are fetched")
+        raise UserError(f"{url}: only http and https addresses are fetched; correct the address")
     return url
 
 
@@ -153,7 +156,10 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 
 
 def _check_range(response: HTTPResponse, part: Path, received: int, size: int) -> None:
-    """Check that a 206 response continues at the end of `part`, in a file of the right size."""
+    """Check that a 206 response continues at the end of `part`, in a file of the right size.
+
+    Otherwise, removes `part` and raises _TransientError.
+    """
     header = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", header.strip())
     if match is None or int(match[1]) != received or match[2] not in ("*", str(size)):

@@ -138,13 +138,15 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
             print_line(f"  {entry.where}")
             missing.append((entry, path))
     profiles = {source.choice: source.profile for source in complete if source.choice}
-    absent = [(source, path) for source, path in missing if not source.optional and source.choice not in profiles]
-    if absent:
-        choices = {source.choice for source, _ in absent if source.choice}
+    required = [(source, path) for source, path in missing if not source.optional and source.choice not in profiles]
+    if required:
+        choices = {source.choice for source, _ in required if source.choice}
         hint = (
-            f" ({' or '.join(str(path) for source, path in absent if source.choice)}: one is enough)" if choices else ""
+            f" ({' or '.join(str(path) for source, path in required if source.choice)}: one is enough)"
+            if choices
+            else ""
         )
-        paths = ", ".join(str(path) for _, path in absent)
+        paths = ", ".join(str(path) for _, path in required)
         raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
     return next(filter(None, profiles.values()), card.name)
 

@@ -26,9 +26,9 @@ Captions = Literal["one", "all"]
 class Batches:
     """Training batches of the images `rows`, shuffled by (seed, epoch); no batch has an image twice.
 
-    With `captions` "one", an epoch is one pass over the images, each with one of its captions at random. With "all", an
-    epoch has one pass per caption of an image. The caption, the masking of regions and the mirroring depend on (seed,
-    epoch, image) and on the pass. An image is mirrored with probability 1/2 if the store has mirror images.
+    With `captions` "one", an epoch is one pass over the images, each with one of its captions at random. With "all",
+    pass k has each image that has at least k captions. The caption, the masking of regions and the mirroring depend on
+    (seed, epoch, image) and on the pass. An image is mirrored with probability 1/2 if the store has mirror images.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Batches:
                 order = order[_order_by_group(self.groups[order])]
             if self.look_alikes is not None:
                 order = self.look_alikes.arrange(order)
-            parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(pass_rows) // self.batch))
+            batch_rows = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(pass_rows) // self.batch))
             store_rows = np.arange(len(self.prepared))
             if self.store.mirrored:
                 store_rows += len(store_rows) * (mirror_rng.random(len(store_rows)) < 0.5)
-            batches += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in parts]
+            batches += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in batch_rows]
 
         def read(number: int) -> Batch:
             first, step = self.part * self.part_size, epoch * len(self) + number

@@ -43,7 +43,7 @@ class CorpusImage:
 
 
 class AttachedTexts(Protocol):
-    """Further annotated texts, whose words the vocabulary includes."""
+    """Further annotated texts, whose words are counted for the vocabulary."""
 
     def texts(self, mask: Sequence[bool]) -> Iterator[tuple[str, ...]]:
         """Yield the words of each text about the images of `mask` (M,) bool, as often as the text occurs."""
@@ -55,7 +55,7 @@ class Corpus:
 
     name: str
     images: tuple[CorpusImage, ...]
-    sources: tuple[Path, ...]  # the annotation files it was read from
+    sources: tuple[Path, ...]  # annotation files of the data set
     restval: int | None = None  # number of train images that the file calls restval; None without such a split
     skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any

@@ -45,7 +45,7 @@ class FeatureWriter(AbstractContextManager):
     With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may be written
     in any order and in parts. `crc` has a checksum of each row, `crc_pooled` one of its vector alone. With `boxes`
     every region has a box. An error in the block leaves no file. Raises UserError where a row is missing at the end of
-    the block.
+    the block, and OSError where the disk lacks room.
     """
 
     def __init__(
@@ -122,7 +122,9 @@ class FeatureWriter(AbstractContextManager):
             if error is not None:
                 raise error
             if not self._written.all():
-                raise UserError(f"{self.folder / FILE}: row {np.argmin(self._written)} was never written")
+                raise UserError(
+                    f"{self.folder / FILE}: row {np.argmin(self._written)} was never written; write every row"
+                )
             self._file["crc"][:] = self._crc
             self._file["crc_pooled"][:] = self._crc_pooled
             (self.folder / MANIFEST).unlink(missing_ok=True)
@@ -134,7 +136,8 @@ class FeatureWriter(AbstractContextManager):
 class FeatureStore:
     """Features of M images. The file stays open after the first read; forks and threads may share it.
 
-    Each row is compared with its checksum at its first read. Raises UserError for a damaged row.
+    Raises UserError for missing or damaged files. Each row is compared with its checksum at its first read. Raises
+    UserError then for a damaged row.
     """
 
     def __init__(self, folder: Path):
@@ -271,7 +274,7 @@ class FeatureStore:
         return values
 
     def _fill(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
-        """Read rows of a data set. Each run of consecutive rows is one read."""
+        """Fill `values` with the rows `rows` of the HDF5 data set `name`. Each run of consecutive rows is one read."""
         if not len(rows):
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:

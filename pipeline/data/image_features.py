@@ -10,7 +10,10 @@ from pipeline.errors import UserError
 
 
 def open_features(root: Path, features: str, prepared: PreparedData) -> FeatureStore:
-    """Return the set of features `features`. Raises UserError unless it covers all prepared images."""
+    """Return the set of features `features`.
+
+    Raises UserError where the files are missing or damaged, or hold another number of images than `prepared`.
+    """
     store = FeatureStore(root / "features" / features)
     if len(prepared) != len(store):
         raise UserError(

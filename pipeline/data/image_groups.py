@@ -22,14 +22,14 @@ class LookAlikeGroups:
         """
         free = np.zeros(len(self.nearest), bool)
         free[order] = True
-        arranged: list[int] = []
+        arrangement: list[int] = []
         for image in order.tolist():
             if not free[image]:
                 continue
             free[image] = False
             candidates = self.nearest[image]
             candidates = candidates[candidates >= 0]
-            chosen = candidates[free[candidates]][: self.size - 1]
-            free[chosen] = False
-            arranged += [image, *chosen.tolist()]
-        return np.array(arranged, np.int64)
+            neighbours = candidates[free[candidates]][: self.size - 1]
+            free[neighbours] = False
+            arrangement += [image, *neighbours.tolist()]
+        return np.array(arrangement, np.int64)

@@ -63,8 +63,8 @@ def write_prepared(
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
-    encoded = [vocabulary.encode(words) for words in texts]
-    if lengths := [len(words) for words in encoded if len(words) > max_words]:
+    token_lists = [vocabulary.encode(words) for words in texts]
+    if lengths := [len(words) for words in token_lists if len(words) > max_words]:
         unit = "tokens" if vocabulary.reads_text else "words"
         print(
             f"note: {len(lengths)} of {len(captions)} captions are longer than {max_words} {unit} (max_words), the "
@@ -77,7 +77,7 @@ def write_prepared(
         "image": np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
         "text": [caption.text for caption in captions],
         "words": [caption.words for caption in captions],
-        "tokens": [words[:max_words] for words in encoded],
+        "tokens": [words[:max_words] for words in token_lists],
     }
     caption_table = pa.table(caption_columns, schema=CAPTIONS)
     tokens = view_column(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
@@ -213,7 +213,7 @@ def read_columns(path: Path, columns: list[str]) -> pa.Table:
 
 
 def view_column(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return a read-only view of a column of numbers without nulls. Its own `to_numpy` would import all of pandas."""
+    """Return a read-only view of a column of numbers without nulls. PyArrow's `to_numpy` would import pandas."""
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
@@ -226,9 +226,9 @@ def _count_vocabulary(corpus: Corpus, min_count: int, count_words: Literal["trai
         attached = corpus.attached.texts([count_words == "all" or image.split == "train" for image in corpus.images])
     vocabulary = Vocabulary.count(chain(captions, attached), min_count)
     if len(vocabulary) == 1:
-        searched = "all splits" if count_words == "all" else "the training split"
+        counted_splits = "all splits" if count_words == "all" else "the training split"
         raise UserError(
-            f"{corpus.sources[0]}: no word occurs more than {min_count} times in {searched}; lower min_count"
+            f"{corpus.sources[0]}: no word occurs more than {min_count} times in {counted_splits}; lower min_count"
         )
     return vocabulary
 

@@ -128,7 +128,10 @@ class VocabularyFile(Record):
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
+    """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens.
+
+    Raises FileNotFoundError for a missing vocabulary.json, and UserError for damaged files.
+    """
     if not (folder / WORDS).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / WORDS))
     content = _read_vocabulary(folder)
@@ -140,7 +143,10 @@ def _read_vocabulary(folder: Path) -> VocabularyFile:
 
 
 def _read_tokenizer(path: Path) -> Any:
-    """Read the tokenizer of a file, without truncation and padding. Raises UserError for an unreadable file."""
+    """Read the tokenizer of a file, without truncation and padding.
+
+    Raises UserError for an unreadable file, and where the library tokenizers is not installed.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -167,7 +173,7 @@ def _check_parts(value: Any, path: Path) -> None:
         return
     parts = [value] if isinstance(value, dict) else value
     if isinstance(value, list) and len(value) > MAX_PARTS and isinstance(value[0], dict) and "type" in value[0]:
-        raise UserError(f"{path}: has {len(value)} parts in a row, and {MAX_PARTS} are possible; {RERUN}")
+        raise UserError(f"{path}: has {len(value)} parts in a row, expected at most {MAX_PARTS}; {RERUN}")
     for part in parts:
         if isinstance(part, list):
             _check_parts(part, path)

@@ -82,10 +82,10 @@ class DialogTraining(SliceTraining):
         """Build the ranking of the candidates on the validation split."""
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
 
-        def validation_batches() -> Iterable[Batch]:
+        def iterate_validation() -> Iterable[Batch]:
             return iterate_rounds(prepared, dialogs, store, rows, DIALOGS_PER_BATCH)
 
-        return RankingValidation(method.speaker, method.agents.get("listener"), validation_batches, device)
+        return RankingValidation(method.speaker, method.agents.get("listener"), iterate_validation, device)
 
 
 def _build_encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:

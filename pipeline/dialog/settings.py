@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
+from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.extension import AgentSections, NameReference
 from pipeline.ranges import Distinct, DropoutRate, Natural, NonNegative, Seed, Size, SmallCount
 from pipeline.section import FromMapping, Name, Section
@@ -114,14 +116,21 @@ DIALOG_AGENTS = AgentSections(
 )
 
 
-class CandidateRankers(Section):
+class CandidateRankers(EvaluationSettings):
     """Key of `evaluate` for dialogs.
 
     `candidate_rankers` maps a method to rankers of candidate answers, which are evaluated once, together with the
-    method. A ranker is chance, prior, question_prior, or the name of a discriminator in `pretrain`.
+    method. A ranker is chance, prior, question_prior, or the name of a discriminator in `pretrain`. A judge of the same
+    name must be the same discriminator.
     """
 
     candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Distinct]] = Field(default_factory=dict)
+
+    def _check(self) -> None:
+        super()._check()
+        for ranker in chain.from_iterable(self.candidate_rankers.values()):
+            if ranker in self.judges and (ranker in PRIORS or self.judges[ranker] != ranker):
+                raise ValueError(f"candidate ranker {ranker} has the name of another judge; rename the judge")
 
     def references(self, methods: Collection[str], agents: Mapping[str, type[Section]]) -> Iterator[NameReference]:
         """Yield the names in these keys that must exist; `agents`: the schema of each block of `pretrain`."""

@@ -1,6 +1,6 @@
 """Baselines, which lower the variance of score-function gradients, and scalings of the advantage.
 
-The advantage is the score minus the baseline. `min_samples` is the number of captions per image that each needs.
+The advantage is the score minus the baseline. `min_samples` is the smallest number of captions per image.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunningMean(nn.Module):
     """The mean over all earlier batches of the batch's mean score, each batch with equal weight; 0 before the first.
 
     Discriminative fine-tuning uses this baseline (Dessì et al. 2023, published code). It does not depend on the batch's
-    captions, so the gradient stays unbiased. Checkpoints hold its two numbers.
+    captions, so the gradient stays unbiased. Checkpoints hold the mean and the number of batches.
     """
 
     min_samples = 1

@@ -16,7 +16,7 @@ class MonteCarloCredit:
     """Monte-Carlo estimate of Q, the expected score of captions that begin with a prefix (Liu et al. 2017).
 
     Q(w₁ … wₜ₋₁, wₜ) is the mean score of `samples` continuations that the speaker generates, with dropout. For the
-    caption's last token it is the caption's own score.
+    caption's last token, Q is the caption's own score.
     """
 
     samples: int = 3

@@ -35,7 +35,10 @@ class RelaxEstimator:
         return self.inner.channel
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        """Return the speaker's loss plus the control's, the mean square of the logit gradient over tokens."""
+        """Return the speaker's loss plus the control's loss, and a report.
+
+        The control's loss is the squared length of the logit gradient, averaged over tokens.
+        """
         message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)
         advantage = self.inner.advantage(value.detach(), score, rollouts)

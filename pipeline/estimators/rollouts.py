@@ -53,7 +53,7 @@ class StepRollouts:
 
     @property
     def speaker(self) -> Decoder:
-        """Return the speaker; without one, only human captions without log-probabilities are available."""
+        """Return the speaker; without a speaker, only human captions without log-probabilities are available."""
         assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 
@@ -63,11 +63,11 @@ class StepRollouts:
             self._messages[channel] = self._generate(channel)
         return self._messages[channel]
 
-    def continue_prefixes(self, channel: Channel, each: int) -> Message:
-        """Return `each` continuations of every prefix of the captions through `channel`, generated once per step."""
-        if (channel, each) not in self._continuations:
-            self._continuations[channel, each] = self._continue(channel, each)
-        return self._continuations[channel, each]
+    def continue_prefixes(self, channel: Channel, samples: int) -> Message:
+        """Return `samples` continuations of every prefix of the captions through `channel`, generated once per step."""
+        if (channel, samples) not in self._continuations:
+            self._continuations[channel, samples] = self._continue(channel, samples)
+        return self._continuations[channel, samples]
 
     def random(self, name: str) -> BatchRandom:
         """Return the random numbers of the batch from the stream `name`."""
@@ -104,11 +104,11 @@ class StepRollouts:
             self.captions_drawn += message.token_mask("drawn").any(1).sum() + discarded
         return message
 
-    def _continue(self, channel: Channel, each: int) -> Message:
+    def _continue(self, channel: Channel, samples: int) -> Message:
         message, batch, max_words = self.get_message(channel), self.batch, self.speaker.max_words
         steps = max(2, ranks.all_max(message.tokens.shape[1], batch.device))  # at least one prefix
         tokens = pad(message.tokens, (0, steps - message.tokens.shape[1]))
-        prefixes = PrefixRollouts(each, steps - 1)
+        prefixes = PrefixRollouts(samples, steps - 1)
         captions_per_call, parts = max(1, MAX_CONTINUATIONS // prefixes.width), []
         with self._set_decoding_mode(prefixes):
             for first in range(0, len(message), captions_per_call):
@@ -127,11 +127,11 @@ class StepRollouts:
                 part_tokens = generate(self.speaker, part, prefixes, rng, self._encode_images()[images]).tokens
                 parts.append(pad(part_tokens, (0, max_words - part_tokens.shape[1])))
         padded = pad(tokens, (0, max_words - steps)).repeat_interleave(prefixes.width, 0)
-        prefix_ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
-        continued = torch.where(prefix_ended, padded, torch.cat(parts))
+        prefix_ended = (tokens[:, :-1] == 0).repeat_interleave(samples, 1).view(-1, 1)
+        continuations = torch.where(prefix_ended, padded, torch.cat(parts))
         self.captions_drawn += (~prefix_ended).sum()
         images = message.images.repeat_interleave(prefixes.width)
-        return Message(continued, make_caption_mask(continued), images, message.samples * prefixes.width)
+        return Message(continuations, make_caption_mask(continuations), images, message.samples * prefixes.width)
 
     @contextmanager
     def _set_decoding_mode(self, channel: Channel) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Baselines: captions that need no trained speaker, evaluated beside a method's captions.
 
-`BASELINES` lists the kinds that `evaluate.baselines` of params.yaml may name.
+`BASELINES` lists the kinds of the core for `evaluate.baselines` of params.yaml; slices add further kinds.
 """
 
 from __future__ import annotations

@@ -53,10 +53,8 @@ class EvaluationSplit:
 class Evaluation:
     """Evaluation protocol: one caption of every image, with the whole split as the gallery.
 
-    Captions are decoded greedily, by beam search or pragmatically, or are reranked samples.
-
-    `judges` are ordered from the most similar to the speaker's listener to the most independent. The report selects λ
-    by the first judge.
+    Captions are decoded greedily, by beam search or pragmatically, or are reranked samples. `judges` are ordered
+    from the most similar to the speaker's listener to the most independent. The report selects λ by the first judge.
     """
 
     prepared: PreparedData
@@ -89,17 +87,17 @@ class Evaluation:
                 "images, or remove the split from evaluate.splits"
             )
 
-        def batches() -> Iterable[Batch]:
+        def iterate_batches() -> Iterable[Batch]:
             return iterate_sequentially(self.prepared, self.store, rows, BATCH)
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
             pragmatic_speaker = self.pragmatic.bind(speaker, rows, self._read_batch, vocabulary)
-            generated = generate_captions(pragmatic_speaker, batches(), beam, self.device, vocabulary.unk)
+            generated = generate_captions(pragmatic_speaker, iterate_batches(), beam, self.device, vocabulary.unk)
         elif self.rerank is None:
-            generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
+            generated = generate_captions(speaker, iterate_batches(), beam, self.device, vocabulary.unk)
         else:
-            generated = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
+            generated = self.rerank.captions(speaker, iterate_batches(), vocabulary, self.device, self.no_repeat)
         tokens = generated.tokens[:, 0]
         texts = [vocabulary.decode(row) for row in tokens.tolist()]
         split_data = self._load_split(rows, generated.pooled)
@@ -107,7 +105,7 @@ class Evaluation:
         for name, human_recalls in self._measure_human_recalls(split_data).items():
             results["judges"][name]["human"] = human_recalls
         results["diversity"]["human_log_likelihood"] = compute_human_log_likelihood(
-            speaker, batches(), self.prepared, self.device
+            speaker, iterate_batches(), self.prepared, self.device
         )
         columns = {
             "split": [split] * len(rows),
@@ -117,7 +115,7 @@ class Evaluation:
             **columns,
         }
         if self.multi_sample:
-            sets = self.multi_sample.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
+            sets = self.multi_sample.captions(speaker, iterate_batches, vocabulary, self.device, self.no_repeat)
             results["multi_sample"] = {
                 name: self._measure_sets(captions, split_data.references) for name, captions in sets.items()
             }
@@ -125,13 +123,15 @@ class Evaluation:
             results["multi_sample"]["beams"]["best"] = best_scores.scores
             columns |= sets
         if self.truth:
-            repeated = rows.repeat([len(captions) for captions in split_data.references])
+            human_rows = rows.repeat([len(captions) for captions in split_data.references])
             human = list(chain.from_iterable(split_data.references))
-            results["human_faithfulness"] = self.truth(human, repeated).summary()
+            results["human_faithfulness"] = self.truth(human, human_rows).summary()
         for name, baseline in self.baselines.items():
-            other = encode_judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
-            measured, scores = self._evaluate(other, split_data)
-            metrics = {key: value for key, value in measured.items() if not key.startswith("human_")}
+            baseline_captions = encode_judged_captions(
+                baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words
+            )
+            baseline_results, scores = self._evaluate(baseline_captions, split_data)
+            metrics = {key: value for key, value in baseline_results.items() if not key.startswith("human_")}
             results.setdefault("baselines", {})[name] = metrics
             columns |= {f"{name}_{key}": values for key, values in scores.items() if key.startswith(BASELINE_COLUMNS)}
         return results, columns
@@ -200,10 +200,10 @@ class Evaluation:
         present = references.any(-1)
         texts = list(chain.from_iterable(split_data.references))
         captions = JudgedCaptions(torch.from_numpy(references[present]).long(), texts)
-        owners = torch.from_numpy(np.nonzero(present)[0])
+        caption_images = torch.from_numpy(np.nonzero(present)[0])
         gallery = torch.from_numpy(split_data.rows)
         retrievals = {
-            name: judge_retrieval(judge, captions, owners, gallery, split_data.hard_gallery)
+            name: judge_retrieval(judge, captions, caption_images, gallery, split_data.hard_gallery)
             for name, judge in self.judges.items()
         }
         return {

@@ -16,7 +16,8 @@ from pipeline.section import FromMapping, Name, Section
 class GallerySettings(Section):
     """The hard gallery of an image: drawn images with similar facts, or the `images` nearest images, itself included.
 
-    `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
+    `similarity`: facts, features (the pooled features, which judges also encode), or the name of a retriever in
+    pretrain.
     """
 
     similarity: Name
@@ -41,7 +42,7 @@ class EvaluationSettings(Section):
     With `no_repeat_ngram_size` no caption repeats an n-gram of that many words.
 
     `judges` maps names to kinds of judges or to names in pretrain. `baselines` maps a method to the kinds of baseline
-    captions that are evaluated with its own.
+    captions that are evaluated with the method's captions.
     """
 
     beam: SmallCount

@@ -21,26 +21,28 @@ def measure_human_reference(
     """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T).
 
     `human_…` holds the same statistics of human captions. `human_diversity` depends on the number of captions, so it
-    uses the first caption of each image. The others compare each caption with the image's other captions; they need an
-    image with two captions.
+    uses the first caption of each image. The other statistics compare each caption with the image's other captions and
+    need an image with two captions.
     """
     vocabulary = prepared.vocabulary
     words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
-    human = [prepared.words(row) for row in rows]
-    held_out, others = leave_one_out(human)
-    annotated = prepared.annotated_objects(rows)
+    human_words = [prepared.words(row) for row in rows]
+    held_out, other_captions = leave_one_out(human_words)
+    object_names = prepared.annotated_objects(rows)
     held_out_objects: list[list[str]] = []  # objects of each held-out caption's image
-    if annotated:
-        for names, captions in zip(annotated, human, strict=True):
+    if object_names:
+        for names, captions in zip(object_names, human_words, strict=True):
             held_out_objects += [names] * len(captions) if len(captions) > 1 else []
-    first = [" ".join(captions[0]) for captions in human]
+    first_captions = [" ".join(captions[0]) for captions in human_words]
     statistics: dict[str, Any] = {
         "diversity": measure_caption_diversity(texts, tokens.tolist(), vocabulary.unk),
-        "human_diversity": measure_caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
-        "reader": compute_reader_statistics(words, human),
-        "chair": compute_chair(words, human, annotated),
+        "human_diversity": measure_caption_diversity(
+            first_captions, prepared.references(rows)[:, 0].tolist(), vocabulary.unk
+        ),
+        "reader": compute_reader_statistics(words, human_words),
+        "chair": compute_chair(words, human_words, object_names),
     }
     if held_out:
-        statistics["human_reader"] = compute_reader_statistics(held_out, others)
-        statistics["human_chair"] = compute_chair(held_out, others, held_out_objects)
+        statistics["human_reader"] = compute_reader_statistics(held_out, other_captions)
+        statistics["human_chair"] = compute_chair(held_out, other_captions, held_out_objects)
     return statistics

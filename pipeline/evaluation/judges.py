@@ -1,6 +1,7 @@
 """Judges: retrieval models that rank the images given a caption, and the captions given an image.
 
-`JUDGES` lists the kinds of judges that `evaluate.judges` of params.yaml may name besides pretrained listeners.
+`JUDGES` lists the core's kinds of judges for `evaluate.judges` of params.yaml. Slices add further kinds, and
+`evaluate.judges` may also name pretrained listeners.
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ class JudgeKind:
 def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.device) -> ListenerJudge | TextJudge:
     """Return the judge whose weights are in `folder`, with the features below `root` that it encodes.
 
-    Raises UserError as `load_agent` does, and where the agent is neither a `Listener` nor a `DualEncoder`.
+    Raises UserError as `load_agent` and `open_features` do, and where the agent is no `Listener` or `DualEncoder`.
     """
     from pipeline.data.image_features import open_features  # reads Parquet, which captioning does without
 
@@ -259,17 +260,17 @@ def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.d
 
 
 def open_own_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
-    """Return the listener that was trained with the speaker."""
+    """Return the judge of the listener that was trained with the speaker."""
     return load_judge(sources.model, sources.root, sources.prepared, sources.device)
 
 
 def open_adapted_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:
-    """Return the pretrained listener that was adapted to the speaker."""
+    """Return the judge of the pretrained listener that was adapted to the speaker."""
     return load_judge(sources.model / "adapted", sources.root, sources.prepared, sources.device)
 
 
 def open_pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | TextJudge:
-    """Return the pretrained listener or dual encoder of the section `pretrain.<role>`."""
+    """Return the judge of the pretrained listener or dual encoder `pretrain.<role>`."""
     return load_judge(sources.root / "pretrained" / role, sources.root, sources.prepared, sources.device)
 
 

@@ -53,7 +53,7 @@ class MultiSample(SetSizes):
 def measure_sets(
     sets: Sets, references: Sequence[Sequence[str]], language: LanguageScorer
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return `captions` per image, CIDEr averaged over an image's captions, Div-1, Div-2 and both mBLEU-4.
+    """Return the number `captions` per image, CIDEr averaged over an image's captions, Div-1, Div-2 and both mBLEU-4.
 
     A metric that could not be computed is missing from the first mapping; the second holds its reason.
     """

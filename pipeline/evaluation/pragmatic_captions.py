@@ -25,7 +25,7 @@ MAX_SCORES = 2**22  # scores held in memory
 class PragmaticCaptions:
     """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `judge` among a split's images.
 
-    `posterior` "listener": that of `judge`; any other: the speaker's own, by Bayes' rule.
+    With `posterior` "listener", the posterior is the judge's; with any other, it is the speaker's, by Bayes' rule.
     """
 
     alpha: float

@@ -25,7 +25,7 @@ class RerankedCandidates:
     """Listener's ranking of K candidate captions for each of M images."""
 
     best: Tensor  # (M,) int64: index of the best candidate
-    margins: Tensor  # (M, K): the image's score minus the best other image's; inf if there is no other image
+    margins: Tensor  # (M, K): the image's score minus the highest other image's score; inf if there is no other image
     ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against it
 
 

@@ -85,13 +85,14 @@ class Validation:
         galleries = {} if self.hard_gallery is None else {HARD_GALLERY: self.hard_gallery}
         retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images, galleries)
         _warn_of_constant_listener(judge, tokens)
-        forward = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
+        text_to_image = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         hard_recalls = retrieval.galleries.get(HARD_GALLERY, {})
         hard = {"hard_recall@1": hard_recalls["R@1"]} if "R@1" in hard_recalls else {}
         if not both_ways:
-            return forward | hard
-        back = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
-        return forward | hard | back | {"rsum": sum(forward.values()) + sum(back.values())}
+            return text_to_image | hard
+        image_to_text = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
+        rsum = sum(text_to_image.values()) + sum(image_to_text.values())
+        return text_to_image | hard | image_to_text | {"rsum": rsum}
 
 
 def build_validation(
@@ -109,7 +110,7 @@ def build_validation(
     """
     precision, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
     if precision not in ("float32", "bfloat16"):
-        raise UserError(f"SAYWHICH_VALIDATION={precision}: expected float32 or bfloat16")
+        raise UserError(f"SAYWHICH_VALIDATION={precision}: expected float32 or bfloat16; set it to one of them")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
     return Validation(

@@ -50,20 +50,20 @@ class DecoderInputsNetwork(GridNetwork):
                 f"features: network {settings.network} takes weights: hub, options: {{}}, mean, std and grid_size: null"
             )
         captioner = load_captioner(name)
-        self._prompted = PromptedProcessor(name, captioner.config)
-        if settings.image_size not in (0, self._prompted.size):
-            raise UserError(f"features.image_size: {name} takes {self._prompted.size} pixels; set it to null")
+        self._processor = PromptedProcessor(name, captioner.config)
+        if settings.image_size not in (0, self._processor.size):
+            raise UserError(f"features.image_size: {name} takes {self._processor.size} pixels; set it to null")
         decoder = captioner.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
         digest = compute_weights_digest(captioner, pooler=captioner.has_pooler)
         decoder.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
-        description = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})
+        description = settings.describe({"source": name, "sha256": digest}, {"size": self._processor.size})
         super().__init__(
-            captioner, self._prompted.prepare, replace(settings, image_size=self._prompted.size), description, device
+            captioner, self._processor.prepare, replace(settings, image_size=self._processor.size), description, device
         )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         try:
-            self.model(**self._prompted.model_inputs(pixels), use_cache=False)
+            self.model(**self._processor.model_inputs(pixels), use_cache=False)
         except _DecoderInputsSignal as signal:
             encoded: Tensor | None = signal.inputs.get("encoder_hidden_states")
             regions: Tensor = signal.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded

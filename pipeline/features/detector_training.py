@@ -71,7 +71,8 @@ def train_detector(
 
     The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. Each epoch skips the
     images that do not fill a batch. With `horizontal_flip` each image is mirrored with probability ½. `on_epoch`
-    receives each epoch's number, from 0, and mean loss. The seed determines the weights bit for bit on the CPU.
+    receives each epoch's number, from 0, and {"loss": its mean loss}. The seed determines the weights bit for bit on
+    the CPU.
     Training uses one thread: batches are too small for more, and two threads on a busy machine took ten times as long.
     Raises UserError for fewer than two images, since batch normalisation needs two.
     """
@@ -120,7 +121,7 @@ def _interpolate_by_cosine(start: float, end: float, share: float) -> float:
 
 
 def _shift(pixels: Tensor, down: int, right: int) -> Tensor:
-    """Shift images (B, 3, S, S) by `down` and `right` pixels, and repeat their borders."""
+    """Shift images (B, 3, S, S) by `down` and `right` pixels, at most SHIFT; border pixels fill the gap."""
     side = pixels.shape[-1]
     padded = F.pad(pixels, (SHIFT,) * 4, mode="replicate")
     return padded[..., SHIFT - down : SHIFT - down + side, SHIFT - right : SHIFT - right + side]

@@ -1,7 +1,7 @@
 """Feature extraction of all images into the store; memory does not grow with the number of images.
 
 Features are first written batch by batch into a work folder, by one process, or by one process per shard of the
-images. After a kill, the next run continues from the batches there. The store is then written from the batches.
+images. After a kill, the next run keeps the complete batches. The store is then written from the batches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pipeline.vocabulary import Vocabulary
 PREFETCH = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
 TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # largest number of images of each split for the training texture
-WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # networks trained here
+WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # networks that this stage trains
 FALLBACK = (
     "Until then a word detector is trained on these images instead (features.{0}.detector), on far less data: expect "
     "captions that fit many images. With a network connection, run `dvc repro -f features@{0}` and then `dvc repro`"
@@ -107,7 +107,7 @@ def extract(
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
     depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
     that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
-    `shard` with a detector that is trained first, and as `open_network` does.
+    `shard` with a detector that is trained first, and as `open_network`, `train_detector` and `Projection.fit` do.
     """
     work.mkdir(parents=True, exist_ok=True)
 
@@ -200,7 +200,7 @@ def _load_or_train_detector(
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
-    """Train the detector, or load that of a killed extraction; frame f of film i is image i · `frames` + f."""
+    """Train the detector, or load the detector of a killed extraction. Frame f of film i is image i · `frames` + f."""
     path = work / "detector"
     if path.exists():
         network = task.build_network(detector["width"])

@@ -46,10 +46,10 @@ class NetworkSettings:
         settings = {"mean": self.mean, "std": self.std}
         return {key: tuple(value) for key, value in settings.items() if value is not None}
 
-    def describe(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Return the network's entries in the manifest; `weights` is the source of its weights."""
+    def describe(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
+        """Return the network's entries in the manifest, and other `entries`; `weights` is the source of its weights."""
         names = {"network": self.network, "options": dict(self.options), "weights": weights}
-        return {**names, **more, "preprocessing": dict(preprocessing)}
+        return {**names, **entries, "preprocessing": dict(preprocessing)}
 
 
 class ImageFeatures(NamedTuple):

@@ -25,7 +25,7 @@ class FeatureParts:
 
     def __init__(self, folder: Path, batch: int):
         self.folder, self.batch = folder, batch
-        self._cached = lru_cache(maxsize=1)(self._read_content)  # rows are read in ascending order
+        self._read_cached = lru_cache(maxsize=1)(self._read_content)  # rows are read in ascending order
 
     def holds(self, first: int) -> bool:
         """Return whether the batch that begins with row `first` exists and is undamaged."""
@@ -53,7 +53,7 @@ class FeatureParts:
     def read(self, rows: np.ndarray) -> Arrays:
         """Return the arrays of `rows` (B,), ascending; raises UserError for a file that is missing or damaged."""
         firsts = rows - rows % self.batch
-        parts = [(self._cached(int(first)), rows[firsts == first] - first) for first in np.unique(firsts)]
+        parts = [(self._read_cached(int(first)), rows[firsts == first] - first) for first in np.unique(firsts)]
         return {name: np.concatenate([part[name][indices] for part, indices in parts]) for name in parts[0][0]}
 
     def _path(self, first: int) -> Path:

@@ -1,8 +1,8 @@
 """Film features from a network for still images: the regions of all frames together.
 
 A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
-film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. Eight cosines
-and a bias suffice for a linear map that gives any eight frames any eight values.
+film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. With a bias,
+the cosines let a linear map assign any value to each frame of a film of at most eight frames.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Im
 
 
 def compute_time_features(frames: int) -> Tensor:
-    """Return (frames, COLUMNS): cos(kπt), k = 1, 2, …, at the middles t of `frames` equal parts of [0, 1]."""
-    middles = (torch.arange(frames) + 0.5) / frames
-    return torch.cos(math.pi * middles[:, None] * torch.arange(1, COLUMNS + 1))
+    """Return (frames, COLUMNS): cos(kπt), k = 1, 2, …, at the midpoints t of `frames` equal parts of [0, 1]."""
+    midpoints = (torch.arange(frames) + 0.5) / frames
+    return torch.cos(math.pi * midpoints[:, None] * torch.arange(1, COLUMNS + 1))
 
 
 class FilmExtractor:
@@ -64,9 +64,9 @@ class FilmExtractor:
         assert settings.frames is not None
         self.network, self.frames, self.concatenates = network, settings.frames, settings.vector == "times"
         self.still_frames = len(choose_frame_indices([DEFAULT_DURATION], self.frames, settings.frames_per_second))
-        most, size = network.regions_shape
+        max_regions, size = network.regions_shape
         self.pooled_size = network.pooled_size * (self.frames if self.concatenates else 1)
-        self.regions_shape = (most * self.frames, size + COLUMNS)
+        self.regions_shape = (max_regions * self.frames, size + COLUMNS)
         self.has_boxes = network.has_boxes
         self.description = {**network.description, "frames": settings.frames, "rate": settings.frames_per_second}
 

@@ -43,7 +43,8 @@ class HubDualNetwork(GridNetwork):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
         Raises UserError for settings that the processor determines, and for a model that takes images of several sizes.
-        Raises UserError, too, for a processor whose images have another size than the model takes.
+        Raises UserError, too, for a processor whose images have another size than the model takes, and as
+        `load_dual_encoder` does.
         """
         name = settings.network.removeprefix(PREFIX)
         model = load_dual_encoder(name)
@@ -82,7 +83,10 @@ class HubDualNetwork(GridNetwork):
 
 
 def open_hub_tower(settings: NetworkSettings, device: torch.device | str = "cpu") -> GridNetwork:
-    """Build the vision tower, or the layers before the text decoder, of the captioner or dual encoder hub/NAME."""
+    """Build the vision tower, or the layers before the text decoder, of the captioner or dual encoder hub/NAME.
+
+    Raises UserError for a model that cannot be loaded, and for settings that it does not take.
+    """
     kind = load_pretrained("AutoConfig", settings.network.removeprefix(PREFIX)).model_type
     if kind in DUAL_ENCODERS:
         return HubDualNetwork(settings, device)

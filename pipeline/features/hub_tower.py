@@ -70,7 +70,7 @@ class HubNetwork(GridNetwork):
         try:
             super().__init__(tower, transform, settings, settings.describe(source, preprocessing), device)
         except torch.OutOfMemoryError:
-            raise  # a RuntimeError that says nothing of the size
+            raise  # a RuntimeError that does not mean an invalid size
         except (ValueError, RuntimeError) as error:
             raise UserError(
                 f"features.image_size: {name} does not take {size} pixels ({summarise_error(error)}); choose another "

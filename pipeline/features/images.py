@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from threading import Condition
 from typing import IO
@@ -79,7 +80,7 @@ def decode_within(
         else:
             decoder = DECODERS.get(image.format or "", UNKNOWN_DECODER) * size
         source = (1 if image.mode in FLAT else 4) * image.width * image.height
-        result = image.width * image.height // _choose_reduction_factor(image) ** 2
+        result = math.prod(_divide_size(image, _choose_reduction_factor(image)))
         if (needed := max(decoder + source + 4 * result, (4 + bytes_per_pixel) * result)) > MEMORY:
             raise UserError(
                 f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
@@ -137,7 +138,7 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     """
     factor, (width, height) = _choose_reduction_factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
-    result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    result = Image.new("RGB", _divide_size(image, factor))
     for top in range(0, height, rows):  # strips save memory: a whole transparent image would need five copies
         strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
@@ -147,7 +148,12 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
 
 def _choose_reduction_factor(image: Image.Image) -> int:
     """Return the smallest integer by which to divide an image's sides for at most `MAX_PIXELS` pixels."""
-    return math.ceil(math.sqrt(image.width * image.height / MAX_PIXELS))
+    return next(factor for factor in count(1) if math.prod(_divide_size(image, factor)) <= MAX_PIXELS)
+
+
+def _divide_size(image: Image.Image, factor: int) -> tuple[int, int]:
+    """Return the width and height of an image whose sides are divided by `factor` and rounded up."""
+    return -(-image.width // factor), -(-image.height // factor)
 
 
 def _apply_orientation(pixels: Image.Image, image: Image.Image) -> None:

@@ -53,8 +53,8 @@ class ImportedRow(NamedTuple):
 class FeatureFormat:
     """Format of imported features: its name in `imported.format`, the paths that it takes, and its reader.
 
-    `read` yields the features of the images `ids`, and adds the SHA-256 of each file that it reads. `fits` returns
-    whether `regions` are such paths.
+    `read(ids, paths, digests)` yields the features of the images `ids`, and adds the SHA-256 of each file that it reads
+    to `digests`. `fits` returns whether `imported.regions` has such paths.
     """
 
     name: str
@@ -214,7 +214,8 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
         digests[str(file)] = digest.hexdigest()
     if not is_read.all():
         row = int(np.argmin(is_read))
-        raise UserError(damaged.get(row, f"{', '.join(map(str, files))}: no line of image {ids[row]}"))
+        missing = f"{', '.join(map(str, files))}: no line of image {ids[row]}; extract its features"
+        raise UserError(damaged.get(row, missing))
 
 
 def _parse_line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -256,7 +257,9 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
             except UserError:
                 raise
             except KeyError:
-                raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
+                raise UserError(
+                    f"{file}: no data set {id_}_features: image {id_} has no features there; extract its features"
+                ) from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 raise UserError(
                     f"{file}: the features of image {id_} cannot be read ({summarise_error(error)})"

@@ -71,8 +71,8 @@ def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[st
     except Exception as error:  # any error of the hub's client, its transport or its cache
         raise UnreachableWeightsError(
             f"features.weights: hub has no weights for {name} that can be reached ({summarise_error(error)}); fetch "
-            f"{file} of {repository} on a machine with internet access, compare its SHA-256 with the one on its page, "
-            "put it on this machine and give its path as features.weights"
+            f"{file} of {repository} on a machine with internet access, compare its SHA-256 with the SHA-256 on its "
+            "page, put it on this machine and give its path as features.weights"
         ) from None
     digest, expected = compute_sha256(path), path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", expected) and digest != expected:
@@ -88,7 +88,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
     `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
     from PyTorch's cache. The first digits of the SHA-256 are in the file's name, and are compared each time. Raises
     UnreachableWeightsError where the file cannot be fetched; a copy in PyTorch's cache avoids the fetch. Raises
-    UserError for another digest, for other objects than tensors, and for the first tensor that does not fit.
+    UserError for a file with another digest or other objects than tensors, and for the first tensor that does not fit.
     """
     if weights != HUB:
         return load_local(model, weights, name)
@@ -117,7 +117,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("no mapping of names to tensors")
     except Exception as error:  # a pickle with other objects than tensors, or no pickle
-        raise UserError(f"{path}: not a file of tensors only ({summarise_error(error)})") from None
+        raise UserError(f"{path}: not a file of tensors only ({summarise_error(error)}); {REMEDY}") from None
     _load_strictly(model, state, path, name)
     return {"source": HUB, "file": path.name, "sha256": digest}
 

@@ -168,9 +168,9 @@ def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple
 
 
 def _compute_timm_map(model: Any, pixels: Tensor, name: str) -> Tensor:
-    """Return the last feature map (B, D, H, W); timm gives that, (B, H, W, D), or tokens (B, prefix + H·H, D).
+    """Return the last feature map (B, D, H, W).
 
-    Raises UserError for outputs of any other shape.
+    timm's output is this map, (B, H, W, D), or tokens (B, prefix + H·H, D). Raises UserError for any other output.
     """
     features = model.forward_features(pixels)
     if not isinstance(features, Tensor) or features.dim() not in (3, 4):

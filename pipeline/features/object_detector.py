@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pipeline.features.word_detector import WordDetector
 
-MIN_COVERAGE = 0.3  # share of a cell that an object's box must cover for the cell to have its labels
+MIN_COVERAGE = 0.3  # share of a cell that an object's box must cover for the cell to have the object's labels
 Box = tuple[float, float, float, float]
 
 
@@ -79,7 +79,7 @@ class ObjectDetection:
         """Do nothing: up to half of all labels may apply, which suits the default initialisation."""
 
     def loss(self, detector: ObjectDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
-        """Return the loss summed over cells, labels and images."""
+        """Return the loss (), summed over images, scene labels, and object labels in each cell."""
         objects, scene = detector(pixels)
         annotations = [self.images[row] for row in images.tolist()]
         cell_targets = np.stack([self.cells(annotation, *objects.shape[2:]) for annotation in annotations])
@@ -88,7 +88,10 @@ class ObjectDetection:
         for row, annotation in enumerate(annotations):
             scene_targets[row, [self.scene[label] for label in annotation.scene]] = 1
         pairs = ((objects, torch.from_numpy(cell_targets)), (scene, torch.from_numpy(scene_targets)))
-        losses = [F.binary_cross_entropy_with_logits(a, b.to(a.device), reduction="sum") for a, b in pairs]
+        losses = [
+            F.binary_cross_entropy_with_logits(logits, targets.to(logits.device), reduction="sum")
+            for logits, targets in pairs
+        ]
         return losses[0] + losses[1]
 
     def cells(self, image: AnnotatedImage, height: int, width: int) -> np.ndarray:

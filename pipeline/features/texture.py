@@ -1,8 +1,8 @@
 """Texture statistics of images, and a test of whether an image resembles a training split.
 
 High-level features do not distinguish drawn scenes from photos: a detector of drawn objects gives a third of photos
-vectors like those of scenes. Texture does. With a training split of drawn scenes, 0.4 % of 800 drawn test images and
-99.8 % of 500 photos of Flickr8k are beyond the limit.
+vectors like the vectors of scenes. Texture does. With a training split of drawn scenes, 0.4 % of 800 drawn test images
+and 99.8 % of 500 photos of Flickr8k are beyond the limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 def compute_texture_statistics(network_input: Tensor) -> Tensor:
     """Return statistics (SIZE,) of a network's input (3, H, W): uint8, which is divided by 255, or float.
 
-    The statistics of a film (F, 3, H, W) are those of its first frame. At each scale they are quantiles of
+    Only the first frame of a film (F, 3, H, W) counts. At each scale, the statistics are quantiles of
     log(|d| + 1/255), where d is the horizontal or vertical difference of neighbouring grey values, or their Laplacian.
     """
     frame = network_input[0] if network_input.dim() == 4 else network_input

@@ -52,7 +52,7 @@ class WordDetector(nn.Module):
     def pooled(self, regions: Tensor) -> Tensor:
         """Return vectors (B, 8·width): mean and maximum over the cells, each standardised.
 
-        Mean and deviation are those of the batch in training, else their running averages over training batches.
+        In training, the batch's mean and deviation are used; otherwise their running averages over training batches.
         """
         return self.standardised(torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1))
 
@@ -63,22 +63,25 @@ class WordDetector(nn.Module):
 class _ResidualBlock(nn.Module):
     """Two convolutions with a shortcut (He et al. 2016, basic block)."""
 
-    def __init__(self, size: int, out: int, stride: int):
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        """Build the block for `inputs` and `outputs` channels."""
         super().__init__()
-        self.body = nn.Sequential(_make_convolution(size, out, stride), nn.ReLU(), _make_convolution(out, out, 1))
+        self.body = nn.Sequential(
+            _make_convolution(inputs, outputs, stride), nn.ReLU(), _make_convolution(outputs, outputs, 1)
+        )
         self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or size != out:
+        if stride > 1 or inputs != outputs:
             # half of an odd size is rounded up, as in the strided convolution
             self.shortcut = nn.Sequential(
-                nn.AvgPool2d(stride, ceil_mode=True), nn.Conv2d(size, out, 1, bias=False), nn.BatchNorm2d(out)
+                nn.AvgPool2d(stride, ceil_mode=True), nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
             )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-def _make_convolution(size: int, out: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(size, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out))
+def _make_convolution(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs))
 
 
 def compute_word_shares(references: np.ndarray, words: int) -> Tensor:

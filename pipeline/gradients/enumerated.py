@@ -149,7 +149,7 @@ def is_enumerable(estimator: Estimator) -> TypeGuard[Pathwise | ScoreFunction]:
 
 
 def enumerate_mixtures(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield each caption (T,), its mask (T,) of passing tokens, and its numbers (2,) of passing parts and of all parts.
+    """Yield each caption (T,) with each mask (T,) of passing tokens, and numbers (2,) of passing and of all parts.
 
     A passing token is a distribution in the channel's output.
 

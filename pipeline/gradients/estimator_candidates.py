@@ -41,7 +41,7 @@ class EstimatorCandidate:
 
 
 def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
-    """Return REINFORCE with `baseline`, which is subtracted from the score."""
+    """Return the candidate REINFORCE with `baseline`, which is subtracted from the score."""
     return EstimatorCandidate(
         f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), min_samples=min_samples
     )
@@ -56,14 +56,14 @@ def build_relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
 
 
 def build_straight_through_gumbel(tau: float) -> EstimatorCandidate:
-    """Return ST-Gumbel at the temperature `tau`."""
+    """Return the candidate ST-Gumbel at the temperature `tau`."""
     return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
 
 def build_psst_candidates(
     name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
 ) -> tuple[EstimatorCandidate, ...]:
-    """Return PSST over the channel `inner`, for each ρ of `RHOS`."""
+    """Return the candidates of PSST over the channel `inner`, one for each ρ of `RHOS`."""
 
     def build_candidate(rho: float) -> EstimatorCandidate:
         return EstimatorCandidate(name, lambda k, _: Pathwise(PartialSampling(inner(k), rho, mix, feed)), {"rho": rho})

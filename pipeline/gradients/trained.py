@@ -100,7 +100,8 @@ def measure_trained(
     if not eligible:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
         raise UserError(
-            f"--only: expected an estimator that is measured at a trained speaker, got only {names}; choose another one"
+            f"--only: expected an estimator that is measured at a trained speaker, got only {names}; choose another "
+            "estimator"
         )
     score = ImageHinge(world.listener, margin)
 
@@ -150,20 +151,21 @@ def compare_gradient_means(estimates: GradientMeans, truth: GradientMeans) -> Ac
 
     The cosine of a mean that is 0 is 0.
     """
-    mean, reference, a, b = estimates.mean, truth.mean, estimates.spread, truth.spread
-    own, other = a.square().sum(), b.square().sum()  # squared standard errors of both means
-    norm = (reference.square().sum() - other).clamp(min=1e-30).sqrt()
+    mean, reference = estimates.mean, truth.mean
+    spreads = torch.cat([estimates.spread, truth.spread])
+    # squared standard errors of both means
+    variance, reference_variance = estimates.spread.square().sum(), truth.spread.square().sum()
+    norm = (reference.square().sum() - reference_variance).clamp(min=1e-30).sqrt()
     error = mean - reference
-    squared = float((error.square().sum() - own - other) / norm**2)
+    squared = float((error.square().sum() - variance - reference_variance) / norm**2)
     bias = max(squared, 0.0) ** 0.5
-    both = torch.cat([a, b])
-    products = (both @ both.T).fill_diagonal_(0)  # a part's product with itself would add a share of (tr Σ)²
-    deviation = float((4 * (both @ error).square().sum() + 2 * products.square().sum()).sqrt() / norm**2)
-    length = (mean.square().sum() - own).clamp(min=0).sqrt().clamp(min=float((mean @ reference).abs() / norm))
+    products = (spreads @ spreads.T).fill_diagonal_(0)  # a part's product with itself would add a share of (tr Σ)²
+    deviation = float((4 * (spreads @ error).square().sum() + 2 * products.square().sum()).sqrt() / norm**2)
+    length = (mean.square().sum() - variance).clamp(min=0).sqrt().clamp(min=float((mean @ reference).abs() / norm))
     return Accuracy(
         bias=bias,
         bias_error=(bias**2 + deviation) ** 0.5 - bias,
         cosine=float(mean @ reference / (length * norm).clamp(min=1e-30)),
         length=float(length / norm),
-        variance=float(own * len(estimates.parts) * estimates.steps / norm**2),
+        variance=float(variance * len(estimates.parts) * estimates.steps / norm**2),
     )

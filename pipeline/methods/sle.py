@@ -53,7 +53,7 @@ def sll_sle(
     Raises UserError for fewer than three samples: two samples have the same distance, so their advantages are 0.
     """
     if samples < 3:
-        raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise the samples of the method")
+        raise UserError(f"sll_sle: expected 3 samples or more per image, got {samples}; raise the method's samples")
     channel = Multinomial(samples)
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     estimator = score_function(objective, "group", channel)

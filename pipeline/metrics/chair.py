@@ -1,7 +1,7 @@
 """CHAIR (Rohrbach et al. 2018): objects in captions that are not in the image.
 
-An image's objects are those that its human captions mention, and those that are annotated in it. The paper counts only
-objects of COCO's categories.
+An image's objects are mentioned in its human captions or annotated in the image. The paper counts only objects of
+COCO's categories.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compute_chair(
 
     CHAIR_i: the share of mentions whose object is not in the image; omitted if there are no mentions. CHAIR_s: the
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
-    if captions and references differ in number. Raises ValueError if `annotated` is of another number of images.
+    if captions and references differ in number. Raises ValueError if `annotated` is neither empty nor of length N.
     """
     absent, mentioned = zip(*count_objects(captions, references, annotated), strict=True)
     mentions = sum(mentioned)

@@ -37,10 +37,10 @@ def compute_document_frequencies(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of images in which each n-gram of the captions occurs, from which CIDEr's idf is computed.
 
-    `captions`: each image's captions as ids 1 … 32767. They are clipped to `max_words`; with `eos`, shorter ones end in
-    the token 0. Only n-grams that a speaker can generate are thus counted. With `max_words` above the longest caption's
-    length, all n-grams are counted, as in published files. Returns sorted keys (K,) int64 and counts (K,) int32. Raises
-    UserError for an id out of range.
+    `captions`: each image's captions as ids 1 … 32767. They are clipped to `max_words`; with `eos`, shorter captions
+    end in the token 0. Only n-grams that a speaker can generate are thus counted. With `max_words` above the longest
+    caption's length, all n-grams are counted, as in published files. Returns sorted keys (K,) int64 and counts (K,)
+    int32. Raises UserError for an id out of range.
     """
     words = mask_after_end(_pad_captions(captions, max_words)[0], eos)
     distinct_keys = []
@@ -94,19 +94,19 @@ class CiderD:
 
         `references`: each image's captions as ids. `keys` and `counts`: from `compute_document_frequencies`, of
         `images` (N) images, usually those of the training split. An n-gram without an entry has df 0. References are
-        clipped to `max_words`; with `eos`, shorter ones end in the token 0.
+        clipped to `max_words`; with `eos`, shorter references end in the token 0.
 
         `frequencies="batch"` takes N and df from the rows of each call, each row a document. `keys`, `counts` and
         `images` are checked, but no score depends on them. pycocoevalcap called on the batch and the published PSST
         code use the same statistics. Raises UserError for references without any word, an image without references,
-        an id out of range, or counts that are impossible for `images`.
+        an id out of range, unsorted keys, or counts that are impossible for `images`.
         """
         tokens, reference_counts = _pad_captions(references, max_words)
         if not (tokens > 0).any():
             raise UserError("references: expected words in at least one, found none; check the captions")
         if not reference_counts.all():
             row = int(np.argmin(reference_counts))
-            raise UserError(f"references: image row {row} has none; CIDEr needs one for each image")
+            raise UserError(f"references: image row {row} has no reference; CIDEr needs one or more for each image")
         max_count = int(np.max(counts, initial=0))
         if images < 1 or len(keys) != len(counts) or max_count > images or (np.diff(keys) <= 0).any():
             raise UserError(
@@ -142,12 +142,13 @@ class CiderD:
     def __call__(self, tokens: Tensor, images: Tensor) -> Tensor:
         """Return the score (N,) of captions `tokens` (N, T) int64, 0 after the end, of `images` (N,) int64, rows of M.
 
-        With `eos`, a caption that ends before T has EOS as its last token; one of T tokens has none. Nothing is copied
-        from the device to the host. Ids outside 0 … 32767 are therefore checked on the CPU only; they raise UserError.
+        With `eos`, a caption that ends before T has EOS as its last token; a caption of T words has no EOS. Nothing is
+        copied from the device to the host. Ids outside 0 … 32767 are therefore checked on the CPU only; they raise
+        UserError.
         """
         checkable = devices.is_synchronous(tokens.device) and tokens.numel()
         if checkable and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
-            raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
+            raise UserError(f"captions: expected ids 0 … {MAX_ID}, found {int(tokens.min())} … {int(tokens.max())}")
         dtype = self.idf.dtype
         words, references = self.pair_with_references(tokens, images)
         own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
@@ -245,9 +246,9 @@ def count_occurrences(words: Tensor, texts: Tensor) -> Tensor:
 
     Returns (4, T, S, N) int16; inputs are int16. The count is 0 where no n-gram begins.
     """
-    wanted = words.masked_fill(words < 0, -2)[:, None]  # -2 equals no token
+    tokens = words.masked_fill(words < 0, -2)[:, None]  # -2 equals no token
     same = words.new_empty(len(texts), *(len(words), *texts.shape[1:]))
-    torch.eq(texts[:, None], wanted, out=same)  # into int16: on the CPU six times as fast as into bool
+    torch.eq(texts[:, None], tokens, out=same)  # into int16: on the CPU six times as fast as into bool
     counts, run = same.new_zeros(ORDERS, *same.shape[1:]), same
     for n in range(min(ORDERS, *same.shape[:2])):
         if n:
@@ -284,9 +285,9 @@ def _build_hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Ten
             if not len(unplaced):
                 table = np.append(keys, -1)[occupant], np.append(values, 0.0)[occupant]
                 return torch.from_numpy(table[0]), torch.from_numpy(table[1])
-            wanted = candidates[choice[unplaced], unplaced]
-            evicted = np.unique(occupant[wanted])
-            occupant[wanted] = unplaced  # if several keys have one slot, the last one stays
-            unplaced = np.concatenate([unplaced[occupant[wanted] != unplaced], evicted[evicted >= 0]])
+            slots = candidates[choice[unplaced], unplaced]
+            evicted = np.unique(occupant[slots])
+            occupant[slots] = unplaced  # if several keys have one slot, the last key stays
+            unplaced = np.concatenate([unplaced[occupant[slots] != unplaced], evicted[evicted >= 0]])
             choice[unplaced] ^= 1
         size *= 2

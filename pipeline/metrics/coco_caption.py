@@ -30,12 +30,15 @@ def compute_cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
-    """Return SPICE, which a Java program computes."""
+    """Return SPICE, which a Java program computes. Raises NotComputedError as `java.compute_spice` does."""
     return [java.compute_spice(hypotheses, references, timeout)]
 
 
 def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
-    """Return a connection to the grid's METEOR server if there is a server, or else a new process of METEOR."""
+    """Return a connection to the grid's METEOR server if there is a server, or else a new process of METEOR.
+
+    Raises NotComputedError if there is no server and no Java runs.
+    """
     return shared_meteor.connect_meteor(timeout)
 
 

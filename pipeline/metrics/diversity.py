@@ -34,7 +34,7 @@ def measure_caption_diversity(
     """
     if len(captions) != len(tokens) or not len(captions):
         raise UserError(
-            f"diversity: {len(captions)} captions as text and {len(tokens)} as ids; give equally many, and at least one"
+            f"diversity: {len(captions)} captions as text and {len(tokens)} as ids; give the same captions, one or more"
         )
     words = [caption.split() for caption in captions]
     count, length = len(words), sum(map(len, words))
@@ -96,14 +96,14 @@ def measure_set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     }
 
 
-def compute_self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
-    """Return the mean sentence BLEU of the first `first` captions, each against the others, 0 … 1.
+def compute_self_bleu(captions: Sequence[str], max_captions: int = 1000, orders: int = 5) -> float:
+    """Return the mean sentence BLEU of the first `max_captions` captions, each against the others, 0 … 1.
 
     Lower is more diverse. N-grams have up to `orders` words. The metric follows WTF-RL's published code: NLTK's
     sentence_bleu with smoothing method1 (0.1 if no n-gram of an order matches; 0 if no word matches). It rises with the
     number of captions, so only equal numbers are comparable. Raises UserError for fewer than two captions.
     """
-    words = [caption.split() for caption in captions[:first]]
+    words = [caption.split() for caption in captions[:max_captions]]
     if len(words) < 2:
         raise UserError(f"Self-BLEU: {len(words)} captions found, expected two or more; give more captions")
     logs = [0.0] * len(words)

@@ -76,9 +76,12 @@ def _convert(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[
     parts = list(_pack(frequencies, ids))
     keys, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if (counts % 1).any():
-        raise UserError("holds a count that is not an integer")
+        raise UserError("holds a count that is not an integer; counts must be numbers of images: get the file again")
     if not 1 <= counts.min() <= counts.max() <= images:
-        raise UserError(f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images")
+        raise UserError(
+            f"holds counts from {counts.min():g} to {counts.max():g}, but there are {images:,} images; get the file "
+            "again"
+        )
     order = np.argsort(keys)
     keys, counts = keys[order], counts[order].astype(np.int32)
     _check_fit(vocabulary, captions, keys, counts)

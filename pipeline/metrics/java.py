@@ -24,7 +24,7 @@ FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
 _LINES_AHEAD = 16  # lines sent to METEOR before reading its answers; at 130 bytes each they fit into any pipe
 
-Score = tuple[float, list[float]]  # corpus score, and each caption's
+Score = tuple[float, list[float]]  # corpus score, and the score of each caption
 
 
 class NotComputedError(Exception):
@@ -168,8 +168,9 @@ def find_spice_jar() -> Path:
 def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
     """Return SPICE (Anderson et al., 2016), 0 … 1, of N tokenised captions: the mean, and each caption's.
 
-    Raises NotComputedError if its parser's files, which no package contains, are missing, or if no Java runs. Raises it
-    also if the program fails, takes longer than `timeout` seconds, or returns no finite number for a caption.
+    Raises NotComputedError if its parser's files, which no package contains, are missing, or if no Java runs. Raises
+    NotComputedError, too, if the program fails, takes longer than `timeout` seconds, or returns no finite number for a
+    caption.
     """
     import numpy as np
 
@@ -184,7 +185,8 @@ def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(output_file.read_text("utf-8"))}
     scores = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
     if not np.isfinite(scores).all():
-        raise NotComputedError(f"SPICE: no number for caption {int(np.argmin(np.isfinite(scores)))}")
+        caption = int(np.argmin(np.isfinite(scores)))
+        raise NotComputedError(f"SPICE: expected a finite number for caption {caption}, found none")
     return float(scores.mean()), scores.tolist()
 
 

@@ -29,8 +29,8 @@ class LanguageScores:
 def compute_bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
     """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
-    The first two counts are the tokens of the caption and of the reference closest in length. The others are the
-    caption's n-grams, n = 1 … 4, and its matching n-grams, n = 1 … 4.
+    The first two counts are the tokens of the caption and of the reference closest in length. The other counts are
+    the caption's n-grams, n = 1 … 4, and its matching n-grams, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
@@ -46,7 +46,7 @@ class LanguageScorer:
     """Scorer of sets of captions, with a cache of tokenised texts; a context manager.
 
     METEOR takes many seconds to load its tables, so processes start on entry; captions may be generated meanwhile.
-    `timeout`: the limit in seconds for a Java program on one set of captions; after it, its metric is not computed.
+    `timeout`: the limit in seconds for a Java program on one set of captions; a program that exceeds it gives no score.
     `metrics`: names of scores. SPIDEr, a sum, is added where both of its parts are computed. Raises UserError for a
     name that is not in METRIC_NAMES.
     """
@@ -72,33 +72,36 @@ class LanguageScorer:
         """Score one caption per image against the image's references; `metrics` replaces the scorer's own.
 
         An empty caption is scored like any other. A metric that cannot run has no score, and `not_computed` holds the
-        reason. Raises UserError if captions and images differ in number or are none, if an image has no reference
-        with a word, and for unknown `metrics`.
+        reason. Raises UserError if there are no captions, or if captions and images differ in number. Raises UserError,
+        too, if an image has no reference with a word, and for unknown `metrics`.
         """
         if len(hypotheses) != len(references) or not len(hypotheses):
             raise UserError(
                 f"language metrics: {len(hypotheses)} captions for references of {len(references)} images; "
                 "give one caption and its references for every image"
             )
-        wanted = self._metrics if metrics is None else _check_names(metrics)
+        metric_names = self._metrics if metrics is None else _check_names(metrics)
         try:
-            self._start(wanted)
+            self._start(metric_names)
             all_tokenised = iter(self.tokenise([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
         except java.NotComputedError as reason:
-            return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
+            return LanguageScores(not_computed=dict.fromkeys(metric_names, str(reason)))
         tokenised = list(islice(all_tokenised, len(hypotheses)))
         human = [list(islice(all_tokenised, len(texts))) for texts in references]
         for image, texts in enumerate(human):
             if not any(texts):
-                raise UserError(f"references of image {image}: none of {len(texts)} has a word; every image needs one")
+                raise UserError(
+                    f"references of image {image}: expected a reference with a word, found none among {len(texts)}; "
+                    "correct the references"
+                )
         result = LanguageScores(
-            bleu_counts=compute_bleu_statistics(tokenised, human) if set(COUNT_METRICS) & set(wanted) else None
+            bleu_counts=compute_bleu_statistics(tokenised, human) if set(COUNT_METRICS) & set(metric_names) else None
         )
         with ThreadPoolExecutor(1) as executor:
-            for names, compute in self._build_scorers(tokenised, human, wanted, executor).items():
+            for names, compute in self._build_scorers(tokenised, human, metric_names, executor).items():
                 try:
                     for name, (overall, per_caption) in zip(names, compute(), strict=True):
-                        if name in wanted:
+                        if name in metric_names:
                             result.scores[name] = float(overall)
                             result.per_caption[name] = np.asarray(per_caption, dtype=np.float64)
                 except java.NotComputedError as reason:
@@ -109,21 +112,21 @@ class LanguageScorer:
                 result.per_caption[metric.name] = np.sum([result.per_caption[part] for part in metric.parts], axis=0)
         return result
 
-    def _start(self, wanted: Sequence[str]) -> None:
-        """Start the processes of wanted metrics that have none yet. Raises NotComputedError if one cannot start."""
+    def _start(self, metric_names: Sequence[str]) -> None:
+        """Start the missing processes of `metric_names`. Raises NotComputedError if a process cannot start."""
         for metric in METRICS:
-            if metric.start and metric.name in wanted and metric.name not in self._processes:
+            if metric.start and metric.name in metric_names and metric.name not in self._processes:
                 self._processes[metric.name] = metric.start(self._timeout)
 
     def _build_scorers(
-        self, hypotheses: list[str], references: list[list[str]], wanted: Sequence[str], executor: Executor
+        self, hypotheses: list[str], references: list[list[str]], metric_names: Sequence[str], executor: Executor
     ) -> dict[tuple[str, ...], Callable[[], Iterable[java.Score]]]:
-        """Return the functions that compute the wanted metrics, by the names of their scores.
+        """Return the functions that compute the metrics, by the names of their scores.
 
         Processes work while the other metrics are computed, so their results come last.
         """
-        metrics = [metric for metric in METRICS if set(metric.names) & set(wanted)]
-        running = {
+        metrics = [metric for metric in METRICS if set(metric.names) & set(metric_names)]
+        futures = {
             metric.names: executor.submit(self._processes[metric.name].score, hypotheses, references)
             for metric in metrics
             if metric.start
@@ -133,7 +136,7 @@ class LanguageScorer:
             for metric in metrics
             if metric.compute
         }
-        return scorers | {names: partial(_wait_for_result, answer) for names, answer in running.items()}
+        return scorers | {names: partial(_wait_for_result, future) for names, future in futures.items()}
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
         """Return Penn Treebank tokens of each text, with a cache. Raises NotComputedError if Java fails."""
@@ -149,5 +152,5 @@ def _check_names(metrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(metrics)
 
 
-def _wait_for_result(answer: Future[java.Score]) -> list[java.Score]:
-    return [answer.result()]
+def _wait_for_result(future: Future[java.Score]) -> list[java.Score]:
+    return [future.result()]

@@ -1,4 +1,4 @@
-"""Words for everyday objects, animals and people: COCO's categories without skis and orange, and frequent others.
+"""Words for everyday objects, animals and people: COCO's categories without skis and orange, and further objects.
 
 Four groups are omitted. Words that are often verbs or colours (swing, ski, orange) are ambiguous. Nouns for more than
 one category (vehicle, animal, food) are ambiguous, too. Only some captions mention places and ground (street, grass).

@@ -14,8 +14,9 @@ Words = Sequence[str]
 def compute_reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
-    `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` and
-    `colour_words` are the shares of such words that also occur in a reference. A share without such words is omitted.
+    `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` is the
+    share of content words that also occur in a reference; `colour_words` is this share of colour words. A share
+    without such words is omitted.
     Raises UserError if there are no captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
@@ -45,5 +46,5 @@ def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], l
 
 
 def _compute_share(name: str, captions: Sequence[Words], references: Sequence[set[str]]) -> dict[str, float]:
-    matches = [word in known for words, known in zip(captions, references, strict=True) for word in words]
+    matches = [word in reference for words, reference in zip(captions, references, strict=True) for word in words]
     return {name: sum(matches) / len(matches)} if matches else {}

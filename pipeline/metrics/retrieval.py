@@ -49,7 +49,7 @@ def rank_gallery(
             raise UserError(f"ranking: vectors of {name} hold NaN or infinity; the model diverged: train it again")
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
-        raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
+        raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; give every image a caption")
     rows = max(1, BLOCK_SCORES // max(images.shape))  # constant memory besides the vectors
     parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
     # the threshold for other captions: the highest score of an image's own captions
@@ -89,7 +89,9 @@ def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, distra
     """
     counts = torch.bincount(owners, minlength=len(images))
     if not bool(counts.all()):
-        raise UserError(f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; every image needs one")
+        raise UserError(
+            f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; give every image a caption"
+        )
     order, ends = owners.argsort(stable=True), counts.cumsum(0)
     slots = torch.arange(int(counts.max()), device=owners.device)
     valid = slots < counts[:, None]  # (M, C)
@@ -104,7 +106,7 @@ def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, distra
 
 
 def draw_distractors(image_count: int, count: int, seed: int) -> Tensor:
-    """Return (M, count) int64 on the CPU: `count` distinct other images for each of M = `image_count`.
+    """Return (M, count) int64 on the CPU: `count` distinct other images for each of M = `image_count` images.
 
     A Philox generator draws them. Raises UserError if there are fewer than `count` other images.
     """
@@ -169,8 +171,8 @@ def compute_recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 and mean 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
     R@k counts the ranks in galleries of more than k images, where a miss is possible. MRR and `random`, the expected
-    R@1 of random ranks, count those of more than one image. A value without such a gallery is omitted. `alone`: the
-    number of ranks in galleries of one image, which count nowhere else.
+    R@1 of random ranks, count the ranks in galleries of more than one image. A value without such a gallery is omitted.
+    `alone`: the number of ranks in galleries of one image, which count nowhere else.
     """
     recalls = {}
     for k in (1, 5, 10):

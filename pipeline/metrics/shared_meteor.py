@@ -61,24 +61,24 @@ class SharedMeteor:
     def __init__(self, address: str, timeout: float) -> None:
         """Connect to the server. Raises OSError if there is none."""
         self._timeout = timeout
-        self._failed: str | None = None
+        self._failure: str | None = None
         self._fallback: Meteor | None = None
         self._server = Client(address)
         self._server.send(compute_sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
         """Return the scores of `Meteor.score`. Raises NotComputedError if METEOR fails or cannot start."""
-        if self._failed:
-            raise NotComputedError(self._failed)
+        if self._failure:
+            raise NotComputedError(self._failure)
         if self._fallback is None:
             try:
                 self._server.send((self._timeout, hypotheses, references))
-                overall, per_caption, self._failed = self._server.recv()
+                overall, per_caption, self._failure = self._server.recv()
             except (OSError, EOFError):  # the server ended before or during its answer
                 self._fallback = Meteor(self._timeout)
             else:
-                if self._failed:
-                    raise NotComputedError(self._failed)
+                if self._failure:
+                    raise NotComputedError(self._failure)
                 return overall, per_caption
         return self._fallback.score(hypotheses, references)
 

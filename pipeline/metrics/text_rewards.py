@@ -15,7 +15,7 @@ from pipeline.metrics.java import NotComputedError
 if TYPE_CHECKING:
     from pipeline.metrics.registry import Metric, MetricProcess
 
-CACHED_CAPTIONS = 2**16  # captions whose scores are cached
+CACHED_CAPTIONS = 2**16  # the cache is emptied when it holds more scores
 
 
 class TextScorer:

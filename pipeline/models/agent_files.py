@@ -163,7 +163,7 @@ def check_file_digest(path: Path) -> None:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({summarise_error(error)}); {AGAIN}") from None
     if recorded is None or digest.hexdigest().encode() != recorded[1]:
-        raise UserError(f"{path}: not a complete weights file: its SHA-256 differs from the recorded one; {AGAIN}")
+        raise UserError(f"{path}: not a complete weights file: its SHA-256 is not the recorded SHA-256; {AGAIN}")
 
 
 def _build_agent(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
@@ -201,26 +201,26 @@ def _create_argument_model(kind: type) -> type[BaseModel]:
     return create_model("Arguments", __config__=config, **arguments)
 
 
-def _check_limits(value: Any, where: str, key: str = "") -> None:
+def _check_limits(value: Any, kind: str, key: str = "") -> None:
     """Raise UserError for numbers and lists above their limits, and for `max_words` below 1, at any depth."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            _check_limits(inner, where, name)
+            _check_limits(inner, kind, name)
     elif isinstance(value, list):
         if len(value) > MAX_ENTRIES:
-            raise UserError(f"{where}: {key} has {len(value)} entries, and at most {MAX_ENTRIES} are possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} has {len(value)} entries, and at most {MAX_ENTRIES} are possible; {AGAIN}")
         for inner in value:
-            _check_limits(inner, where, key)
+            _check_limits(inner, kind, key)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         largest = {"max_words": MAX_WORDS, **dict.fromkeys(LAYERS, MAX_LAYERS)}.get(key, MAX_SIZE)
         if abs(value) > largest:
-            raise UserError(f"{where}: {key} is {str(value)[:20]}, and {largest:,} is the largest possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and {largest:,} is the largest possible; {AGAIN}")
         if key == "max_words" and value < 1:
-            raise UserError(f"{where}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {AGAIN}")
 
 
-def _compare_shapes(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
+def _compare_shapes(expected: Mapping[str, tuple[int, ...]], actual: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError for the first tensor that is missing, unexpected, or of another shape."""
-    for key in (*expected, *given):
-        if expected.get(key) != given.get(key):
-            raise ValueError(f"{key}: expected shape {expected.get(key)}, got {given.get(key)}")
+    for key in (*expected, *actual):
+        if expected.get(key) != actual.get(key):
+            raise ValueError(f"{key}: expected shape {expected.get(key)}, got {actual.get(key)}")

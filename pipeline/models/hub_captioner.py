@@ -1,8 +1,8 @@
 """Pretrained captioners from the library transformers (CAPTIONERS of pipeline/runtime/hub_loading.py) as decoders.
 
 The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
-with a prompt). This module has the text side, such as Llama in Idefics3 and SmolVLM2. In BLIP-2 it is OPT or T5's
-decoder.
+with a prompt). This module has the text side, such as Llama in Idefics3 and SmolVLM2. BLIP-2's text side is OPT or
+T5's decoder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProce
 from pipeline.types import Batch, make_caption_mask
 
 PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
-SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder takes these tokens, and whose decoder attends to its states
-# text sides that can be trained, by kind
+SEQ2SEQ = ("t5",)  # text sides of BLIP-2 with an encoder of these tokens; the decoder attends to the encoder's states
+# text sides that can be trained, by kind of captioner
 TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
 AXES = 3  # axes of the positions of patches: time, height, width
 RESERVED = 2  # positions that some text sides keep for padding
@@ -120,8 +120,8 @@ class HubDecoder(Decoder[HubState]):
     ) -> Self:
         """Load the captioner `name` from the hub or a folder; `token_ids` (V,) are its ids of the words.
 
-        Raises UserError where it cannot be loaded or built, its special tokens are not token ids, or the words are not
-        from its tokenizer.
+        Raises UserError where the captioner cannot be loaded or built, and as `add_lora` does. Raises UserError, too,
+        where its special tokens are not token ids, or the words are not from its tokenizer.
         """
         captioner = load_captioner(name)
         config = _remove_labels(serialise_config(captioner))
@@ -178,7 +178,7 @@ class HubDecoder(Decoder[HubState]):
         self.requires_grad_(True)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set `requires_grad`; with LoRA, only for its weights and the null image, and False for all others."""
+        """Set `requires_grad`; with LoRA, only for LoRA's weights and the null image, else False."""
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(requires_grad and (self.lora is None or "lora_" in name or name == "null"))
         return self
@@ -345,7 +345,7 @@ def _build_prompted_text(config: dict[str, Any]) -> Any:
         return _remove_encoder(getattr(hub, CAPTIONERS[kind])(small_config))
     if text.get("model_type") not in TEXT_KINDS[kind]:
         known = " or ".join(TEXT_KINDS[kind])
-        raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
+        raise UserError(f"its text side: expected {known}, got {text.get('model_type')}; name another captioner")
     text_config = build_network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
     if text["model_type"] in SEQ2SEQ:
         text_config.num_layers = 0  # the encoder is not used

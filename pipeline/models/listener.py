@@ -49,7 +49,7 @@ class Listener(nn.Module):
 
     def encode_image(self, pooled: Tensor) -> Tensor:
         """Encode image vectors (B, P) as unit vectors (B, H), or (B, 2·H) with "pair"."""
-        return self._unit(self.image(pooled))
+        return self._normalise(self.image(pooled))
 
     def encode_text(self, message: Message) -> Tensor:
         """Encode N captions as unit vectors (N, H), or (N, 2·H) with "pair", up to the first EOS, without padding.
@@ -64,20 +64,20 @@ class Listener(nn.Module):
         words = torch.cat([bos.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
         inputs, encodings = words.chunk(self.parts, 2), []
         if self.gru is not None:
-            encodings.append(_select_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
+            encodings.append(_compute_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
             encodings.append(self.bag((inputs[-1][:, 1:] * weight).sum(1) / weight.sum(1)))
-        return self._unit(torch.cat(encodings, 1))
+        return self._normalise(torch.cat(encodings, 1))
 
-    def _unit(self, x: Tensor) -> Tensor:
+    def _normalise(self, x: Tensor) -> Tensor:
         """Normalise the parts of `x` (n, parts · H) to equal length, and each row to length 1."""
         parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
         unit: Tensor = parts.flatten(1) / self.parts**0.5
         return unit
 
 
-def _select_last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
+def _compute_last_state(gru: nn.GRU, words: Tensor, last: Tensor) -> Tensor:
     """Compute the state (N, H) after the input at index `last` (N,) of `words` (N, T+1, E)."""
     if devices.is_synchronous(words.device):
         return compute_last_gru_states(gru, words, last + 1)

@@ -24,7 +24,7 @@ def load_pretrained_encoder(
 ) -> DualEncoder:
     """Load the text tower of the network that the settings name.
 
-    Raises UserError where the features in `store` are not from that network's own image tower.
+    Raises UserError where the features in `store` are not the image vectors of that network, unchanged.
     """
     network, extracted_by = settings.network, store.manifest["network"]
     if network != extracted_by:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: int, region_size: int) -> Decoder:
     """Build a speaker of captions of at most `max_words` words, for regions of size `region_size`.
 
-    Raises UserError for a captioner if the vocabulary is not from a tokenizer, or the regions have another size.
+    Raises UserError for a captioner if the vocabulary is not from a tokenizer, or the regions have another size, and as
+    `HubDecoder.from_hub` does.
     """
     if settings.model is None:
         architecture = ARCHITECTURES[settings.architecture]

@@ -109,7 +109,8 @@ def teacher_force(
 ) -> Message:
     """Run teacher forcing for all time steps at once, which is faster than `generate` through `TeacherForcing()`.
 
-    Without dropout, both give the same tokens and log-probabilities, up to EOS at the end. Dropout draws other numbers.
+    Without dropout, both give the same tokens and log-probabilities, apart from padding after EOS. With dropout, the
+    random numbers differ.
     """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():

@@ -36,11 +36,12 @@ def check_corpus(
 ) -> Corpus:
     """Check the number of images per split, and decode every image of `corpus` in `images`; None decodes no image.
 
-    `expected` has the number of annotated images of each split. Images that cannot be decoded are skipped if `corrupt`
-    names their files, which are published broken. At most a share `missing` of all images may also be absent or
-    undecodable, and is skipped. Raises UserError for other counts, and for a split without an image, also after
-    skipping. Raises UserError for a file whose name or link leads outside the folder. Raises UserError for any other
-    image that is missing or cannot be decoded.
+    `expected` has the number of annotated images of each split. Images that are absent or cannot be decoded are skipped
+    if `corrupt` names their files, which are published broken. At most a share `missing` of all images may also be
+    absent or undecodable, and is skipped. Raises UserError for other counts, and for a split that is empty before or
+    after images are skipped. Raises UserError for a missing folder, and for an image without a file name. Raises
+    UserError for a file whose name or link leads outside the folder. Raises UserError for any other image that is
+    missing or cannot be decoded.
     """
     expected = expected or {}
     counts = corpus.counts()
@@ -48,28 +49,28 @@ def check_corpus(
         raise UserError(
             f"{corpus.sources[-1]}: no image is in the split {empty}; each of {', '.join(SPLITS)} needs one"
         )
-    if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
+    if wrong_splits := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         differences = ", ".join(
-            f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong
+            f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong_splits
         )
         hint = "is it the right file? If it is, correct prepare.expected_counts"
-        if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
+        if "train" in wrong_splits and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
                 f"no image is in the split restval, whose images join train (30504 in Karpathy's split of COCO) "
                 f"({expected['train'] - counts['train']} are missing here); take a file that names them"
             )
         raise UserError(f"{corpus.sources[-1]}: {differences}; {hint}")
-    if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
+    if image_outside := next((image for image in corpus.images if leads_outside(image.file)), None):
         raise UserError(
-            f"{corpus.sources[0]}: the file {show_json(outside.file)} of image {outside.id} lies outside the folder of "
-            "images; write it relative to that folder, without .."
+            f"{corpus.sources[0]}: the file {show_json(image_outside.file)} of image {image_outside.id} lies outside "
+            "the folder of images; write it relative to that folder, without .."
         )
     if images is None:
         return corpus
     if nameless := next((image.id for image in corpus.images if not image.file), None):
         raise UserError(f"{corpus.sources[0]}: image {nameless} has no file name; without image files set images: null")
     if not images.is_dir():
-        raise UserError(f"{images}: the folder of images does not exist")
+        raise UserError(f"{images}: the folder of images does not exist; correct prepare.images")
     skipped = set(check_images(images, [image.file for image in corpus.images], corrupt, missing))
     remaining = replace(
         corpus,

@@ -22,7 +22,8 @@ def read_coco(
     `annotations` is one file per split, {split: file}, or one or more files to merge, with a file of `splits` (see
     `read_splits` for its forms). Images that `splits` does not name are omitted. An image named COCO_train2014_… is in
     the folder train2014 of `images`, if there is one. Other images of `captions_train2017.json` are in train2017, if
-    there is one. All others are directly in `images`. Raises UserError with the file, and the position of an entry.
+    there is one. All others are directly in `images`. Raises UserError, with the file and an entry's position, for
+    damaged or inconsistent files. Raises UserError where no file is given, and unless splits are given exactly once.
     """
     if not annotations:
         raise UserError("annotations: no file is given; give {split: file}, or a list of files and a split file")
@@ -36,7 +37,7 @@ def read_coco(
             raise UserError(f"{files[0][0]}: a COCO file names no splits; give {{split: file}} or a split file")
     split_file = None if splits is None else read_splits(Path(splits))
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
-    ids, used, corpus_images = UniqueNames("image id"), set(), []
+    ids, used_names, corpus_images = UniqueNames("image id"), set(), []
     for file, split in files:
         for row, annotated in _read_annotated_images(file, ids):
             name = row.value["file_name"]
@@ -46,7 +47,7 @@ def read_coco(
                     continue
                 if len(image_splits := {split_file.by_image[key] for key in keys}) > 1:
                     row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(image_splits))}")
-                used.update(keys)
+                used_names.update(keys)
                 split = split_file.by_image[keys[0]]
             split = parse_split(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
@@ -55,7 +56,7 @@ def read_coco(
             path = _build_path(name, file, folders)
             corpus_images.append(CorpusImage(str(row.value["id"]), path, split, tuple(captions)))
     sources = tuple(file for file, _ in files)
-    if split_file and (missing := [name for name in split_file.by_image if name not in used]):
+    if split_file and (missing := [name for name in split_file.by_image if name not in used_names]):
         names = ", ".join(file.name for file in sources)
         raise UserError(
             f"{splits}: {len(missing)} of its images, such as {missing[0]}, are not in {names}; "
@@ -66,7 +67,10 @@ def read_coco(
 
 
 def _read_annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
-    """Return the images of one file, each with its annotations; `ids` has the image ids of all files read so far."""
+    """Return the images of one file, each with its annotations, and add the images' ids to `ids`.
+
+    Raises UserError with file and position, for instance where an id is in `ids` already.
+    """
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")
     files, caption_ids = UniqueNames("image file"), UniqueNames("caption id")

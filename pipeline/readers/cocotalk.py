@@ -67,7 +67,7 @@ def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
         tokens = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != tokens:
             problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
-            raise UserError(f"{original.sources[0]}: {problem}; it was made from other annotations")
+            raise UserError(f"{original.sources[0]}: {problem}; name the file from which cocotalk.json was made")
         corpus_images.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(corpus_images), sources=(*corpus.sources, *original.sources), cut=None)
 

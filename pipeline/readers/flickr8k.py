@@ -37,7 +37,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 
 
 def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
-    """Read the captions of each image, by image and number."""
+    """Read the captions of each image, by image and number; raises UserError with file and line."""
     captions: dict[str, dict[int, AnnotatedCaption]] = {}
     for row, line in iterate_lines(file):
         match = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
@@ -56,7 +56,7 @@ def _read(source: CorpusSource) -> Corpus:
 
 FLICKR8K = CorpusFormat(
     "flickr8k",
-    "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no more",
+    "format flickr8k takes annotations {captions: file, train: list, val: …, test: …} and no other setting",
     has_image_lists,
     _read,
 )

@@ -66,7 +66,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         splits = _draw_splits(table, list(rows), shares)
     elif small := _find_small_splits(splits.values()):
         raise UserError(
-            f"{table}: of {len(splits)} images fewer than two are in {small[0]}; each split needs two or more"
+            f"{table}: fewer than two of {len(splits)} images are in {small[0]}; each split needs two or more"
         )
     corpus_images = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in rows)
     return Corpus(table.stem, corpus_images, (table,))
@@ -118,10 +118,10 @@ def _draw_splits(table: Path, files: list[str], shares: Mapping[str, float] | No
     splits = draw(int(shares["seed"]))
     if small := _find_small_splits(splits.values()):
         other_seed = next((other for other in range(100) if not _find_small_splits(draw(other).values())), None)
-        hint = "" if other_seed is None else f"with seed: {other_seed} each has two or more, "
+        hint = "" if other_seed is None else f"with seed: {other_seed} each split has two or more; or "
         raise UserError(
-            f"{table}: at random fewer than two of {len(files)} images are in {small[0]}, and two are needed; {hint}"
-            "else give larger shares, or a column split (train, val, test)"
+            f"{table}: the random draw puts fewer than two of {len(files)} images in {small[0]}, and two are needed; "
+            f"{hint}give larger shares, or a column split (train, val, test)"
         )
     return splits
 

@@ -22,10 +22,10 @@ ROWS_AT_ONCE = 65_536
 
 
 def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
-    """Yield each row's position and its non-empty texts by column; `split` only where there is such a column.
+    """Yield each row's position and its texts by column: `file`, `caption` and, if the table has it, `split`.
 
     A CSV's separator is the comma, semicolon or tab that is most frequent in its first line. Raises UserError with file
-    and row.
+    and row, also for an empty text.
     """
     for row, values in read_texts(table, COLUMNS, COLUMNS[:2]):
         for name, text in values.items():
@@ -55,8 +55,8 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
             save = f": save it as “CSV UTF-8”, {table.name}" if candidates[0].suffix.lower() in SPREADSHEETS else ""
             hint = f"; there is {candidates[0].name}{save}"
         raise UserError(f"{table}: the table is missing{hint}")
-    content = reader(table, wanted)
-    names, columns = content.column_names, {}
+    content, names = reader(table, wanted)
+    columns = {}
     for name in wanted:
         if names.count(name) > 1:
             raise UserError(f"{table}, row 1: there are two columns {name}")
@@ -78,7 +78,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
         yield FileRow(table, number), {name: (text or "").strip() for name, text in zip(columns, texts, strict=True)}
 
 
-def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
+def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -111,29 +111,37 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
         FileRow(table, content.num_rows + 1).fail(
             'a double quote " is not closed, here or before; a quote in a caption is written "" in a quoted caption'
         )
-    return content
+    return content, content.column_names
 
 
-def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
-    """Read each line by itself, since a line `null` ends the process in pyarrow's own reader."""
+def _read_json_lines(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
+    """Read each line by itself, since a line `null` ends the process in pyarrow's own reader.
+
+    A column of `wanted` without a value is left out, unless the file has no rows.
+    """
     import pyarrow as pa
 
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    other_names: list[str] = []  # other keys of the first row
     for number, (_, line) in enumerate(iterate_lines(table), 1):
         row = FileRow(table, number)
         values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts")
         if not isinstance(values, dict):
-            row.fail(f"is {show_json(values)}, and a row is one JSON object of texts")
+            row.fail(f"expected one JSON object of texts, found {show_json(values)}")
+        if number == 1:
+            other_names = [key for key in values if key not in columns]
         for name, column in columns.items():
             value = values.get(name)
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
                 row.fail(f"the {name} is {show_json(value)}, and a text is expected")
             column.append(value if value is None or isinstance(value, str) else show_json(value))
-    present = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return pa.table(present, pa.schema({name: pa.string() for name in present}))
+    present = {
+        name: column for name, column in columns.items() if not column or any(value is not None for value in column)
+    }
+    return pa.table(present, pa.schema({name: pa.string() for name in present})), [*present, *other_names]
 
 
-def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
+def _read_parquet(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """Read the table in parts and count bytes before texts are unpacked.
 
     A small file may hold one text a billion times. Raises UserError above MAX_ROWS or MAX_BYTES.
@@ -161,7 +169,8 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         raise UserError(f"{table}: expected at most {MAX_ROWS:,} rows, got {rows:,}; split the table")
     if size > MAX_BYTES:
         raise UserError(f"{table}: expected at most {MAX_BYTES:,} bytes of texts, got more; split the table")
-    return pa.Table.from_batches(parts) if parts else kept.empty_table()
+    content = pa.Table.from_batches(parts) if parts else kept.empty_table()
+    return content, schema.names
 
 
 def _count_unpacked_bytes(column: pa.Array) -> int:
@@ -174,7 +183,8 @@ def _count_unpacked_bytes(column: pa.Array) -> int:
     return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
-READERS: Mapping[str, Callable[[Path, Sequence[str]], pa.Table]] = {
+# Readers return the wanted columns of a table, and the names of all its columns for errors.
+READERS: Mapping[str, Callable[[Path, Sequence[str]], tuple[pa.Table, list[str]]]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".jsonl": _read_json_lines,

@@ -149,5 +149,8 @@ def _list_human_rows(choices: Sequence[Choice], metrics: Sequence[Keys]) -> list
 
 
 def format_counts(results: Results, *keys: str) -> str:
-    """Return the metric at `keys` on the test split as text; "400 or 800" where runs differ."""
+    """Return the number at `keys` on the test split as text, such as "400", or "400 or 800" where runs differ.
+
+    Returns "an unknown number of" where no run has the number.
+    """
     return " or ".join(f"{int(n):,}" for n in sorted(set(results.values(*keys)))) or "an unknown number of"

@@ -24,7 +24,10 @@ NOTES = (
 
 
 def read_claims(root: Path) -> list[MethodClaim]:
-    """Read all claims; return [] without a file. Raises UserError where it is not UTF-8 or not of this form."""
+    """Read the claims in results/claims.toml below `root`; return [] where the file is missing.
+
+    Raises UserError unless the file is UTF-8 and TOML, and has only [[claim]] tables with the fields of `MethodClaim`.
+    """
     path = root / FOLDER / FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -37,7 +37,10 @@ def build_compact_comparison(comparison: Comparison) -> list[Table]:
 
 
 def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
-    """Return the table of recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
+    """Return the table of recall by every judge at equal CIDEr (Tables 2 and 3 of PSST).
+
+    With `compact`, the columns are the score by each judge, without recalls of other ranks and spreads over seeds.
+    """
     results, score = comparison.results, comparison.results.score
     names, baselines = list(dict.fromkeys((score, *RECALLS))), read_baseline_curves(comparison)
     columns = [
@@ -77,7 +80,8 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
     """Return the table of every method's score minus the reference's, at equal CIDEr.
 
     A dash marks a number that was not measured, a pair of lower bounds, or a bound that does not determine the order.
-    Returns None without a reference, or if the reference or all other methods have no intervals at this CIDEr.
+    With `compact`, the columns are those of the first and the last judge. Returns None without a reference, or if the
+    reference or all other methods have no intervals at this CIDEr.
     """
     results, resampled_readings = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     compared_readings = [reading for reading in resampled_readings if reading.curve is not slice_.reference]

@@ -28,7 +28,7 @@ def format_csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tup
         title = _DETAILS.split(replace_method_names(caption))[0].strip()
         path = root / FOLDER / name / f"{_make_file_name(title)}.csv"
         if path in titles:
-            raise UserError(f"has tables “{titles[path]}” and “{title}”, whose file is {path.name}: rename one")
+            raise UserError(f"has tables “{titles[path]}” and “{title}”, both with the file {path.name}: rename one")
         titles[path], files[title] = title, (path, _format_csv(table))
     return files
 

@@ -59,8 +59,8 @@ def update_documents(arguments: Sequence[str] | None = None) -> int:
 def write_documents(root: Path, check: bool) -> list[str]:
     """Write every document of `root`, or with `check` only compare; return a line for each wrong block.
 
-    Without `check`, a block is wrong only where its result file lacks the requested content; nothing is then written.
-    Raises UserError as `find_documents` does.
+    Without `check`, a block is wrong only where its result file is missing, invalid or lacks the requested content;
+    nothing is then written. Raises UserError as `find_documents` does.
     """
     errors: list[str] = []
     tables: dict[Path, str] = {}
@@ -136,7 +136,7 @@ def _build_content(
 ) -> str:
     """Return the text that belongs between a block's markers, in a document of `folder`; add CSV files to `tables`.
 
-    Raises UserError where the result file lacks the requested content.
+    Raises UserError where the result file is missing, invalid or lacks the requested content.
     """
     result = read_result(root, name)
     (key, value), *options = parts

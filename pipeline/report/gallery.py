@@ -46,7 +46,7 @@ class SceneRecord(Protocol):
         """Draw the scene, `pixels` wide, with the seed of its data set."""
 
     def judge_words(self, caption: str) -> Sequence[bool | None]:
-        """Return whether each word's claims are true; None for a word without a claim."""
+        """Return for each word of `caption` whether its claims are true; None for a word without a claim."""
 
 
 # maps the folder of a prepared data set to its scenes by image id
@@ -54,7 +54,7 @@ ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]
 
 
 def find_no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
-    """Return no scenes; photos have none."""
+    """Return {}, the scenes of a data set of photos."""
     return {}
 
 
@@ -169,7 +169,7 @@ def select_pictures(
     scenes = read_scenes(prepared)
     human, captions = _read_human_captions(prepared, indices), _collect_captions(results, views, indices)
     for row in rows if scenes else ():
-        captions[row["image"]] = [_add_truths(shown, scenes[row["id"]]) for shown in captions[row["image"]]]
+        captions[row["image"]] = [_add_truths(entry, scenes[row["id"]]) for entry in captions[row["image"]]]
     if scene_seed is not None and scenes:
         images = [scenes[row["id"]].draw(scene_seed, SCENE_WIDTH) for row in rows]
         moving = [""] * len(rows)
@@ -184,8 +184,8 @@ def select_pictures(
 
 def select_captions_of_methods(picture: GalleryPicture, methods: Sequence[str]) -> GalleryPicture:
     """Return the picture with only the chosen captions of `methods`, in their order."""
-    chosen = [shown for shown in picture.captions if "chosen" in shown.views and shown.method in methods]
-    return replace(picture, captions=tuple(sorted(chosen, key=lambda shown: methods.index(shown.method))))
+    chosen = [entry for entry in picture.captions if "chosen" in entry.views and entry.method in methods]
+    return replace(picture, captions=tuple(sorted(chosen, key=lambda entry: methods.index(entry.method))))
 
 
 def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | None:
@@ -208,20 +208,20 @@ def choose_example_along(
 
     The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
     """
-    pairs = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
+    pairs = [(picture, [entry for entry in picture.captions if entry.line == line][::-1]) for picture in pictures]
     pairs = [(picture, captions) for picture, captions in pairs if captions]
-    return max(pairs, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
+    return max(pairs, key=lambda pair: len({entry.caption for entry in pair[1]}), default=None)
 
 
 def make_thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """Return thumbnails by row: of the pictures, of images retrieved at chosen settings, of other retrieved images.
+    """Return thumbnails by row: first of the pictures, then of images retrieved at chosen settings, then of others.
 
     Each has `src`, a data URI, and `text`, a human caption. Thumbnails beyond MAX_THUMBNAILS characters are omitted.
     Raises UserError if a file is missing or cannot be read.
     """
-    captions = [shown for picture in pictures for shown in picture.captions]
-    counts = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
-    chosen = {row for shown in captions if "chosen" in shown.views for rows in shown.retrieved.values() for row in rows}
+    captions = [entry for picture in pictures for entry in picture.captions]
+    counts = Counter(row for entry in captions for rows in entry.retrieved.values() for row in rows)
+    chosen = {row for entry in captions if "chosen" in entry.views for rows in entry.retrieved.values() for row in rows}
     order = sorted(counts, key=lambda row: (row not in chosen, -counts[row], row))
     thumbnail_rows = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not thumbnail_rows:
@@ -249,17 +249,17 @@ def find_changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     return [(word, n not in shared) for n, word in enumerate(words)]
 
 
-def mark_words(shown: GalleryCaption, other: str) -> list[tuple[str, bool, bool | None]]:
+def mark_words(entry: GalleryCaption, other: str) -> list[tuple[str, bool, bool | None]]:
     """Return the words of a caption, each with the mark of `find_changed_words` and its truth (None: no claim).
 
     With an empty `other`, no word is marked.
     """
-    words = find_changed_words(shown.caption or "", other or shown.caption or "")
-    return [(word, marked, truth) for (word, marked), truth in zip_longest(words, shown.truths)]
+    words = find_changed_words(entry.caption or "", other or entry.caption or "")
+    return [(word, marked, truth) for (word, marked), truth in zip_longest(words, entry.truths)]
 
 
-def _add_truths(shown: GalleryCaption, scene: SceneRecord) -> GalleryCaption:
-    return replace(shown, truths=tuple(scene.judge_words(shown.caption or "")))
+def _add_truths(entry: GalleryCaption, scene: SceneRecord) -> GalleryCaption:
+    return replace(entry, truths=tuple(scene.judge_words(entry.caption or "")))
 
 
 def _collect_captions(

@@ -30,6 +30,8 @@ def replace_method_names(text: str) -> str:
 
     A name that is also an ordinary word is replaced only at the beginning of the text.
     """
+    if not collect_method_cards():
+        return text
     at_start, inner = _compile_patterns()
     if match := at_start.match(text):
         return _get_title(match) + replace_method_names(text[match.end() :])
@@ -44,7 +46,7 @@ def assign_method_colours(methods: Iterable[str]) -> dict[str, int]:
     names = list(dict.fromkeys(methods))
     cards = collect_method_cards()
     card_colours = {name: cards[name].colour for name in names if name in cards}
-    palette: Sequence[int] = range(1, 1 + max(card.colour for card in cards.values()))
+    palette: Sequence[int] = range(1, 1 + max((card.colour for card in cards.values()), default=1))
     free = [n for n in palette if n not in card_colours.values()] or palette
     without_card = [name for name in names if name not in card_colours]
     return card_colours | {name: free[n % len(free)] for n, name in enumerate(without_card)}

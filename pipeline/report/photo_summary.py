@@ -67,7 +67,10 @@ def extrapolate_unknown_share(photos: int, shares: Mapping[int, float]) -> float
 
 
 def _choose_best_point(content: ReportContent) -> Point | None:
-    """Return the chosen setting with the highest validation score by the last judge; frozen speakers are excluded."""
+    """Return the chosen setting with the highest validation score by the last judge; None without a score.
+
+    Frozen speakers are excluded.
+    """
     keys = content.results.score_keys(content.results.ends[-1])
     points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]
     scored = [(value, point) for point in points if (value := point.mean("val", *keys)) is not None]

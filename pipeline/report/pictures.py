@@ -90,7 +90,7 @@ def draw_along_png(picture: GalleryPicture, captions: Sequence[GalleryCaption], 
     """Draw one picture and, to its right, `captions` in the given order, then the first human caption."""
     from matplotlib.figure import Figure
 
-    texts = [_wrap(_format_caption(shown.setting, shown, [judge]), 70) for shown in captions]
+    texts = [_wrap(_format_caption(entry.setting, entry, [judge]), 70) for entry in captions]
     texts.append(_wrap(f"{picture.annotator}: {escape_math(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
@@ -117,17 +117,17 @@ def _list_lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], width: in
     """Return the lines below a picture."""
     texts = [f"{picture.annotator}: {escape_math(picture.text)}"]
     texts += [
-        _format_caption(escape_math(replace_method_names(shown.line)), shown, judges)
-        for shown in picture.captions
-        if "chosen" in shown.views
+        _format_caption(escape_math(replace_method_names(entry.line)), entry, judges)
+        for entry in picture.captions
+        if "chosen" in entry.views
     ]
     return [line for text in texts for line in _wrap(text, width)]
 
 
-def _format_caption(source: str, shown: GalleryCaption, judges: Sequence[JudgeTitle]) -> str:
-    ranks = [shown.ranks.get(judge.name) for judge in judges]
+def _format_caption(source: str, entry: GalleryCaption, judges: Sequence[JudgeTitle]) -> str:
+    ranks = [entry.ranks.get(judge.name) for judge in judges]
     brackets = ", ".join("–" if rank is None else str(rank) for rank in ranks)
-    return f"{source} [{brackets}]: {escape_math(shown.caption or '–')}"
+    return f"{source} [{brackets}]: {escape_math(entry.caption or '–')}"
 
 
 def _wrap(text: str, width: int) -> list[str]:

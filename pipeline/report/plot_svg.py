@@ -44,39 +44,39 @@ def extract_svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] 
 
 
 def _clean(element: Element, name: str, series: Sequence[PlotSeries]) -> Element:
-    cleaned = Element(element.tag.rpartition("}")[2])
-    cleaned.text = (element.text or "").strip()
+    result = Element(element.tag.rpartition("}")[2])
+    result.text = (element.text or "").strip()
     for key, value in element.attrib.items():
         if key == "style":
             for style_property, _, setting in (declaration.partition(": ") for declaration in value.split("; ")):
                 # a <use> takes the stroke of its <path>
                 if style_property in STYLE_PROPERTIES and not (
-                    cleaned.tag == "use" and style_property.startswith("stroke")
+                    result.tag == "use" and style_property.startswith("stroke")
                 ):
-                    cleaned.set(style_property, f"var(--{VARIABLES[setting]})" if setting in VARIABLES else setting)
+                    result.set(style_property, f"var(--{VARIABLES[setting]})" if setting in VARIABLES else setting)
         elif key.endswith("href"):
-            cleaned.set("href", f"#{name}-{value[1:]}")
-        elif key == "id" and cleaned.tag == "path":
-            cleaned.set("id", f"{name}-{value}")
+            result.set("href", f"#{name}-{value[1:]}")
+        elif key == "id" and result.tag == "path":
+            result.set("id", f"{name}-{value}")
         elif key in ("d", "x", "y") or (key == "transform" and "(-0 " not in value):
-            cleaned.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
+            result.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
     for inner in element:
         child = _clean(inner, name, series)
         if len(child) or child.tag != "g":  # empty groups are omitted
-            cleaned.append(child)
+            result.append(child)
     kind, _, n = element.get("id", "").partition("-")
     if kind == "axis":
-        cleaned.set("aria-hidden", "true")
+        result.set("aria-hidden", "true")
     elif kind in ("line", "points"):
-        cleaned.set("data-line", n)
-    if kind == "points" and len(cleaned):
-        markers = cleaned[-1]
-        cleaned.remove(markers)
+        result.set("data-line", n)
+    if kind == "points" and len(result):
+        markers = result[-1]
+        result.remove(markers)
         for marker, point in zip(markers, series[int(n)].points, strict=True):
-            group = SubElement(cleaned, "g", {"class": "point", "role": "img", "tabindex": "-1"})
+            group = SubElement(result, "g", {"class": "point", "role": "img", "tabindex": "-1"})
             group.set("aria-label", point.label)
             SubElement(group, "title").text = point.label
             centre = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
             SubElement(group, "circle", {"class": "reach", "r": "9", **centre})
             group.append(marker)
-    return cleaned
+    return result

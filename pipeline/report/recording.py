@@ -82,8 +82,10 @@ def write_record(
         machine=_describe_machine(),
         seeds=sorted({int(row["seed"]) for row in _read_curve(folder) if row["seed"]}),
         tables=tables,
-        figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
+        figures={figure: _describe_figure(root, name, folder / f"{figure}.png") for figure in figures},
     )
+    for figure, described in result.figures.items():  # only now, when no figure is missing
+        shutil.copyfile(folder / f"{figure}.png", root / described.file)
     write_atomically(locate_result_file(root, name), result.text())
     return locate_result_file(root, name)
 
@@ -131,8 +133,8 @@ def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], st
     return f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
 
 
-def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
-    """Copy a figure to docs/; a figure of the existing result file keeps its path.
+def _describe_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
+    """Return a figure's path in docs/ and its digest; a figure of the existing result file keeps its path.
 
     Raises UserError where the figure is missing, or where the existing result file is invalid.
     """
@@ -142,8 +144,7 @@ def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
         file = recorded.file
     if not picture.is_file():
         raise UserError(f"{picture} is missing; a document shows it as {file}: write the report again")
-    shutil.copyfile(picture, root / file)
-    return PrintedFigure(file=file, sha256=compute_sha256(root / file))
+    return PrintedFigure(file=file, sha256=compute_sha256(picture))
 
 
 def _read_curve(folder: Path) -> list[dict[str, str]]:

@@ -25,8 +25,8 @@ class ReportContent:
     """Results, settings of the report, and values that several sections derive from them.
 
     With `simulated`, a grammar wrote the captions that the report calls human. `inputs` are files and folders of
-    optional stages, by name. `scenes` reads the facts of drawn scenes. The other
-    fields are arguments of `write_report`.
+    optional stages, by name. `scenes` reads the facts of drawn scenes. The other fields are arguments of
+    `write_report`.
     """
 
     results: Results
@@ -110,7 +110,7 @@ class ReportContent:
 
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:
-        """Return the two choices that the headline compares."""
+        """Return the chosen settings that the headline compares: of the control, and of the best other method."""
         return choose_headline_pair(self.results, self.choices, self.settings.control)
 
     @cached_property
@@ -137,7 +137,7 @@ class ReportContent:
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Return the selected metric of naturalness, then the others that were measured."""
+        """Return the names of the selected metric of naturalness and of the other measured language metrics."""
         measured = (name for name in LANGUAGE if self.results.has("language", name))
         return list(dict.fromkeys((self.settings.metric, *measured)))
 
@@ -153,28 +153,31 @@ class ReportContent:
 
     @cached_property
     def rank_judges(self) -> list[str]:
-        """Return the judges that ranked an image of the gallery."""
+        """Return the names of the judges that ranked an image of the gallery."""
         judges = self.results.judges
-        return [judge for judge in judges if any(shown.ranks[judge] is not None for shown in self._captions)]
+        return [judge for judge in judges if any(entry.ranks[judge] is not None for entry in self._captions)]
 
     @cached_property
     def retrieving_judges(self) -> list[tuple[str, str]]:
         """Return the names and titles of the judges whose highest-ranked images are known."""
         judges = self.results.judges
         return [
-            (name, judges[name].title) for name in self.results.ends if any(s.retrieved[name] for s in self._captions)
+            (name, judges[name].title)
+            for name in self.results.ends
+            if any(entry.retrieved[name] for entry in self._captions)
         ]
 
     @cached_property
     def has_truths(self) -> bool:
         """Return whether the truth of the captions' words is known."""
-        return any(shown.truths for shown in self._captions)
+        return any(entry.truths for entry in self._captions)
 
     @cached_property
     def _captions(self) -> list[gallery.GalleryCaption]:
-        return [shown for picture in self.pictures for shown in picture.captions]
+        return [entry for picture in self.pictures for entry in picture.captions]
 
     def control_caption(self, picture: gallery.GalleryPicture) -> str:
         """Return the picture's caption by the chosen setting of the control, or ""."""
-        captions = (s.caption for s in picture.captions if s.method == self.settings.control and "chosen" in s.views)
+        chosen = (entry for entry in picture.captions if "chosen" in entry.views)
+        captions = (entry.caption for entry in chosen if entry.method == self.settings.control)
         return next(captions, None) or ""

@@ -22,7 +22,7 @@ class _FrozenModel(BaseModel):
 class PrintedTable(_FrozenModel):
     """Table of text cells; the first column names the rows.
 
-    Raises ValueError for a table without columns, for two columns of one name, and unless each row has all columns.
+    Raises ValueError for a table without columns, for equal column names, and unless each row has one cell per column.
     """
 
     columns: list[str]
@@ -62,8 +62,8 @@ class ResultFile(_FrozenModel):
     def table(self, beginning: str) -> PrintedTable:
         """Return the table whose caption equals or begins with `beginning`.
 
-        Methods may be named as in params.yaml or as published. The published names import torch, and an equal caption
-        does not need them. Raises UserError unless exactly one table matches.
+        Methods may be named as in params.yaml or as published. An equal caption is found without the published names,
+        whose look-up imports torch. Raises UserError unless exactly one table matches.
         """
         if beginning in self.tables:
             return self.tables[beginning]

@@ -284,7 +284,7 @@ def build_crossed_table(crossed: Mapping[str, Any]) -> Table:
 
 
 def _is_incomplete(values: Sequence[float | None]) -> bool:
-    """Return whether any seed's value is missing; such a cell has no mean, so that no seed is dropped silently."""
+    """Return whether there is no value, or one is missing; such a cell has no mean, so that no seed is dropped."""
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 

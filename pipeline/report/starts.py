@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)")
 
 @dataclass(frozen=True)
 class Spread:
-    """Number over starts: one value per start, the mean over its seeds of joint training."""
+    """Values of one number, one per start: the mean over the start's seeds of joint training."""
 
     values: tuple[float, ...]
 
@@ -75,7 +75,7 @@ class Spread:
 
 
 def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
-    """Return the recorded starts of the profile `name`, by number."""
+    """Return the recorded starts of the profile `name`, by number; raises UserError for an invalid file."""
     starts = {}
     for path in (root / FOLDER).glob(f"{name}@start*.json"):
         if number := re.fullmatch(rf"{re.escape(name)}@start(\d+)", path.stem):
@@ -86,24 +86,24 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     """Return the summary of recorded starts. Raises UserError where their methods or columns differ.
 
-    Without a table of caption results, as for dialogs, each table except the claims is summarised whose rows and
-    columns agree in all starts.
+    Without a table of caption results, as for dialogs, the summary has each table whose rows and columns agree in all
+    starts, except the claims.
     """
     files = list(starts.values())
-    shared = [name for name in files[0].tables if all(name in file.tables for file in files)]
-    if RESULTS in shared:
+    shared_names = [name for name in files[0].tables if all(name in file.tables for file in files)]
+    if RESULTS in shared_names:
         tables = {OVER_STARTS: build_results_over_starts([file.table(RESULTS) for file in files])}
-        if CLAIMS in shared:
+        if CLAIMS in shared_names:
             tables[CLAIMS_OVER_STARTS] = build_claims_over_starts([file.tables[CLAIMS] for file in files])
-        if BUDGET in shared:
+        if BUDGET in shared_names:
             tables[BUDGET_OVER_STARTS] = build_results_over_starts([file.tables[BUDGET] for file in files])
     else:
-        common = (
+        equal_names = (
             name
-            for name in shared
+            for name in shared_names
             if name != CLAIMS and len({_list_headings(file.tables[name]) for file in files}) == 1
         )
-        tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in common}
+        tables = {name: _average_over_starts([file.tables[name] for file in files]) for name in equal_names}
     return ResultFile(
         command=" and ".join(file.command for file in files),
         commit=", ".join(dict.fromkeys(file.commit for file in files)),
@@ -187,20 +187,19 @@ def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
     """Return this run's numbers with the recorded mean ± deviation beside each, and a line per outlier.
 
-    A column without a recorded number is left out.
-
-    An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have the same
-    number, this run's number is not compared.
+    A column without a recorded number is omitted. An outlier lies outside the 95 % prediction interval of another
+    start. A number is not compared with one recorded start alone, nor where all recorded starts have the same number.
+    Raises UserError where the rows or columns of the recorded tables differ.
     """
     spreads, first = measure_spreads(recorded), recorded[0]
     digits = {column: _count_column_decimals(first, column) for column in first.columns}
     rows, outliers = [], []
-    shared = [
+    shared_columns = [
         column for column in table.columns[1:] if any((_remove_marks(row[0]), column) in spreads for row in table.rows)
     ]
     for row in table.rows:
         cells = [row[0]]
-        for column in shared:
+        for column in shared_columns:
             cell, spread = row[table.columns.index(column)], spreads.get((_remove_marks(row[0]), column))
             value = _parse_number(cell)
             if spread is None or value is None or not spread.deviation:
@@ -212,7 +211,7 @@ def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable])
                 low, high = (f"{end:.{digits[column]}f}" for end in ends)
                 outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, where 95 % of starts lie")
         rows.append(cells)
-    return PrintedTable(columns=[table.columns[0], *shared], rows=rows), outliers
+    return PrintedTable(columns=[table.columns[0], *shared_columns], rows=rows), outliers
 
 
 def _remove_marks(method: str) -> str:

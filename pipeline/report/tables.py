@@ -49,7 +49,10 @@ class Table:
 
 
 def _describe_protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
-    """Return a letter per protocol of `runs` if there are two or more, notes on the protocols, and a warning."""
+    """Return a letter per protocol of `runs`, notes on the protocols, and a warning.
+
+    With fewer than two protocols there are no letters, and the warning is empty.
+    """
     methods: dict[str, dict[str, None]] = {}
     for run in runs:
         methods.setdefault(run.protocol, {})[run.method] = None
@@ -163,12 +166,12 @@ def make_rows_with_baselines(
 
 def drop_repeated_notes(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Table]:
     """Return the tables without notes that `earlier` or a previous table has; notes on the protocol are kept."""
-    known, kept = set(earlier), []
+    known_notes, result = set(earlier), []
     for table in tables:
-        new_notes = [note for note in table.notes if note not in known or note.startswith("Protocol")]
-        known.update(new_notes)
-        kept.append(replace(table, notes=new_notes))
-    return kept
+        new_notes = [note for note in table.notes if note not in known_notes or note.startswith("Protocol")]
+        known_notes.update(new_notes)
+        result.append(replace(table, notes=new_notes))
+    return result
 
 
 def remove_protocol_notes(tables: Sequence[Table]) -> list[Table]:

@@ -26,8 +26,8 @@ def read_training_histories(
     """Return the training histories of each method's chosen setting by method, one per seed.
 
     `cells_file` holds the histories of all cells, and `models` are the folders of single runs. `seconds` is the folder
-    of processor seconds, which are added to the entries. A method is omitted where a seed has no history. Raises
-    UserError for a damaged file.
+    of processor seconds, which are added to the entries. A method is omitted where its speaker is frozen or a seed has
+    no history. Raises UserError for a damaged file.
     """
     cells: dict[tuple[str, str], list[dict[str, float]]] = {}
     for entry in _read_entries(cells_file) or []:
@@ -61,13 +61,16 @@ def format_training_csv(histories: Mapping[str, History]) -> str:
 
 
 def _read_entries(path: Path) -> list[dict[str, Any]] | None:
-    """Return the entries of a file of histories; None where there is no file. Raises UserError for a damaged file."""
+    """Return the entries of a file of histories; None where there is no file.
+
+    Raises UserError for a damaged file, and where the weights beside it are from another training.
+    """
     check_history(path.with_name("weights.safetensors"))
     try:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
     except ValueError as error:
         raise UserError(
-            f"{path}: a line is not JSON ({summarise_error(error)}); run the stage that writes it again"
+            f"{path}: a line is not JSON ({summarise_error(error)}); run again the stage that writes it"
         ) from None
 
 

@@ -29,13 +29,14 @@ class Adam:
         has its first gradient while a graph is captured.
         """
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        new = updated.keys() - self._state.keys()
-        if new and next(iter(updated.values())).is_cuda and torch.cuda.is_current_stream_capturing():
+        new_names = updated.keys() - self._state.keys()
+        if new_names and next(iter(updated.values())).is_cuda and torch.cuda.is_current_stream_capturing():
             # a replay of the graph would initialise the state again
             raise RuntimeError(
-                f"parameter {min(new)} got its first gradient while a CUDA graph was captured; run a step before"
+                f"parameter {min(new_names)} got its first gradient during the capture of a CUDA graph; run one step "
+                "before the capture"
             )
-        for name in new:
+        for name in new_names:
             self._state[name] = _initialise_state(updated[name])
         groups = {0.0: updated}
         if self._weight_decay:

@@ -58,7 +58,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
             # the request may have gone to a child process; a library may turn StopRequest into another error
             request = error.request if isinstance(error, signals.StopRequest) else signals.get_last_request()
             if request is not None:
-                print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
+                print(f"{name}: ended by {request.name}; run the same command to continue", file=sys.stderr)
                 return 128 + request
             if not isinstance(error, KeyboardInterrupt):
                 raise

@@ -24,11 +24,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`, which replaces `path` if the block ends without an error.
 
     An older folder stays at `path` until then. Temporary folders of killed processes are removed. Raises UserError
-    where `path` is a mount, the working folder or a parent of the working folder.
+    where `path` is a file, a mount, the working folder or a parent of the working folder.
     """
     path = path.resolve()
     if path.is_mount() or Path.cwd().is_relative_to(path):
         raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: expected a folder, found a file; give the path of another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     # with the digits, a leftover of the folder k.b does not match the folder k
     is_leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}-?\.part").fullmatch

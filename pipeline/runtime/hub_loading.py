@@ -103,7 +103,7 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
     """Load `name`, a folder or a repository of the hub, as the class `kind` of transformers.
 
     No code of the model is executed, and nothing is fetched for a local folder. Raises UserError where the files cannot
-    be found or loaded, and where `check_config` refuses them.
+    be found or loaded, and where `check_config` or `_check_files` refuses them. Exhausted memory raises its own error.
     """
     loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
     if not local and (name.count("/") > 1 or name.startswith(("/", ".", "~"))):
@@ -172,8 +172,8 @@ def explain_load_errors(fault: str, exempt: tuple[type[Exception], ...] = ()) ->
         yield
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # raised by a library in Rust; it is no subclass of Exception
-        known = isinstance(error, (UserError, ImportError, *exempt)) or is_full(error)
-        if known or not (panic or isinstance(error, Exception)):
+        passes = isinstance(error, (UserError, ImportError, *exempt)) or is_full(error)
+        if passes or not (panic or isinstance(error, Exception)):
             raise
         raise UserError(f"{fault} ({summarise_error(error)}); {REMEDY}") from None
 
@@ -205,7 +205,8 @@ def load_dual_encoder(name: str) -> Any:
 def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | None = None) -> tuple[Any, list[str]]:
     """Load `name` as the class `kind` of transformers in evaluation mode, from safetensors.
 
-    Also return the names of missing weights, which contain `optional`. Raises UserError for other missing weights.
+    Also return the names of missing weights, which contain `optional`. Raises UserError for other missing weights, and
+    as `load_pretrained` does.
     """
     model, report = load_pretrained(kind, name, dtype=dtype, output_loading_info=True, use_safetensors=True)
     missing = sorted(report["missing_keys"])
@@ -277,7 +278,7 @@ def check_config(config: Any, source: str) -> None:
 
 
 def locate_repository(name: str) -> tuple[str, bool]:
-    """Return the commit of the repository `name` for all its files, and whether the hub's cache alone has them.
+    """Return the commit of the repository `name`, for all its files, and whether it comes from the hub's cache.
 
     Only one request is sent, since a request to an unreachable hub takes half a minute. Raises OSError where the
     hub has no such repository, and where neither the hub nor its cache can be read.

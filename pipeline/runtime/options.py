@@ -50,9 +50,9 @@ ALLOWED = {
 
 
 def check_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` for `network` of `library`.
+    """Check `options` for `network` of `library`, and return them as a dict.
 
-    Raises UserError for an unknown option, a value of another type, and a number above its limit. Raises UserError
+    Raises UserError for an unknown option, a value of another type, and a number beyond ± its limit. Raises UserError
     for texts and lists longer than MAX_LENGTH, too, and for lists nested deeper than MAX_DEPTH.
     """
     for name, value in options.items():

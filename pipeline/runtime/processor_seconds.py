@@ -30,7 +30,7 @@ def write_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]
 def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]) -> list[float] | None:
     """Return the processor seconds at each entry of `history`; None where this machine did not record them.
 
-    Raises UserError for a damaged file.
+    Raises UserError for a damaged file, and for another number of times than entries.
     """
     try:
         seconds: list[float] = json.loads(read_checked(path := _build_path(folder, history)))

@@ -46,7 +46,7 @@ def read_record(path: Path, kind: type[R], remedy: str, max_bytes: int = MAX_BYT
 
 
 def parse_record(value: Any, kind: type[R], source: str, remedy: str) -> R:
-    """Check the types and ranges of `value`, from `parse_json`. Raises UserError as `read_record` does."""
+    """Return `value`, from `parse_json`, as a record. Raises UserError of one line for other keys, types or ranges."""
     # pydantic would create an error for each key before the first error is reported
     if (keys := _count_largest_mapping(value)) > MAX_KEYS:
         raise UserError(f"{source}: a mapping has {keys:,} keys, at most {MAX_KEYS:,} are allowed; {remedy}")
@@ -62,7 +62,7 @@ def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
-    """Read a file of `serialise_with_checksum`.
+    """Read a file that `serialise_with_checksum` wrote, and return its content without the digest.
 
     Raises UserError as `read_json` does, for content that is no mapping, and where a byte has changed. Without
     `required`, a file of an earlier version, which has no digest, passes.
@@ -70,7 +70,7 @@ def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str
     content = read_bytes(path, remedy)
     value: Any = parse_json(content, str(path), remedy)
     if not isinstance(value, dict):
-        raise UserError(f"{path}: must be a mapping; {remedy}")
+        raise UserError(f"{path}: expected a mapping, found {_describe_value(value)}; {remedy}")
     digests = [text for text in value.values() if isinstance(text, str) and DIGEST.fullmatch(text)]  # under any key
     if required or digests or "sha256" in value:
         check_own_digest(content, path, remedy)
@@ -79,7 +79,7 @@ def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str
 
 
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Read all bytes of a plain file. Raises UserError where it is missing or has more than `max_bytes` bytes."""
+    """Read all bytes of a plain file. Raises UserError where it is missing, unreadable or above `max_bytes` bytes."""
     try:
         with open(require_plain_file(path), "rb") as file:
             if (size := os.fstat(file.fileno()).st_size) > max_bytes:

@@ -61,7 +61,7 @@ class _State:
 def raise_requests(watch: bool = True) -> Iterator[None]:
     """Raise StopRequest in the block on a request to end; with `watch`, also when a caller (one of CALLERS) has died.
 
-    A destructor or a library's callback swallows exceptions: StopRequest is then raised again, outside of it.
+    A destructor or a library's callback swallows exceptions. A StopRequest that is raised there is raised again later.
     """
     _State.request = None
     report = sys.unraisablehook
@@ -98,8 +98,8 @@ def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
 def block_requests() -> Iterator[None]:
     """Hold back requests to end until the end of the block.
 
-    Processes that start in the block never receive them. A request to the process group therefore ends no worker of a
-    pool; the pool's owner ends the workers.
+    Processes that start in the block never receive requests. A request to the process group therefore ends no worker
+    of a pool; the pool's owner ends the workers.
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
@@ -216,7 +216,7 @@ def find_request(status: int) -> signal.Signals | None:
 def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], signal.Signals | None]) -> int:
     """Return the exit status of `process`. Raises StopRequest where this process or `process` was asked to end.
 
-    Before, `process` and its descendants are ended, except descendants whose parent has already ended.
+    Before the error is raised, `process` and its descendants are ended, except descendants whose parent has ended.
     """
     while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
@@ -268,7 +268,7 @@ def _is_alive(process: Any) -> bool:
 
 
 def _get_start_time(process: Any) -> float:
-    """Return the start time: a parent gets the request before its children, so that it starts no other children."""
+    """Return the start time; in this order, a parent gets the request before its children and starts no others."""
     return float(process.create_time())
 
 
@@ -288,7 +288,7 @@ def end_with_children(name: str) -> None:
         for request in REQUESTS:
             signal.signal(request, signal.SIG_IGN)
         subprocess.Popen.__init__ = _refuse_process  # type: ignore[method-assign]  # other threads keep running
-        message = f"{name}: ended by {signal.Signals(number).name}; the same command goes on from here"
+        message = f"{name}: ended by {signal.Signals(number).name}; run the same command to continue"
         with suppress(OSError):  # the terminal may be closed
             print(message, file=sys.stderr, flush=True)
         null = os.open(os.devnull, os.O_WRONLY)  # hides the error of each child

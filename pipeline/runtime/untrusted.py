@@ -46,8 +46,8 @@ def require_plain_file(path: Path) -> Path:
 def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return the numeric array `name` of an HDF5 file. Raises KeyError where there is nothing of this name.
 
-    Raises UserError for a link of any kind, for other values than numbers, and for an array stored in another file.
-    Raises UserError, too, for an array that claims to be far larger than its stored bytes.
+    Raises UserError for a soft or external link, for values that are no numbers, and for an array stored in another
+    file. Raises UserError, too, for an array that claims to be far larger than its stored bytes.
     """
     import h5py
 

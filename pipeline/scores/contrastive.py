@@ -98,7 +98,7 @@ class ContrastiveScore:
         return CosineScore(self.retriever).differentiable
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
-        """Return the score for this step's captions."""
+        """Return the score with this step's captions from the channels `captions` as further negatives."""
         messages = [rollouts.get_message(channel) for channel in self.captions]
         return _BatchContrast(self, tuple(messages))
 

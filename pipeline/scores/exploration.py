@@ -24,7 +24,7 @@ class SetDistance:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, samples = mask_after_end(message.tokens.to(torch.int16), eos=False), message.samples  # (T, N)
-        repeated = words.repeat_interleave(samples, 1)  # (T, N·s): caption j in column (j, k)
+        repeated = words.repeat_interleave(samples, 1)  # (T, N·S): caption j in column (j, k)
         other = words.unflatten(1, (-1, samples)).repeat_interleave(samples, 1).flatten(1)
         bleu = compute_bleu_per_caption(repeated, other.unsqueeze(1))
         distance = (2 - bleu[2] - bleu[3]).masked_fill((repeated == other).all(0), 0)

@@ -85,7 +85,7 @@ class WeightedSum:
 def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
     """Build the score that `mix` names, or the sum with the weights of `mix`. CIDEr-D is 0 … 10, all others 0 … 1.
 
-    Raises UserError where no metric has a weight, or SPICE's files are missing.
+    Raises UserError where no metric has a weight other than 0, or SPICE's files are missing.
     """
     weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
     if not weights:

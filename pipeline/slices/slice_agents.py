@@ -33,7 +33,7 @@ def find_owner(parts: Iterable[Part], agents: Iterable[nn.Module]) -> Part | Non
 
 
 def load_speaker(folder: Path) -> Decoder:
-    """Return the trained speaker in `folder`."""
+    """Load the trained speaker in `folder`; raises the errors of `load_agent`."""
     speaker = load_any_agent(folder / "weights.safetensors", "speaker")
     assert isinstance(speaker, Decoder)
     return speaker

@@ -29,7 +29,7 @@ from pipeline.study.design import (
     name_questions,
 )
 from pipeline.study.exports import write_label_studio, write_prolific
-from pipeline.study.pages import build_key, list_images, write_images, write_pages
+from pipeline.study.pages import build_key, check_address, list_images, write_images, write_pages
 
 REFERENCE = "st_multinomial"  # reference of the paper's Table 5
 
@@ -49,6 +49,7 @@ def make_study(
     Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing, and for an invalid
     address `send`. Raises UserError also where `out` has the key of another study, whose answers need that key.
     """
+    check_address(send)
     methods = study_questions.choose_methods(results, design.methods, control)
     reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
     if reference not in methods:

@@ -42,14 +42,15 @@ INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's ap
 }
 
 
-def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
-    """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end.
-
-    Raises UserError for an address that is not http or https, or whose characters would end the page's security policy.
-    """
+def check_address(send: str | None) -> None:
+    """Raise UserError for an address that is not http or https, or that would end a page's security policy."""
     if send is not None and not ADDRESS.fullmatch(send):
         problem = "expected an address https://… or http://… without spaces, quotes, commas and semicolons"
         raise UserError(f"--send {send}: {problem}; write those characters as %20, %27, %2C and %3B")
+
+
+def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
+    """Write `out`/pages/SHEET.html; `send` is a checked address to which each page posts its answers at the end."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True, undefined=jinja2.StrictUndefined
     )

@@ -40,7 +40,7 @@ class SecretFilter(io.TextIOBase):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status: 2 for unknown arguments."""
+    """Run a command and return its exit status, 2 for an error that is reported in one line."""
 
     def work() -> int:
         if list(arguments) == ["sync"]:

@@ -31,8 +31,9 @@ def create_database(path: Path) -> None:
     """Create MLflow's tables in the file `path` unless it has them; the caller holds the lock of the database.
 
     MLflow's migrations are not one transaction: a process killed between them leaves an unusable file. The tables are
-    therefore made in a temporary file, which is then renamed to `path`. A file without runs that lacks migrations of
-    this MLflow is renamed with the suffix ASIDE, in place of an earlier one. One line on stderr reports this.
+    therefore made in a temporary file, which is then renamed to `path`. A file without runs whose migrations are not
+    those of this MLflow gets the suffix ASIDE, in place of an earlier file of that name. One line on stderr reports
+    this.
     """
     if path.exists() and path.stat().st_size:
         if not _is_incomplete(path):

@@ -2,10 +2,9 @@
 
 `record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` sends new lines and
 removes the folder after the last line (sender.py). The first run on a machine starts this process, one for each
-setting of MLflow. The process serves all runs on the machine, and ends after IDLE seconds without a run. Training
+setting of MLflow. A process serves all runs with its setting, and ends after IDLE seconds without a run. Training
 therefore neither imports mlflow nor waits for it; a finished run waits at most MAX_WAIT seconds. A killed run is
-recorded as KILLED.
-Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
+recorded as KILLED. Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
 Environment variables:
 
@@ -72,7 +71,7 @@ class RunRecord:
         return os.environ | {PARENT: self.key}
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
+        """Record metrics of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
             numbers = {format_mlflow_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": get_milliseconds()})
@@ -100,13 +99,13 @@ class RunRecord:
     def outputs(self, paths: Iterable[Path]) -> None:
         """Record the SHA-256 of each file or folder as a tag `output.<path>`, and copy small files to `outputs/`.
 
-        Weights (`.safetensors`) are also recorded as a model of the run's name.
+        Weights (`.safetensors`) are also recorded as a model, which gets the name of the run.
         """
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": (content := compute_digest(path))})
+                self.tags({f"output.{path}": (digest := compute_digest(path))})
                 if path.suffix == ".safetensors":
-                    self._record({"model": {"path": str(path), "sha256": content}})
+                    self._record({"model": {"path": str(path), "sha256": digest}})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
                     self.artifact(path, "outputs")
             except OSError as error:
@@ -151,10 +150,12 @@ def record_run(
     tags: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Iterator[RunRecord]:
-    """Record the block as an MLflow run: FINISHED, or FAILED or KILLED when an exception ends it.
+    """Record the block as an MLflow run.
 
-    `params` may be nested; their names are joined by dots. `inputs` are digests by path. A failure of the tracker never
-    ends the block, and is reported in one line on stderr.
+    The status is KILLED after KeyboardInterrupt, FAILED after any other exception, and FINISHED otherwise. An exit with
+    status 0 also counts as FINISHED. `params` may be nested; their names are joined by dots. `inputs` are digests by
+    path. Ranks other than 0 record nothing. A failure of the tracker never ends the block, and is reported in one line
+    on stderr.
     """
     from pipeline.runtime import ranks  # imports torch, which the sender does not need
 
@@ -203,11 +204,11 @@ def _start_record(
     }
     record._record(head | ({"profile": profile} if profile else {}))
     record._record({"params": {format_mlflow_name(option): value for option, value in _flatten(params)}})
-    record._record({"datasets": {str(path): content for path, content in inputs.items()}})
+    record._record({"datasets": {str(path): digest for path, digest in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _read_git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
-    record.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
+    record.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
     return record
 
 
@@ -288,11 +289,12 @@ def _flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def format_mlflow_name(name: str) -> str:
     """Return a name of a metric, parameter or tag in the form that MLflow allows, of at most 250 characters.
 
-    MLflow refuses names that a file system would resolve to other names: empty parts, `.` and `..` become `_`.
+    MLflow refuses names that a file system would resolve to other names: empty parts, and parts of dots alone, become
+    `_`.
     """
-    allowed = re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))
-    resolved = "/".join(part if part.strip(".") else "_" for part in allowed.split("/"))
-    return resolved if len(resolved) <= 250 else resolved[:250].rstrip("/.")
+    allowed_name = re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))
+    resolved_name = "/".join(part if part.strip(".") else "_" for part in allowed_name.split("/"))
+    return resolved_name if len(resolved_name) <= 250 else resolved_name[:250].rstrip("/.")
 
 
 def _warn(line: str) -> None:

@@ -18,7 +18,7 @@ METRICS = ("CIDEr", *(f"R@1 (hard) {judge}" for judge in ("own", "symbolic", "ju
 
 
 def save_view(tracker: Tracker) -> str:
-    """Save the view in the tracker's experiment, and return its address relative to the server's address."""
+    """Save the table of evaluations as a shared view, and return its address relative to the server's address."""
     columns = [f"metrics.`{format_mlflow_name(name)}`" for name in METRICS]
     view = {
         "searchFilter": EVALUATIONS,
@@ -38,11 +38,11 @@ def find_comparison_address(tracker: Tracker) -> str:
     order = ["attributes.start_time DESC"]
     runs = tracker.client.search_runs([tracker.experiment], EVALUATIONS, order_by=order, max_results=1000)
     profile = runs[0].data.tags.get("profile") if runs else None
-    last: dict[str, str] = {}
+    last_run_ids: dict[str, str] = {}
     for run in runs:
         if run.data.tags.get("profile") == profile and " " not in run.info.run_name:
-            last.setdefault(run.info.run_name, run.info.run_id)
-    if len(last) < 2:
+            last_run_ids.setdefault(run.info.run_name, run.info.run_id)
+    if len(last_run_ids) < 2:
         return ""
-    names = (json.dumps(list(last.values())), json.dumps([tracker.experiment]))
-    return "#/compare-runs?runs={}&experiments={}".format(*map(quote, names))
+    encoded_ids = (json.dumps(list(last_run_ids.values())), json.dumps([tracker.experiment]))
+    return "#/compare-runs?runs={}&experiments={}".format(*map(quote, encoded_ids))

@@ -52,29 +52,30 @@ def send(folder: Path) -> SendResult | None:
     """Send one run's records, following them while the run lasts, and remove its `folder`.
 
     Returns None if another process sends the records, or the run is only starting. A damaged first record, or one of
-    another run, moves the folder to the spool's `damaged`.
+    another run, moves the folder to the spool's `damaged`. Raises the last error of MLflow or the file system after
+    TRIES failures; the records then stay in the spool.
     """
     try:
         with hold_lock(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
-            first = file.readline()
-            if not first.endswith(b"\n") and not _is_cut(folder, file):
+            first_line = file.readline()
+            if not first_line.endswith(b"\n") and not _has_ended_without_head(folder, file):
                 return None  # the run is only starting
             try:
-                head = parse_head(first.removesuffix(b"\n"))
+                head = parse_head(first_line.removesuffix(b"\n"))
             except ValueError:
                 return SendResult([_set_aside(folder, folder, "its first record is damaged: no record is sent")])
             if not folder.name.endswith(head["key"][:8]):
                 return SendResult([_set_aside(folder, folder, "holds the records of another run: no record is sent")])
             tracker = _retry(connect, folder)
             run_id = _retry(lambda: _open_run(tracker, head, folder.parent), folder)
-            sent = _follow_records(tracker, run_id, file, folder, str(head["key"]))
+            result = _follow_records(tracker, run_id, file, folder, str(head["key"]))
             shutil.rmtree(folder)
     except BlockingIOError:
         return None
-    return sent
+    return result
 
 
-def _is_cut(folder: Path, file: BinaryIO) -> bool:
+def _has_ended_without_head(folder: Path, file: BinaryIO) -> bool:
     """Return whether a run without a complete first record has ended; False if it is only starting."""
     if is_recording(folder):
         return False
@@ -153,7 +154,7 @@ def _start_sending(spool: Path, sender_id: str, threads: dict[Path, Thread]) -> 
 
 def _send_or_report(folder: Path) -> None:
     try:
-        for line in sent.damaged if (sent := send(folder)) else ():
+        for line in result.damaged if (result := send(folder)) else ():
             print(line, file=sys.stderr, flush=True)
     except Exception as error:  # the records stay in the spool; other runs continue
         with suppress(OSError):
@@ -170,9 +171,9 @@ def sync(spool: Path) -> int:
         except FileNotFoundError:  # another process has sent the run meanwhile
             continue
         try:
-            sent = send(folder)
-            print(f"{folder.name}: {sent or 'is being sent'}")
-            for line in sent.damaged if sent else ():
+            result = send(folder)
+            print(f"{folder.name}: {result or 'is being sent'}")
+            for line in result.damaged if result else ():
                 print(line, file=sys.stderr)
                 status = 1
         except Exception as error:  # continue with the other runs
@@ -206,15 +207,15 @@ def _find_parent(tracker: Tracker, key: str, spool: Path) -> str:
 
 
 def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str) -> SendResult:
-    """Send the content of `file`, all later additions while the run lasts, and then its final status."""
+    """Send the content of `file`, later additions while the run lasts, and the final status, by default KILLED."""
     monitor = tracker.start_monitor(run_id) if is_recording(folder) else None
-    end: Mapping[str, Any] | None = None
+    status_record: Mapping[str, Any] | None = None
     damaged: list[str] = []
     artifacts: dict[str, str] = {}  # artifacts that are not sent yet, and their SHA-256
-    rest, ended = b"", False
+    partial_line, ended = b"", False
     while not ended:
         ended = not is_recording(folder)  # checked before reading, so that nothing is missed
-        *lines, rest = (rest + file.read()).split(b"\n")  # `rest` is an incomplete last line
+        *lines, partial_line = (partial_line + file.read()).split(b"\n")  # `rest` is an incomplete last line
         records = []
         for line in lines:
             try:
@@ -224,16 +225,16 @@ def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path,
         if records:
             _retry(partial(tracker.log, run_id, records), folder)
         artifacts |= {record["artifact"]: record["sha256"] for record in records if "artifact" in record}
-        for name, content in list(artifacts.items()):
-            if (path := folder / "artifacts" / name).is_file() and compute_sha256(path) == content:
+        for name, digest in list(artifacts.items()):
+            if (path := folder / "artifacts" / name).is_file() and compute_sha256(path) == digest:
                 _retry(partial(tracker.log_artifact, run_id, folder, name), folder)
                 del artifacts[name]
-        end = next((record for record in records if "status" in record), end)
-        ended = ended or end is not None
+        status_record = next((record for record in records if "status" in record), status_record)
+        ended = ended or status_record is not None
         if not ended:
             time.sleep(POLL)
-    if rest:
-        damaged.append(_keep_line(folder, rest, "its last record is cut off"))
+    if partial_line:
+        damaged.append(_keep_line(folder, partial_line, "its last record is cut off"))
     for name in artifacts:
         path = folder / "artifacts" / name
         damaged.append(
@@ -243,9 +244,9 @@ def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path,
         )
     if monitor:
         finish_monitor(monitor)
-    final = end or {"status": "KILLED", "time": get_milliseconds()}
+    final = status_record or {"status": "KILLED", "time": get_milliseconds()}
     _retry(lambda: tracker.client.set_terminated(run_id, final["status"], final["time"]), folder)
-    return SendResult(damaged, end is not None)
+    return SendResult(damaged, status_record is not None)
 
 
 def _retry(action: Callable[[], Result], folder: Path) -> Result:

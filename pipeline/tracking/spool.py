@@ -97,7 +97,7 @@ def find_root() -> Path:
 
 
 def remove_secrets(text: str) -> str:
-    """Return `text` without the credentials before the @ of addresses, and without MLflow's passwords and tokens."""
+    """Return `text` without credentials before the @ of addresses, and without MLflow's passwords, tokens and keys."""
     hidden = re.sub(r"://[^/\s'\"]*@", "://***@", text)
     for name, value in os.environ.items():
         if value and name.startswith("MLFLOW_") and name.endswith(("PASSWORD", "TOKEN", "SECRET", "KEY")):

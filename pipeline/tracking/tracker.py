@@ -88,23 +88,24 @@ class Tracker:
                 [
                     DatasetInput(
                         # a digest is 36 characters at most
-                        Dataset(path, content[:32], "local", json.dumps({"uri": path})),
+                        Dataset(path, digest[:32], "local", json.dumps({"uri": path})),
                         [InputTag("mlflow.data.context", "input")],
                     )
-                    for path, content in datasets.items()
+                    for path, digest in datasets.items()
                 ],
             )
-        for written in (record["model"] for record in records if "model" in record):
+        for weights in (record["model"] for record in records if "model" in record):
             run = self.client.get_run(run_id)
-            known = run.outputs.model_outputs if run.outputs else []
+            earlier_models = run.outputs.model_outputs if run.outputs else []
             if any(
-                self.client.get_logged_model(model.model_id).params.get("path") == written["path"] for model in known
+                self.client.get_logged_model(model.model_id).params.get("path") == weights["path"]
+                for model in earlier_models
             ):
                 continue
             name = re.sub(r"[/:.%\"']", "_", run.info.run_name)
-            logged = self.client.create_logged_model(self.experiment, name, run_id, params=written)
-            self.client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
-            self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
+            model = self.client.create_logged_model(self.experiment, name, run_id, params=weights)
+            self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+            self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, 0)])
 
     def start_monitor(self, run_id: str) -> Any:
         """Start MLflow's monitor of processor, memory, disk, network and any GPU; None where it is off or fails."""
@@ -144,7 +145,7 @@ def report_errors() -> Iterator[None]:
 
 
 def connect() -> Tracker:
-    """Return the tracker of MLFLOW_TRACKING_URI; database and experiment are created if they do not exist.
+    """Return the tracker of MLFLOW_TRACKING_URI; create a missing database and experiment.
 
     In a copy of a repository, the paths of the experiment's artifacts are changed to those of the copy.
     """

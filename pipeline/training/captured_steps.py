@@ -75,7 +75,7 @@ class StepRunner:
         self._enabled = device.type == "cuda" and ranks.count_ranks() == 1 and requested
         self._step_counts: dict[frozenset[str], int] = {}  # number of steps by combination of roles
         self._epoch = -1
-        self._recorded: dict[tuple[object, ...], ReplayedGenerators] = {}
+        self._generators: dict[tuple[object, ...], ReplayedGenerators] = {}
         self._captured: dict[tuple[object, ...], CapturedStep] = {}
         self._pool: Any = None  # memory that all graphs share: only one runs at a time
 
@@ -84,25 +84,25 @@ class StepRunner:
         if not self._enabled or type(batch) is not Batch:  # a replay would keep the nested tensors of a subclass
             return self._compute(batch)
         if batch.epoch != self._epoch:
-            self._recorded, self._captured, self._epoch = {}, {}, batch.epoch
+            self._generators, self._captured, self._epoch = {}, {}, batch.epoch
         steps = self._step_counts.get(learners, 0)
         self._step_counts[learners] = steps + 1
         if steps < WARMUP:
             return self._compute(batch)
         key = learners, *(x.shape for x in _get_tensors(batch).values())
-        if key not in self._recorded:
+        if key not in self._generators:
             return self._record(batch, key)
         if key not in self._captured:
-            self._captured[key] = self._capture(batch, self._recorded[key])
-        self._recorded[key].seed(batch.step)
+            self._captured[key] = self._capture(batch, self._generators[key])
+        self._generators[key].seed(batch.step)
         return self._captured[key].replay(batch)
 
     def _record(self, batch: Batch, key: tuple[object, ...]) -> StepResult:
         """Run a step directly, and record its generators; disable capturing if the step waits for the GPU."""
-        self._recorded[key] = generators = ReplayedGenerators()
-        with generators.record(), _detect_waits() as caught:
+        self._generators[key] = generators = ReplayedGenerators()
+        with generators.record(), _record_sync_warnings() as step_warnings:
             result = self._compute(batch)
-        self._enabled = not any(SYNC_WARNING in str(warning.message) for warning in caught)
+        self._enabled = not any(SYNC_WARNING in str(warning.message) for warning in step_warnings)
         return result
 
     def _capture(self, batch: Batch, generators: ReplayedGenerators) -> CapturedStep:
@@ -168,13 +168,13 @@ def _disable_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _detect_waits() -> Iterator[list[warnings.WarningMessage]]:
+def _record_sync_warnings() -> Iterator[list[warnings.WarningMessage]]:
     previous_mode = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield caught
+            yield caught_warnings
         finally:
             torch.cuda.set_sync_debug_mode(previous_mode)
 

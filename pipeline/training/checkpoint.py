@@ -76,10 +76,10 @@ class Checkpoints:
         if _compute_prefix(content) != path.stem.rpartition("-")[2]:
             raise ValueError("its bytes have changed")
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        saved = json.loads(header["__metadata__"]["state"])
-        if saved["of"] != self.folder.name:
-            raise ValueError(f"it belongs to another run, {saved['of']}")
-        return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
+        entry = json.loads(header["__metadata__"]["state"])
+        if entry["of"] != self.folder.name:
+            raise ValueError(f"it belongs to another run, {entry['of']}")
+        return Checkpoint(entry["step"], safetensors.torch.load(content), entry["state"])
 
     def clear(self) -> None:
         """Remove all checkpoints and half-written files, once the run's outputs are written.

@@ -35,7 +35,7 @@ def run_training(
     this run's checkpoints; one is written every `seconds` seconds, and all are removed when the outputs are on disk.
 
     `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
-    With several ranks, only rank 0 writes.
+    With several ranks, only rank 0 writes. Raises the errors of `Training.run`.
     """
     training.record = record.metrics
     record.tags({"matmul_precision": matmul_precision.get_current_precision()})

@@ -1,4 +1,4 @@
-"""The training loop of every Method."""
+"""The training loop of every method."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ class Training:
 
         The weights in `method` are then those of the last step, or of the best validation by `settings.select`. A
         checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
-        training early. Raises UserError where training diverges, and StopRequest on that request.
+        training early. Raises StopRequest on that request. Raises UserError where training diverges, where validation
+        lacks the metric `settings.select`, and where ranks find different checkpoints.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -153,7 +154,7 @@ class Training:
                         must_save = must_end or time.monotonic() - last_save >= every_seconds
                         if checkpoints is not None and not ranks.get_rank() and must_save:
                             self._check_finite()
-                            checkpoints.save(self.step, *self._state())
+                            checkpoints.save(self.step, *self._collect_state())
                             last_save = time.monotonic()
                         if must_end:
                             return self.history
@@ -249,9 +250,9 @@ class Training:
 
     def _add_entry(self, epoch: float, validates: bool) -> None:
         """Append an entry to the history, and record the budget that training has used."""
-        drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
-        self.record({"captions_drawn": drawn, "processor_seconds": seconds}, self.step)
-        entry = {"epoch": epoch, "step": self.step, "captions_drawn": drawn, **self.latest}
+        captions_drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
+        self.record({"captions_drawn": captions_drawn, "processor_seconds": seconds}, self.step)
+        entry = {"epoch": epoch, "step": self.step, "captions_drawn": captions_drawn, **self.latest}
         with self.budget.pause():
             self.history.append(entry | (self._run_validation() if validates else {}))
         self.processor_seconds.append(seconds)
@@ -267,20 +268,22 @@ class Training:
         assert validation is not None
         metrics = {f"val/{name}": value for name, value in validation.items()}
         self.record(metrics, self.step)
-        self._select(validation)
+        self._keep_best(validation)
         return metrics
 
-    def _select(self, validation: dict[str, float]) -> None:
+    def _keep_best(self, validation: dict[str, float]) -> None:
         metric = self.settings.select
         if metric == "last":
             return
         if metric not in validation:
-            raise UserError(f"optimisation.select: no validation metric {metric!r}; there are {', '.join(validation)}")
+            raise UserError(
+                f"optimisation.select: no validation metric {metric!r}; choose one of {', '.join(validation)}"
+            )
         if validation[metric] > self.best_value:
             self.best_value = validation[metric]
-            self.best = {name: value.clone() for name, value in self._agent_tensors().items()}
+            self.best = {name: value.clone() for name, value in self._collect_agent_tensors().items()}
 
-    def _agent_tensors(self) -> dict[str, Tensor]:
+    def _collect_agent_tensors(self) -> dict[str, Tensor]:
         agents = self.method.agents
         return {f"{role}.{n}": t for role, a in agents.items() for n, t in a.state_dict().items()}
 
@@ -289,7 +292,7 @@ class Training:
             prefix = f"{role}."
             agent.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
 
-    def _state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
+    def _collect_state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         tensors = {f"module.{m}.{n}": t for m, module in self.modules.items() for n, t in module.state_dict().items()}
         for role, adam in self.adams.items():
             tensors |= {f"adam.{role}.{n}": t for n, t in adam.tensors().items()}
@@ -331,11 +334,11 @@ class Training:
         self.means = RunningMeans({name: parts["mean"][name] for name in counts}, counts)
 
 
-def _backpropagate_normalised(losses: Losses, weights: Mapping[str, float], learners: Sequence[nn.Module]) -> None:
-    """Accumulate the weighted sum of the losses' gradients on `learners`, each scaled to norm 1 per learner."""
+def _backpropagate_normalised(losses: Losses, weights: Mapping[str, float], agents: Sequence[nn.Module]) -> None:
+    """Accumulate the weighted sum of the losses' gradients on `agents`; scale each gradient to norm 1 per agent."""
     for name, loss in losses.items():
-        for learner in learners:
-            parameters = list(learner.parameters())
+        for agent in agents:
+            parameters = list(agent.parameters())
             gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
             pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
             if not pairs:

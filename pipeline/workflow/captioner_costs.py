@@ -70,7 +70,7 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     """Return the sizes of the captioner `model`, from its config and its prompt.
 
     `lora` are the settings of the adapters; None: all weights are trained. Raises UserError where the config cannot be
-    read.
+    read, or does not have the numbers from which regions are counted.
     """
     import torch
     from torch import nn
@@ -85,22 +85,22 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
         text_config = config.get("text_config") or config.get("decoder") or config
         speaker = HubDecoder(text_config["vocab_size"] - 2, config, max_words, 0.0, lora)
     speaker.requires_grad_(True)
-    text = speaker.text.config.get_text_config()
+    decoder_config = speaker.text.config.get_text_config()
     # a module and its wrapper with adapters share a weight, which counts once
     weight_by_id = {id(m.weight): m.weight for m in speaker.text.modules() if _is_matmul(m, nn.Embedding)}
     matrices = list(weight_by_id.values())
     counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
-    heads = _get_first_set(text, HEAD_COUNTS)
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    heads = _get_first_set(decoder_config, HEAD_COUNTS)
+    head_size = getattr(decoder_config, "head_dim", None) or decoder_config.hidden_size // heads
     return CaptionerSize(
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
         matmul_weights=sum(weight.numel() for weight in matrices) + speaker.logit.weight.numel(),
         saved_activations=sum(sum(weight.shape) for weight in matrices),
-        layers=_get_first_set(text, LAYER_COUNTS),
+        layers=_get_first_set(decoder_config, LAYER_COUNTS),
         heads=heads,
-        hidden=text.hidden_size,
-        keys=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
+        hidden=decoder_config.hidden_size,
+        keys=(getattr(decoder_config, "num_key_value_heads", None) or heads) * head_size,
         vocabulary=speaker.vocabulary + 1,
         regions=regions,
         words=max_words,

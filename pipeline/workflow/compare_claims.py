@@ -26,7 +26,10 @@ from pipeline.workflow.nearest_record import NearestRecord, find_nearest_record
 
 
 def check_profile_claims(root: Path) -> Table | None:
-    """Return the claims about the profile, else the data set, checked on the run in data/; None without such claims."""
+    """Return the claims about the profile, else the data set, checked on the run in data/; None without such claims.
+
+    Raises UserError for missing or damaged results.
+    """
     data = root / "data"
     if not (all_claims := read_claims(root)):
         return None

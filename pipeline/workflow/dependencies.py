@@ -40,7 +40,7 @@ CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for e
 
 @cache
 def build_import_graph() -> ImportGraph:
-    """Build the import graph, without the modules of WITHOUT_EFFECT.
+    """Build the import graph of `pipeline` and `stages`, without the modules of WITHOUT_EFFECT.
 
     The graph includes imports within functions, and imports of architectures by their names.
     """
@@ -65,7 +65,7 @@ def find_import_closure(modules: Iterable[str]) -> set[str]:
 
 
 def find_stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
-    """Return the import closure of a stage; `methods` are the modules of the methods that the stage trains."""
+    """Return the import closure of a stage; `methods` are the keys `from` of the methods that the stage trains."""
     scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, find_method_modules()
     return find_import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
 
@@ -103,14 +103,17 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
 
 
 def _find_named_modules(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the module of methods that each method's block names, by its last part."""
+    """Return the key `from` of each method's block, the last part of its module's name.
+
+    Raises UserError for a module that does not exist.
+    """
     blocks = params.get("methods") or {}
     modules = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
-    known = sorted(find_method_modules())
+    known_modules = sorted(find_method_modules())
     for name, module in modules.items():
-        if module not in known:
+        if module not in known_modules:
             problem = f"methods.{name}.from = {show_value(module)} is no module of {METHODS}"
-            raise UserError(f"params.yaml: {problem}; {suggest_words(str(module), known)}")
+            raise UserError(f"params.yaml: {problem}; {suggest_words(str(module), known_modules)}")
     return modules
 
 

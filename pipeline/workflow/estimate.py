@@ -80,7 +80,8 @@ def estimate_grid(
 ) -> str:
     """Return the text that `make estimate` prints for the cells without results.
 
-    `seconds` is the time of a cell, used where no cell has run here. `memory` is the memory of one machine in GB.
+    `seconds` is the time of a cell, used where no cell has run here. `memory` is the memory of one machine in GB;
+    None: memory sets no limit.
     `overhead` is in seconds per job.
 
     Raises UserError where a job's memory does not fit in a machine.
@@ -165,8 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return
         parallel_jobs = count_parallel_cells() if options.cores is None else options.cores
         if min(options.machines, parallel_jobs) < 1:
-            given = f"got {options.machines} and {parallel_jobs}"
-            raise UserError(f"--machines and --cores: expected whole numbers, 1 or more, {given}")
+            raise UserError(
+                f"--machines and --cores: expected whole numbers, 1 or more, got {options.machines} and {parallel_jobs}"
+            )
         if options.memory is not None and not 0 < options.memory < math.inf:
             raise UserError(f"--memory {options.memory:g}: a number of gigabytes above 0 is expected")
         if not 0 <= options.overhead < math.inf:

@@ -64,13 +64,16 @@ class GridCell:
 def list_cells(params: Mapping[str, Any]) -> list[GridCell]:
     """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
 
-    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, and for a `sweep` or
-    grid that is no mapping. Raises UserError also for an option without a list of values, values that JSON cannot hold,
-    such as dates, and two cells of one name.
+    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, and where `methods`,
+    `sweep` or a grid is no mapping. Raises UserError also for an option without a list of values, values that JSON
+    cannot hold, such as dates, and two cells of one name.
     """
     sweep = params.get("sweep") or {}
     if not isinstance(sweep, Mapping):
         raise UserError(f"params.yaml: sweep: must be a mapping with seeds and grid, and is {show_value(sweep)}")
+    for key in ("methods", "sweep.grid"):
+        if not isinstance(value := find_value(params, key) or {}, Mapping):
+            raise UserError(f"params.yaml: {key}: must be a mapping of methods, and is {show_value(value)}")
     grid: list[GridCell] = []
     for method, grids in (sweep.get("grid") or {}).items():
         if method not in (params.get("methods") or {}):
@@ -119,18 +122,18 @@ def compute_digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def compute_cell_digest(
-    cell: GridCell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
+    cell: GridCell, stage: str, params: Mapping[str, Any], digests: Mapping[str, str], workflow: Mapping[str, Any]
 ) -> str:
     """Return a digest of the parameters and the content of dependencies that decide a cell's results in a stage.
 
     dvc.yaml (`workflow`) lists the parameters of the stage; the cell's own settings replace their values.
-    `content` has the digest of each dependency, as `compute_digests` returns it.
+    `digests` has the digest of each dependency, as `compute_digests` returns it.
     """
     tree = copy.deepcopy(dict(params))
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
     values = {key: find_value(tree, key) for key in list_stage_keys(workflow, stage, cell.method, tree)}
-    files = {path: content[path] for path in list_deps(workflow, stage, params["methods"][cell.method] or {})}
+    files = {path: digests[path] for path in list_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
 
@@ -221,7 +224,8 @@ def wait_for_another(folder: Path = Path(".snakemake")) -> None:
 def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     """Remove the locks of a killed Snakemake. No other Snakemake is alive if the lock on alive.lock is free.
 
-    Only the Snakemake that runs the grid calls this. The Snakemake processes of its jobs, which may outlive it, do not.
+    Only the Snakemake that runs the grid calls this function. The Snakemake processes of its jobs, which may outlive
+    it, do not.
 
     The caller must keep the returned file as long as the process lives. Returns None if another Snakemake is running,
     or the file system has no locks.

@@ -30,7 +30,10 @@ class NearestRecord:
 
 
 def find_nearest_record(root: Path) -> NearestRecord | None:
-    """Return the nearest recorded profile; None if no recorded profile has at most MAX_DIFFERENCES different lines."""
+    """Return the nearest recorded profile; None if no recorded profile has at most MAX_DIFFERENCES different lines.
+
+    Raises UserError if the result file cannot be read.
+    """
     profiles = Profiles(root / "profiles")
     recorded_names = [name for name in profiles.names() if locate_result_file(root, name).is_file()]
     if not recorded_names:

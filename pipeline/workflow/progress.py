@@ -45,8 +45,8 @@ def add_grid_cost(costs: Mapping[str, float], cells: int, max_parallel: int) -> 
 
     The grid runs `max_parallel` cells at a time.
     """
-    cell = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
-    return {**costs, "sweep": cells * cell / max_parallel}
+    cell_seconds = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
+    return {**costs, "sweep": cells * cell_seconds / max_parallel}
 
 
 class Progress:
@@ -74,12 +74,12 @@ class Progress:
         return sorted(stages, key=lambda stage: -self._chains[stage])
 
     def begin(self, stage: str) -> str:
-        """Return the line of a stage that begins."""
+        """Count a stage that begins, and return its line."""
         self._started += 1
         count = len(self._costs)
         name, _, instance = stage.partition("@")
         work = WORK.get(name, "").format(instance) or "run"
-        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._estimate_left()}"
+        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._format_time_left()}"
 
     def end(self, stage: str, seconds: float) -> None:
         """Record that a stage has ended, `seconds` after it began.
@@ -91,7 +91,7 @@ class Progress:
             self._recorded_seconds += cost
             self._measured_seconds += seconds
 
-    def _estimate_left(self) -> str:
+    def _format_time_left(self) -> str:
         """Return the time left as text: the seconds left, scaled by measured over recorded seconds of ended stages."""
         seconds_left = self._compute_seconds_left()
         if not seconds_left:

@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             return run_stale(jobs)
         except signals.StopRequest as stop:
             names = ", ".join(jobs.end()) or "no stage was running"
-            print(f"repro: ended by {stop} ({names}); the same command goes on from here", file=sys.stderr)
+            print(f"repro: ended by {stop} ({names}); run the same command to continue", file=sys.stderr)
             return 128 + stop.request
         except (UserError, OSError) as error:
             jobs.end()

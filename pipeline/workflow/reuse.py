@@ -76,7 +76,7 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def _copy_finished(note: Path, out: Path, names: Sequence[str]) -> str | None:
-    """Copy the files `names` of a note to `out` and return their folder; None if a file is missing or has changed."""
+    """Copy the files `names` of a note to `out`, and return their folder; None if the note or a file is unusable."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as stack:
         content = read_note(note)
         for name in names:

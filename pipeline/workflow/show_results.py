@@ -22,8 +22,8 @@ PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 def format_comparison(root: Path) -> str:
     """Return this run's results beside the recorded mean and deviation over starts.
 
-    Returns "" without two recorded starts, and where this run and the starts share no number. For tables that
-    cannot be compared, returns a line with the reason, since the run itself is complete.
+    Returns "" without this run's table or two recorded starts, and where this run and the starts share no number. For
+    tables that cannot be compared, returns a line with the reason, since the run itself is complete.
     """
     try:
         record = find_nearest_record(root)

@@ -141,7 +141,7 @@ class Stage:
         parts = {
             "stage": title,
             "params": params,
-            "inputs": {path.removeprefix(f"{self.model}/"): content for path, content in self.digests(inputs).items()},
+            "inputs": {path.removeprefix(f"{self.model}/"): digest for path, digest in self.digests(inputs).items()},
             "code": compute_code_digest(self.name, methods),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

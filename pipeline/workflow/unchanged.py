@@ -1,4 +1,4 @@
-"""Record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
+"""The record that nothing was outdated; while it holds, `make repro` prints "up to date" without DVC.
 
 DVC itself considers a file unchanged while its size, time of modification and inode are the same. The record holds a
 digest of these attributes, and of the inode's change time. It covers all inputs and outputs of all stages, the

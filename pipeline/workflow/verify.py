@@ -27,25 +27,27 @@ CELLS = "data/cells/"
 def main() -> int:
     """Print a line for each changed, added or missing file, and return the exit status: 0 without such files, else 1.
 
-    The status is 2 where dvc.lock, dvc.yaml or DVC's list of a folder's files is missing or damaged. The check ends
-    there.
+    The status is 2 where dvc.lock or dvc.yaml is missing or damaged. The check ends there.
     """
     try:
-        checked, problems = 0, 0
+        file_count, problem_count = 0, 0
         for problem in _find_problems():
-            checked += 1
+            file_count += 1
             if problem:
-                problems += 1
+                problem_count += 1
                 print(problem)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{checked - problems} of {checked} files are unchanged")
-    return 1 if problems else 0
+    print(f"{file_count - problem_count} of {file_count} files are unchanged")
+    return 1 if problem_count else 0
 
 
 def _find_problems() -> Iterator[str]:
-    """Yield the problem of each checked file; an empty text where it is unchanged."""
+    """Yield the problem of each checked file; an empty text where it is unchanged.
+
+    Raises UserError where dvc.lock or dvc.yaml is missing or damaged.
+    """
     if not LOCK.exists():
         raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")
     stages = read_mapping(LOCK).get("stages")
@@ -64,8 +66,8 @@ def _find_problems() -> Iterator[str]:
                 yield f"{path}: was added to an output of {name}; move it elsewhere, or run {rerun}"
             for path, expected in files:
                 yield _compare_digest(path, expected, f"an output of {name}; run {rerun}")
-                if (cached := CACHE / expected[:2] / expected[2:]).exists():
-                    yield _compare_digest(cached, expected, f"DVC's copy of {path}; remove it, then run {rerun}")
+                if (cached_path := CACHE / expected[:2] / expected[2:]).exists():
+                    yield _compare_digest(cached_path, expected, f"DVC's copy of {path}; remove it, then run {rerun}")
     notes, damage_lines = _read_newest_notes()
     yield from damage_lines
     for cell in sorted({path.parents[0] for path in Path(CELLS).glob("*/*/metrics.json")}):
@@ -112,7 +114,10 @@ def _find_files(out: dict[str, Any]) -> set[Path]:
 
 
 def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield the files of an output in dvc.lock, each with its MD5."""
+    """Yield the files of an output in dvc.lock, each with its MD5.
+
+    Raises UserError where DVC's list of a folder's files is missing or damaged.
+    """
     path, digest = Path(out["path"]), str(out["md5"])
     if not _is_folder(out):
         yield path, digest
@@ -130,8 +135,8 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 
 def _compare_digest(path: Path, expected: str, description: str) -> str:
     if not path.is_file():  # also a folder whose digest in dvc.lock has lost its ending, .dir
-        return f"{path}: is missing, or no file, {description}"
-    return "" if _compute_md5(path) == expected else f"{path}: has changed, {description}"
+        return f"{path}: is missing or no file: {description}"
+    return "" if _compute_md5(path) == expected else f"{path}: has changed: {description}"
 
 
 def _compute_md5(path: Path) -> str:

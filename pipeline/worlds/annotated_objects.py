@@ -20,7 +20,7 @@ THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the cen
 def list_annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
     """Return the annotations of all scenes, or of `frames` frames of each film, in order; `frames` None: scenes.
 
-    Raises UserError for images that were not drawn, or without facts.
+    Raises UserError for images that were not drawn, images without facts, and a damaged file of facts.
     """
     path = prepared.folder / (FILM_FACTS if frames else SCENE_FACTS)
     if not path.exists():

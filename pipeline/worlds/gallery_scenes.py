@@ -35,6 +35,9 @@ def has_simulated_captions(prepared: Path) -> bool:
 
 
 def find_gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
-    """Return the scenes of a prepared data set by image id; empty for photos, which have no facts."""
+    """Return the scenes of a prepared data set by image id; empty for photos, which have no facts.
+
+    Raises UserError if the file of facts is damaged.
+    """
     path = prepared / SCENE_FACTS
     return {id: GalleryScene(scene, id) for id, scene in read_facts(path).items()} if path.exists() else {}

@@ -10,7 +10,10 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
 
 def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
-    """Return the number of each image's neighbourhood, (M,) int64; None if any image has no neighbourhood."""
+    """Return the number of each image's neighbourhood, (M,) int64; None if any image has no neighbourhood.
+
+    Raises UserError if the file of facts is damaged.
+    """
     films_path, scenes_path = prepared.folder / FILM_FACTS, prepared.folder / SCENE_FACTS
     if films_path.exists():
         scenes = {name: record.film.scene for name, record in read_films(films_path).items()}

@@ -27,7 +27,8 @@ def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> Bas
     """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
     Ridge regression predicts place and weather from the images' pooled features. It is fitted to the facts of the
-    training split. Weather is unusual at night, at sunset and in rain.
+    training split. Weather is unusual at night, at sunset and in rain. The captioner raises UserError for
+    an image without facts.
     """
     facts = read_known_scenes(prepared)
 
@@ -67,7 +68,10 @@ def fit_ridge_probe(train_features: np.ndarray, labels: Sequence[str], features:
 
 
 def build_oracle_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Return a captioner that samples true sentences about an image and picks the sentence with the most claims."""
+    """Return a captioner that samples true sentences about an image and picks the sentence with the most claims.
+
+    The captioner raises UserError for an image without facts.
+    """
     facts = read_known_scenes(prepared)
 
     def sample_captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:

@@ -58,7 +58,7 @@ class SymbolicJudge:
 def make_claim_checker(prepared: PreparedData) -> ClaimChecker:
     """Return the checker of claims against the facts of all images, drawn films or scenes.
 
-    Raises UserError if an image has no facts.
+    Raises UserError if an image has no facts, or the file of facts is damaged.
     """
     rows, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():

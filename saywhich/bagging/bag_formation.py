@@ -33,14 +33,14 @@ def find_earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     colours = thumbnails[:, :COLOURS].float()
     duplicates = np.full(len(colours), -1)
     distinct = torch.empty(0, dtype=torch.int64)
-    first = 0
-    while first < len(colours):
-        rows = torch.arange(first, min(first + max(1, min(512, BLOCK // (len(distinct) + 512))), len(colours)))
+    start = 0
+    while start < len(colours):
+        rows = torch.arange(start, min(start + max(1, min(512, BLOCK // (len(distinct) + 512))), len(colours)))
         for row, other in _find_near_duplicates(colours, rows, torch.cat([distinct, rows])):
             if other < row and duplicates[row] < 0 and duplicates[other] < 0:
                 duplicates[row] = other
-        distinct = torch.cat([distinct, rows[torch.from_numpy(duplicates[first : first + len(rows)]) < 0]])
-        first += len(rows)
+        distinct = torch.cat([distinct, rows[torch.from_numpy(duplicates[start : start + len(rows)]) < 0]])
+        start += len(rows)
     return duplicates
 
 
@@ -86,18 +86,18 @@ def _find_nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(nearest.numpy(), order, 1), np.take_along_axis(cosines.numpy(), order, 1)
 
 
-def _find_near_duplicates(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def _find_near_duplicates(colours: Tensor, rows: Tensor, candidates: Tensor) -> list[tuple[int, int]]:
     """Return the near-duplicate pairs (row, other), in order.
 
-    Near-duplicates have a Euclidean distance of at most √COLOURS · MAX_COLOUR_DIFFERENCE. Only pairs within it, with a
-    tolerance, are compared cell by cell.
+    Near-duplicates have a Euclidean distance of at most √COLOURS · MAX_COLOUR_DIFFERENCE. Only pairs within this
+    distance, plus a tolerance, are compared cell by cell.
     """
-    squares = torch.cdist(colours[rows], colours[others]).square()
+    squares = torch.cdist(colours[rows], colours[candidates]).square()
     i, j = (squares <= COLOURS * MAX_COLOUR_DIFFERENCE**2 + SLACK).nonzero(as_tuple=True)
     pairs = []
-    for first in range(0, len(i), BLOCK // COLOURS):
-        part = slice(first, first + BLOCK // COLOURS)
-        a, b = rows[i[part]], others[j[part]]
+    for start in range(0, len(i), BLOCK // COLOURS):
+        part = slice(start, start + BLOCK // COLOURS)
+        a, b = rows[i[part]], candidates[j[part]]
         same = (colours[a] - colours[b]).abs().amax(1) <= MAX_COLOUR_DIFFERENCE
         pairs += list(zip(a[same].tolist(), b[same].tolist(), strict=True))
     return sorted(pairs)

@@ -95,7 +95,8 @@ def calibrate_judges(
 
     For a file of Pascal-50S, compute the accuracy of the scores on its choices between two captions instead.
     Raises UserError for a file of another form, fewer than two images, an unknown judge or metric, and where there is
-    nothing to correlate.
+    nothing to correlate. Raises UserError also for `references` beside Pascal-50S, and for a photo that a judge cannot
+    read.
     """
     check_metrics(metrics)
     check_judges(judges)
@@ -122,7 +123,10 @@ def calibrate_judges(
 def _calibrate_choices(
     file: Path, images: str | Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes, resamples: int
 ) -> Calibration:
-    """Compute the accuracy of scores on people's choices between two captions; ties are left out with a note."""
+    """Compute the accuracy of scores on people's choices between two captions; ties are left out with a note.
+
+    Raises UserError where there is no score.
+    """
     index = PhotoIndex(images)
     choices: list[tuple[Path, CaptionChoice]] = []
     for choice in read_pascal_50s(file):
@@ -141,13 +145,16 @@ def _calibrate_choices(
         [text for _, choice in choices for text in choice.captions],
         [choice.references for _, choice in choices for _ in choice.captions],
     )
+    scores = score_items(items, judges, metrics, notes)
+    if not scores:
+        raise UserError("calibrate: no judge and no metric that can be computed; give --judge or other --metrics")
     signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in choices])
     kinds = [choice.kind for _, choice in choices]
     accuracies = {
         key: compute_choice_accuracy(
             signs * -np.diff(values.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples
         )
-        for key, values in score_items(items, judges, metrics, notes).items()
+        for key, values in scores.items()
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
     return Calibration(len(files), captions, len(choices), {}, list(notes.lines()), resamples, accuracies)

@@ -11,7 +11,7 @@ from saywhich.calibrating.choice_accuracy import MEAN
 from saywhich.calibrating.rank_correlation import Interval
 from saywhich.judging.caption_scores import ScoreKey
 
-LABEL, CELL, KIND = 44, 22, 7
+LABEL, CELL, KIND = 44, 22, 7  # widths of columns, in characters
 
 
 def format_calibration_lines(calibration: Calibration) -> Iterator[str]:
@@ -50,5 +50,5 @@ def _format_label(key: ScoreKey) -> str:
 def _format_cell(value: float, interval: Interval | None) -> str:
     if math.isnan(value):
         return "–"
-    ends = "" if interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in interval))
-    return f"{100 * value:.1f}{ends}"
+    interval_text = "" if interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in interval))
+    return f"{100 * value:.1f}{interval_text}"

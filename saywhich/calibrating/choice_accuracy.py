@@ -26,7 +26,7 @@ class ChoiceAccuracy:
 def compute_choice_accuracy(
     margins: np.ndarray, kinds: Sequence[str], owners: np.ndarray, images: int, resamples: int = RESAMPLES
 ) -> ChoiceAccuracy:
-    """Return the accuracy of a score on N pairs of captions.
+    """Return the accuracy of a score on N pairs of captions, whose `kinds` (N,) are names such as HC.
 
     `margins` (N,) are the scores of the captions that people prefer minus the scores of the other captions. `owners`
     (N,) are the indices of the pairs' images, below `images`.
@@ -39,10 +39,11 @@ def compute_choice_accuracy(
     means = sums.sum(0) / counts.sum(0)
     values = dict(zip(names, means.tolist(), strict=True)) | {MEAN: float(means.mean())}
     blocks = [(block @ sums, block @ counts) for block in draw_in_blocks(images, resamples)]
-    resampled_sums, resampled_counts = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    resampled_sums, resampled_counts = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     shares = np.full_like(resampled_sums, np.nan)  # NaN: no pair of the kind
     np.divide(resampled_sums, resampled_counts, out=shares, where=resampled_counts > 0)
-    resampled = [*shares.T, np.nanmean(shares, 1)]
+    resampled_shares = [*shares.T, np.nanmean(shares, 1)]
     return ChoiceAccuracy(
-        values, {name: compute_interval(each[~np.isnan(each)]) for name, each in zip(values, resampled, strict=True)}
+        values,
+        {name: compute_interval(share[~np.isnan(share)]) for name, share in zip(values, resampled_shares, strict=True)},
     )

@@ -80,13 +80,14 @@ def _score_by_judge(
 
 def _find_nearest_reference(judge: CaptionJudge, captions: Tensor, references: Sequence[Sequence[str]]) -> Tensor:
     """Return the cosine (N,) of each caption and its nearest reference; NaN without a reference."""
-    texts = list(dict.fromkeys(PROMPT + text for each in references for text in each))
+    texts = list(dict.fromkeys(PROMPT + text for caption_references in references for text in caption_references))
     row_of_text = {text: row for row, text in enumerate(texts)}
     vectors = encode_captions(judge, texts).double()
     cosines = torch.full((len(captions),), torch.nan, dtype=torch.float64)
-    for row, each in enumerate(references):
-        if each:
-            cosines[row] = (vectors[[row_of_text[PROMPT + text] for text in each]] @ captions[row].double()).max()
+    for row, caption_references in enumerate(references):
+        if caption_references:
+            rows = [row_of_text[PROMPT + text] for text in caption_references]
+            cosines[row] = (vectors[rows] @ captions[row].double()).max()
     return cosines
 
 

@@ -22,7 +22,7 @@ from pipeline.runtime.records import read_bytes
 ENDING = ".mat"
 LARGEST = 2**28  # bytes of a file
 MOST_BYTES = 2**29  # bytes of the unpacked variables
-HEADER, COMPRESSED = 128, 15  # bytes before the variables of a file of MATLAB 5, and the type of a compressed one
+HEADER, COMPRESSED = 128, 15  # bytes before the variables of a MATLAB 5 file, and the type of a compressed variable
 PAIRS, VOTES = "pair_pascal.mat", "consensus_pascal.mat"
 KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 REFERENCES = 5  # papers use 5 of the 48 references; here the first 5
@@ -44,7 +44,10 @@ class CaptionChoice:
 
 
 def read_pascal_50s(path: Path) -> list[CaptionChoice]:
-    """Read the pairs and their votes; `path` is either of the two files. Raises UserError for files of another form."""
+    """Read the pairs and their votes; `path` is either of the two files.
+
+    Raises UserError for missing files, files that are too large, and files of another form.
+    """
     pairs_file, votes_file = path.with_name(PAIRS), path.with_name(VOTES)
     pairs, votes = _load_variables(pairs_file, "new_input", "category"), _load_variables(votes_file, "triplets")
     try:
@@ -80,14 +83,14 @@ def _parse_choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -
 
 
 def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
-    """Return the variables `names` of a MATLAB file; raises UserError where it does not hold them."""
+    """Return the variables `names` of a MATLAB file. Raises UserError where the file does not hold them."""
     from scipy.io import loadmat
 
     content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", LARGEST)
     try:
         _check_unpacked(content)
-        read = loadmat(io.BytesIO(content), variable_names=names)
-        return [read[name] for name in names]
+        variables = loadmat(io.BytesIO(content), variable_names=names)
+        return [variables[name] for name in names]
     except Exception as error:  # a damaged file raises anything
         raise UserError(
             f"{file}: holds no variables {', '.join(names)} of MATLAB ({summarise_error(error)}); get it again"

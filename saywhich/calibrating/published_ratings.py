@@ -32,7 +32,7 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
 
     `captions` are those of Flickr8k.token.txt, which are the references, too. Experts' ratings of an image's own
     reference do not count. A reference that CrowdFlower rated is no reference of its image. Raises UserError for lines
-    of neither form, and without `captions`.
+    of neither form, and without captions that have ids.
     """
     if captions is None or not captions.numbered:
         raise UserError(f"{path}: names captions by ids; give --references Flickr8k.token.txt, which has them")
@@ -60,7 +60,8 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
 def read_composite(path: Path, notes: Notes) -> RatingFile:
     """Read one of Composite's files: an image's address, its candidate captions, and as many ratings.
 
-    These columns follow those of Mechanical Turk itself. Captions beyond the third are left out, as in papers.
+    These columns follow the columns of Mechanical Turk itself. Captions beyond the third are left out, as in papers.
+    Raises UserError for a damaged table, a row with too few cells, and a rating that is no number.
     """
     rating_file = RatingFile([])
     for row, image, captions, numbers in _read_turk_rows(path):
@@ -99,8 +100,10 @@ def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[st
         header, *table = rows
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV table ({error})") from None
-    rows_with_address = [(number, values, _find_address(values)) for number, values in enumerate(table, 2)]
-    count = _find_first_rating([values[column + 1 :] for _, values, column in rows_with_address if column is not None])
+    rows_with_address = [(number, values, _find_address_column(values)) for number, values in enumerate(table, 2)]
+    count = _find_first_rating_column(
+        [values[column + 1 :] for _, values, column in rows_with_address if column is not None]
+    )
     for number, values, column in rows_with_address:
         if column is None:
             continue
@@ -111,11 +114,11 @@ def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[st
         yield row, values[column].rpartition("/")[2], answers[:count], answers[count : 2 * count]
 
 
-def _find_address(values: Sequence[str]) -> int | None:
+def _find_address_column(values: Sequence[str]) -> int | None:
     return next((column for column, value in enumerate(values) if value.startswith("http")), None)
 
 
-def _find_first_rating(rows: Sequence[Sequence[str]]) -> int:
+def _find_first_rating_column(rows: Sequence[Sequence[str]]) -> int:
     """Return the first column that has numbers in most of its cells with text; 0 where no column has.
 
     A caption can be a number, or missing, in a row.

@@ -27,12 +27,12 @@ class RatingFile:
     references: dict[ImageKey, list[str]] = field(default_factory=dict)
 
 
-def parse_rating(given: Any) -> float | None:
+def parse_rating(value: Any) -> float | None:
     """Parse a rating; return NaN for an empty value or NaN, and None for any other value that is no finite number."""
-    if given is None or given == "":
+    if value is None or value == "":
         return math.nan
     try:
-        number = float(given)
+        number = float(value)
     except (TypeError, ValueError):
         return None
     return None if math.isinf(number) else number

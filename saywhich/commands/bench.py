@@ -46,7 +46,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Make or score a benchmark; return 0. Raises UserError where --key is missing and the folder is the root."""
+    """Make or score a benchmark; return 0. Raises UserError where the folder is the root and --key is not given."""
     folder = options.folder.resolve() if options.folder.name in ("", "..") else options.folder
     if not folder.name and options.key is None:
         raise UserError(f"{folder}: has no name; give another folder, or --key FILE")

@@ -173,18 +173,18 @@ def _write_captions(
     parts: Iterator[tuple[list[Path], list[Caption]]], photo_count: int, outputs: CaptionOutputs
 ) -> int:
     """Write captions as they are generated, with a progress bar; return the number of photos without a caption."""
-    without_caption, without_distractor = photo_count, 0
+    uncaptioned_count, no_distractor_count = photo_count, 0
     with tqdm(total=photo_count, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:
             for file, caption in zip(part, captions, strict=True):
                 outputs.write(file, caption)
-                without_distractor += caption.of == 1
+                no_distractor_count += caption.of == 1
             bar.update(len(part))
-            without_caption -= len(part)
-    if without_distractor:
+            uncaptioned_count -= len(part)
+    if no_distractor_count:
         remedy = "give --among more photos"
         print(
-            f"note: {without_distractor} of {photo_count} photos had no other photo to compare with; {remedy}",
+            f"note: {no_distractor_count} of {photo_count} photos had no other photo to compare with; {remedy}",
             file=sys.stderr,
         )
-    return without_caption
+    return uncaptioned_count

@@ -24,9 +24,9 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Export the model, upload it with --push, and log a trained model to MLflow; return 0.
+    """Export the model, log a trained model to MLflow if a store is found, and upload it with --push; return 0.
 
-    An error of MLflow is printed in a line on stderr.
+    SAYWHICH_TRACKING=off disables MLflow. An error of MLflow is printed in a line on stderr.
     """
     from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
 

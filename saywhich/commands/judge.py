@@ -33,7 +33,9 @@ def add(parser: ArgumentParser) -> None:
 def add_judging(parser: ArgumentParser) -> None:
     """Add the options that `judge` and `compare` share."""
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
-    parser.add_argument("--references", metavar="FILE", help="people's captions of the same images, in any such form")
+    parser.add_argument(
+        "--references", metavar="FILE", help="people's captions of the same images, in any form of CAPTIONS"
+    )
     add_judge_option(parser, "a model that ranks images by caption")
     add_gallery_options(parser)
     parser.add_argument("--galleries", metavar="FILE", help="use these hard galleries, JSON {photo: [other photos]}")
@@ -84,7 +86,7 @@ def add_metrics_option(parser: ArgumentParser) -> None:
         "--metrics",
         type=lambda names: names.split(","),
         metavar="NAMES",
-        help=f"metrics with --references, of {','.join(METRIC_NAMES)}; default: all that run",
+        help=f"metrics with --references, some of {','.join(METRIC_NAMES)}; default: all that run",
     )
 
 

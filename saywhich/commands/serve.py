@@ -35,8 +35,14 @@ def add(parser: ArgumentParser) -> None:
     )
     add_pretrained(parser)
     parser.add_argument("--photos", metavar="FOLDER", help=f"the page offers {SAMPLES} of these photos as examples")
-    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this machine reaches")
-    parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; default: %(default)s, which only this machine reaches",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port to listen on; default: %(default)s; 0: any free port"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -61,6 +67,7 @@ def run(options: Namespace) -> int:
             f"{MODELS}: no trained model; train one (make repro), name one with --model, or a pretrained one with "
             "--speaker or --preset"
         )
+    photos = sample_groups(list_photo_files([options.photos]) if options.photos else [])
     server_socket = bind(options.host, options.port)
     models: dict[str, ServedModel] = {}
     if folders:
@@ -71,8 +78,6 @@ def run(options: Namespace) -> int:
     for model in models.values():  # numba compiles at first use; the first request must not wait for it
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
-    photos = list_photo_files([options.photos]) if options.photos else []
-    photos = sample_groups(photos)
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
     app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -88,14 +93,14 @@ def run(options: Namespace) -> int:
 def sample_groups(photos: Sequence[Path]) -> list[Path]:
     """Return up to SAMPLES photos, in groups of GROUP that are neighbours by name and often look alike."""
     starts = range(0, len(photos) - GROUP + 1, GROUP)
-    chosen = sorted(random.Random(0).sample(starts, min(SAMPLES // GROUP, len(starts)))) if starts else [0]
-    return [photo for start in chosen for photo in photos[start : start + GROUP]]
+    sampled_starts = sorted(random.Random(0).sample(starts, min(SAMPLES // GROUP, len(starts)))) if starts else [0]
+    return [photo for start in sampled_starts for photo in photos[start : start + GROUP]]
 
 
 def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:
-    """Load models by name; unless `strict`, report those of another profile in a line on stderr and leave them out.
+    """Load models by name; unless `strict`, report models of another profile on stderr and leave them out.
 
-    Raises UserError where none is left, and for any other model that cannot be loaded.
+    Raises UserError where no model is left, and for any other model that cannot be loaded.
     """
     models = {}
     for name, folder in make_distinct_names(folders).items():
@@ -120,21 +125,21 @@ def bind(host: str, port: int) -> socket.socket:
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server_socket.bind(address)
     except (OSError, OverflowError, UnicodeError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or summarise_error(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or summarise_error(error)
         raise UserError(
-            f"--host {host} --port {port}: the system refuses to listen ({why}); give another one"
+            f"--host {host} --port {port}: the system refuses to listen ({reason}); give another host or port"
         ) from None
     return server_socket
 
 
 def name_pretrained_speaker(source: str, used_names: Container[str]) -> str:
-    """Name a pretrained speaker by the last part of its source, or by all of it where that name is taken.
+    """Name a pretrained speaker by the last part of its source, or by the whole source where that name is taken.
 
-    Where both are taken, `(pretrained)` follows the name.
+    Where both names are taken, `(pretrained)` follows the name.
     """
-    whole = source.rstrip("/")
-    last = whole.rpartition("/")[2]
-    return next(name for name in (last, whole, f"{whole} (pretrained)") if name not in used_names)
+    whole_source = source.rstrip("/")
+    last_part = whole_source.rpartition("/")[2]
+    return next(name for name in (last_part, whole_source, f"{whole_source} (pretrained)") if name not in used_names)
 
 
 def make_distinct_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -27,7 +27,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters of that run"
     )
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
+    parser.add_argument(
+        "--out", type=Path, default=OUT, metavar="DIR", help="the folder to write; default: %(default)s"
+    )
     parser.add_argument("--send", metavar="URL", help="the address to which pages also send answers by POST")
     for name, text in (
         ("pairs", "the number of pairs of similar images"),
@@ -64,7 +66,7 @@ def add(parser: ArgumentParser) -> None:
     read.add_argument(
         "answers", type=Path, nargs="+", help="files saved by pages, Label Studio's export, or folders of them"
     )
-    read.add_argument("--study", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
+    read.add_argument("--study", type=Path, default=OUT, metavar="DIR", help="the study's folder; default: %(default)s")
     raters = steps.add_parser("raters", help="print the numbers of raters and pairs that are needed")
     raters.add_argument(
         "accuracies",
@@ -76,7 +78,7 @@ def add(parser: ArgumentParser) -> None:
     raters.add_argument(
         "--of", type=_parse_count, default=default.raters, metavar="N", help="raters in each of these majority votes"
     )
-    # without a default of its own, which would replace a number given before the step
+    # this option has no default, since a default would replace a number given before the step
     raters.add_argument("--pairs", type=_parse_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
     raters.add_argument(
         "--alike",

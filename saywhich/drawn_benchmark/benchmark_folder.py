@@ -106,15 +106,16 @@ def make_benchmark(
 def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
     """Read a benchmark and check it against its key.
 
-    Raises UserError where the key is missing, damaged or of another benchmark, and where a picture has changed.
+    Raises UserError where the key is missing, damaged or of another benchmark.
+    Raises UserError where the index or a picture is missing or has changed.
     """
     content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", MAX_KEY_BYTES)
     checksum, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
-        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; {REMEDY}")
+        raise UserError(f"{key}: expected the bytes that `saywhich bench make` wrote, found others; {REMEDY}")
     record = parse_json(body, str(key), REMEDY)
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-        raise UserError(f"{key}: is no key of this version's benchmarks; {REMEDY}")
+        raise UserError(f"{key}: expected a key of the form {FORMAT!r}, found another; {REMEDY}")
     index = folder / INDEX
     if not index.is_file() or compute_sha256(index) != record.get("index"):
         raise UserError(f"{index}: is not the index of the benchmark of {key}; give that benchmark's folder")
@@ -125,13 +126,11 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
     try:
         return _build_benchmark(record)
     except Exception as error:  # facts of another form can raise any exception
-        raise UserError(
-            f"{key}: its facts are not those of drawn scenes ({summarise_error(error)}); {REMEDY}"
-        ) from None
+        raise UserError(f"{key}: its facts do not describe drawn scenes ({summarise_error(error)}); {REMEDY}") from None
 
 
 def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
-    """Return the benchmark of a key; raises an Exception where a caption cannot be written or judged by its facts."""
+    """Return the benchmark of a key; raises any exception where a caption cannot be written or judged by its facts."""
     scenes = [Scene.from_record(scene) for scene in record["scenes"]]
     files, galleries = ([scene[name] for scene in record["scenes"]] for name in ("file", "gallery"))
     if not all(isinstance(each, str) for each in files) or len(set(files)) < len(files):

@@ -42,7 +42,7 @@ def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | 
 
 
 def differs_subtly(scenes: Sequence[Scene]) -> bool:
-    """Return whether all scenes have the same colours and the same counts, regardless of which thing has which."""
+    """Return whether all scenes have the same colours and the same counts, in any assignment to things."""
     colours = {tuple(sorted(thing.colour for thing in scene.things)) for scene in scenes}
     counts = {tuple(sorted(thing.count for thing in scene.things)) for scene in scenes}
     return len(colours) == len(counts) == 1

@@ -63,7 +63,7 @@ class ScoredAnswers:
 
 @dataclass(frozen=True)
 class BenchmarkScores:
-    """Scores of the answers, and for comparison of exact captions and of other images' captions."""
+    """Scores of the answers, of exact captions, and of other images' captions."""
 
     images: int
     difficulty: int
@@ -86,7 +86,7 @@ class BenchmarkScores:
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table for a terminal."""
         yield f"{self.images:,} drawn scenes, difficulty {self.difficulty}; 95 % intervals over images, in brackets"
-        yield f"{RECALL}: captions that fit the facts of their own scene best among the gallery's; a tie is a miss"
+        yield f"{RECALL}: captions that fit their own scene's facts best among the gallery's scenes; a tie is a miss"
         yield ""
         yield " " * WIDTH + "".join(row.name.rjust(CELL) for row in self.rows)
         names = {name for row in self.rows for name in row.scores}
@@ -122,10 +122,12 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
     judge = SymbolicJudge(SceneClaims(benchmark.scenes), np.arange(len(captions)))
     galleries = find_galleries_by_key(benchmark.galleries)
     scores = [_score_captions(judge, each, benchmark.scenes, galleries) for each in rows.values()]
-    drawn = resample_scores(
+    resampled = resample_scores(
         [{ScoreKey("", name): value for name, value in each.items()} for each in scores], len(captions)
     )
-    scored = [ScoredAnswers(name, each, resamples) for name, each, resamples in zip(rows, scores, drawn, strict=True)]
+    scored = [
+        ScoredAnswers(name, each, resamples) for name, each, resamples in zip(rows, scores, resampled, strict=True)
+    ]
     return BenchmarkScores(len(captions), benchmark.difficulty, scored, list(notes.lines()))
 
 
@@ -142,7 +144,7 @@ def _score_captions(
     ranks = rank_embeddings(claims, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
     truth = judge_faithfulness(texts, [scenes[owner] for owner in owners])
 
-    def share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:
+    def compute_share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:
         return compute_ratio(
             factor * np.bincount(owners, part, images), np.bincount(owners, whole, images).astype(np.float64)
         )
@@ -150,14 +152,14 @@ def _score_captions(
     ones = np.ones(len(texts))
     scores = {
         RECALL: average_over(owners, 100.0 * (ranks.among[HARD_GALLERY].numpy() == 1), images),
-        TRUE_CAPTIONS: share((truth.claims.sum(1) == truth.true.sum(1)) & (truth.claims.sum(1) > 0), ones),
-        CLAIMS: share(truth.claims.sum(1), ones, 1.0),
-        UNKNOWN: share(truth.unknown, truth.words),
+        TRUE_CAPTIONS: compute_share((truth.claims.sum(1) == truth.true.sum(1)) & (truth.claims.sum(1) > 0), ones),
+        CLAIMS: compute_share(truth.claims.sum(1), ones, 1.0),
+        UNKNOWN: compute_share(truth.unknown, truth.words),
     }
     for title, part, whole in ((TRUE, truth.true, truth.claims), (STATED, truth.told, truth.facts)):
-        scores[title] = share(part.sum(1), whole.sum(1))
+        scores[title] = compute_share(part.sum(1), whole.sum(1))
         for number, name in enumerate(KIND_TITLES[title]):
-            scores[name] = share(part[:, number], whole[:, number])
+            scores[name] = compute_share(part[:, number], whole[:, number])
     return {name: each for name, each in scores.items() if each.counts is not None and each.counts.any()}
 
 

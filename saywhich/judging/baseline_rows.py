@@ -21,14 +21,14 @@ def make_human_row(references: Captions) -> tuple[list[list[str]], list[list[str
     """
     if not references or not all(references):
         return None
-    return [[human[0]] for human in references], [list(human[1:]) for human in references]
+    return [[texts[0]] for texts in references], [list(texts[1:]) for texts in references]
 
 
 def make_rule_row(captions: Captions, references: Captions) -> list[list[str]]:
     """Return "a photo of a NOUN" for each image: the first object named in its references, or else in its captions."""
     captions_by_rule = []
-    for texts, human in zip(captions, references, strict=True):
-        names = (name for text in (*human, *texts) for name in find_mentioned_objects(tokenise(text)))
+    for texts, reference_texts in zip(captions, references, strict=True):
+        names = (name for text in (*reference_texts, *texts) for name in find_mentioned_objects(tokenise(text)))
         noun = next(names, None)
         if noun is None:
             captions_by_rule.append([f"a photo of {NOTHING}"])

@@ -20,8 +20,8 @@ from saywhich.judging.retrieval_scores import flatten
 
 LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
-MOST = 10**9  # images; a difference that needs more counts as none
-ROUNDING = 1e-9  # a smaller difference is none, as in `compute_two_sided_p_value`
+MOST = 10**9  # images; a difference that needs more images counts as 0
+ROUNDING = 1e-9  # a smaller difference counts as 0, as in `compute_two_sided_p_value`
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class ScoreDifference:
 
 @dataclass(frozen=True)
 class JudgeAgreement:
-    """Agreement of two judges on an image's better caption, in %, over the `images` whose ranks differ by both judges.
+    """Agreement of two judges on the better captions of an image, in %.
+
+    `images` is the number of images whose ranks differ between the caption files by both judges; no others count.
 
     `agree` is NaN without such images.
     """
@@ -116,16 +118,16 @@ def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Seque
     folders = [Path(each).resolve().name for each in judge_names if Path(each).is_dir()]
     names = {*judge_names, *(each.partition("=")[0] for each in judge_names), *folders}
     if len(judge_names) == len(judges) and (unknown := [name for name in rewarded_by if name not in names]):
-        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judge_names)}")
+        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; give one of {', '.join(judge_names)}")
 
 
 def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> CaptionComparison:
-    """Compare every caption file of a judgement with its first. `rewarded_by` are judges that rewarded a training.
+    """Compare every caption file of a judgement with its first file. `rewarded_by` are judges that rewarded a training.
 
     Raises UserError for a name in `rewarded_by` that is no judge.
     """
     if unknown := [name for name in rewarded_by if name not in judgement.judges]:
-        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judgement.judges)}")
+        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; give one of {', '.join(judgement.judges)}")
     first, *others = judgement.rows
     return CaptionComparison(judgement, [_compare_pair(judgement, first, other, rewarded_by) for other in others])
 

@@ -142,7 +142,10 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
 def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(read_bytes(path, "give another file", LARGEST).split(b"\n"), 1):
         if line.strip():
-            yield number, parse_json(line, f"{path}, line {number}", "a line is one JSON object, file and caption")
+            yield (
+                number,
+                parse_json(line, f"{path}, line {number}", "write one JSON object a line, with file and caption"),
+            )
 
 
 def _read_token_lines(path: Path, caption_set: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
@@ -180,11 +183,11 @@ def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKe
 def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
     """Yield the image and each caption of JSON objects with a file or image_id, and one or more captions."""
     for number, entry in entries:
-        where = f"{path}, entry {number}"
+        location = f"{path}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
-            raise UserError(f"{where}: is {show_json(entry)}, and an object with a file and a caption is expected")
-        image = _require_image_key(entry, where)
-        for text in _require_texts(entry.get("caption", entry.get("captions")), where):
+            raise UserError(f"{location}: is {show_json(entry)}, and an object with a file and a caption is expected")
+        image = _require_image_key(entry, location)
+        for text in _require_texts(entry.get("caption", entry.get("captions")), location):
             yield image, text
 
 
@@ -194,53 +197,55 @@ def _read_annotations(
     """Yield the captions of COCO's form (`images` and `annotations`) or of Karpathy's (`images` with `sentences`)."""
     keys: set[ImageKey] = set()
     for number, image in enumerate(content["images"]):
-        where = f"{path}, images[{number}]"
+        location = f"{path}, images[{number}]"
         if not isinstance(image, dict):
-            raise UserError(f"{where}: is {show_json(image)}, and an object is expected")
-        key = _require_image_key(image, where)
+            raise UserError(f"{location}: is {show_json(image)}, and an object is expected")
+        key = _require_image_key(image, location)
         if key in keys:
             notes.add(f"images that {caption_set.name} lists twice", key)
         keys.add(key)
         name, image_id = _find_file(image), next((each for each in _find_ids(image) if isinstance(each, int)), None)
         if name is not None and image_id is not None:
             caption_set.files[image_id] = name
-        for sentence in _require_list(image.get("sentences"), f"{where}.sentences"):
+        for sentence in _require_list(image.get("sentences"), f"{location}.sentences"):
             raw = sentence.get("raw") if isinstance(sentence, dict) else None
-            for text in _require_texts(raw, f"{where}.sentences"):
+            for text in _require_texts(raw, f"{location}.sentences"):
                 yield key, text
     yield from _read_rows(enumerate(_require_list(content.get("annotations"), f"{path}, annotations")), path)
 
 
-def _add_mapping(caption_set: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
+def _add_mapping(caption_set: CaptionSet, content: Mapping[Any, Any], location: str, notes: Notes) -> None:
     for image, texts in content.items():
         if not isinstance(image, str | int):
-            raise UserError(f"{where}: the key {show_value(image)} is no text; name files as texts, with str(path)")
-        for text in _require_texts(texts, f"{where}, {show_json(image)}"):
+            raise UserError(f"{location}: the key {show_value(image)} is no text; name files as texts, with str(path)")
+        for text in _require_texts(texts, f"{location}, {show_json(image)}"):
             caption_set.add(image, text, notes)
 
 
-def _require_list(value: Any, where: str) -> list[Any]:
+def _require_list(value: Any, location: str) -> list[Any]:
     """Return a list, empty for None; raises UserError for anything else."""
     if not isinstance(value, list | None):
-        raise UserError(f"{where}: is {show_json(value)}, and a list is expected; the forms are {FORMS}")
+        raise UserError(f"{location}: is {show_json(value)}, and a list is expected; the forms are {FORMS}")
     return value or []
 
 
-def _require_texts(value: Any, where: str) -> list[str]:
+def _require_texts(value: Any, location: str) -> list[str]:
     """Return a caption, or a list of captions, as a list; raises UserError for anything else."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         text = show_value(value)
-        raise UserError(f"{where}: is {text}, and a caption or a list of captions is expected; the forms are {FORMS}")
+        raise UserError(
+            f"{location}: is {text}, and a caption or a list of captions is expected; the forms are {FORMS}"
+        )
     return list(texts)
 
 
-def _require_image_key(entry: Mapping[str, Any], where: str) -> ImageKey:
+def _require_image_key(entry: Mapping[str, Any], location: str) -> ImageKey:
     """Return the name of an entry's file, or else its id. Raises UserError where it has neither."""
     if (name := _find_file(entry)) is not None:
         return name
     if (image_id := next(_find_ids(entry), None)) is None:
-        raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
+        raise UserError(f"{location}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
     return image_id
 
 

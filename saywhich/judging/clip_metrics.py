@@ -27,8 +27,8 @@ CLIP_SCORE = ClipMetric("CLIPScore", "RefCLIPScore", 2.5)  # Hessel et al. 2021
 PAC_SCORE = ClipMetric("PAC-S", "RefPAC-S", 2.0)  # Sarto et al. 2023
 
 
-def average_with_reference(scores: Tensor, nearest: Tensor) -> Tensor:
-    """Return the harmonic mean (N,) of `scores` (N,) and max(`nearest`, 0), cosines (N,) with the nearest reference."""
-    nearest = nearest.clamp(min=0)
-    total = scores + nearest
-    return torch.where(total > 0, 2 * scores * nearest / total, 0)
+def average_with_reference(scores: Tensor, cosines: Tensor) -> Tensor:
+    """Return the harmonic mean (N,) of `scores` (N,) and max(`cosines`, 0) (N,) with the nearest references."""
+    cosines = cosines.clamp(min=0)
+    total = scores + cosines
+    return torch.where(total > 0, 2 * scores * cosines / total, 0)

@@ -53,7 +53,7 @@ def format_comparison_lines(comparison: CaptionComparison) -> Iterator[str]:
             yield shorten(title, WIDTH)
             for each in pair.differences:
                 if each.key in keys:
-                    yield _format_line(each)
+                    yield _format_difference_line(each)
         yield from _format_agreement(pair)
 
 
@@ -105,7 +105,7 @@ def show_difference(difference: ScoreDifference) -> str:
     return f"{difference.value:+,.{KINDS[difference.key.name].digits}f}"
 
 
-def _format_line(difference: ScoreDifference) -> str:
+def _format_difference_line(difference: ScoreDifference) -> str:
     name, p = difference.key.name, ""
     if difference.p is not None:
         p = "<.001" if difference.p < 0.001 else f"{difference.p:.3f}".lstrip("0")

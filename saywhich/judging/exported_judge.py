@@ -46,12 +46,12 @@ class ExportedJudge:
     def find_unknown(self, texts: Sequence[str]) -> list[str]:
         if self.model.vocabulary.reads_text:
             return []
-        known, found = self.model.vocabulary.ids, []
+        known, unknown_texts = self.model.vocabulary.ids, []
         for text in texts:
             words = tokenise(text)
             if 2 * sum(word not in known for word in words) > len(words):
-                found.append(text)
-        return found
+                unknown_texts.append(text)
+        return unknown_texts
 
     def _split(self, text: str) -> Sequence[str]:
         return text.split() if self.model.vocabulary.reads_text else tokenise(text)

@@ -17,15 +17,15 @@ def find_foreign_captions(
     A tokenizer splits unknown letters into bytes, which gives more tokens than characters. ASCII captions are never
     foreign. `unknown` is the tokenizer's unknown token, if it has one.
     """
-    found = []
+    foreign_captions = []
     for text in texts:
         if text.isascii():
             continue
         tokens = tokenise(text)
         characters = sum(not each.isspace() for each in unicodedata.normalize("NFKC", text))
         if len(tokens) > characters or 2 * tokens.count(unknown) > len(tokens):
-            found.append(text)
-    return found
+            foreign_captions.append(text)
+    return foreign_captions
 
 
 def find_foreign_to_hub_tokenizer(texts: Sequence[str], tokenizer: Any) -> list[str]:

@@ -48,7 +48,7 @@ def read_galleries(file: Path) -> Galleries:
 def resolve_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
-    Photos without captions are left out; names of no photo, or of more than one, are left out with a note. A photo
+    Photos without captions are left out; names that match no photo, or more than one, are left out with a note. A photo
     without a gallery is noted. A photo that is named twice is noted, and keeps the last gallery.
     """
     row_by_path = {path: row for row, path in enumerate(files)}
@@ -56,7 +56,7 @@ def resolve_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[P
     def find_row(name: ImageKey) -> int | None:
         path = index.find(name)
         if path is None:
-            notes.add("names in hard galleries of no photo, or of more than one, which are left out", name)
+            notes.add("names in hard galleries that match no photo, or more than one, and are left out", name)
             return None
         return row_by_path.get(path)
 

@@ -98,7 +98,7 @@ def check_judges(names: Sequence[str | CaptionJudge]) -> None:
 def open_encoder(name: str) -> PhotoEncoder:
     """Open an encoder of photos: `thumbnail`, a judge, or an image network, NAME or NAME=FILE.safetensors.
 
-    Raises UserError as `open_judge` does.
+    Raises UserError where the encoder cannot be loaded.
     """
     if name == Thumbnails.name:
         return Thumbnails()

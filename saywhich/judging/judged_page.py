@@ -77,7 +77,7 @@ def write_judged_page(path: Path, judgement: Judgement, comparison: CaptionCompa
         styles=[REPORT_STYLE, PAGES / "judged.css"],
         judgement=judgement,
         names=[escape_line(row.name) for row in judgement.rows],
-        headline=[*_write_headlines(judgement, comparison, score)],
+        headline=[*_format_headlines(judgement, comparison, score)],
         charts=[(judge, _make_bars(judgement, ScoreKey(judge, score))) for judge in judgement.judges],
         score=score,
         unit=PERCENT,
@@ -98,7 +98,7 @@ def _choose_main_score(judgement: Judgement) -> str:
     return HARD if any(key.name == HARD for key in judgement.keys) else "R@1"
 
 
-def _write_headlines(judgement: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
+def _format_headlines(judgement: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
     """Yield a sentence with the main number and its interval, by the first judge, for each pair or the only file."""
     judge = judgement.judges[0]
     gallery = "in its hard gallery" if score == HARD else f"among {len(judgement.files):,}"
@@ -182,12 +182,13 @@ def _make_example_sections(
 
 def _make_example(judgement: Judgement, row: JudgedRow, image: int) -> CaptionExample:
     judge = judgement.judges[0]
-    numbered = _number_captions(row, image)
+    numbered_captions = _number_captions(row, image)
     captions = [
-        PageCaption("", [(word, False) for word in text.split()], _format_ranks(row, index)) for index, text in numbered
+        PageCaption("", [(word, False) for word in text.split()], _format_ranks(row, index))
+        for index, text in numbered_captions
     ]
     others = [other for other in judgement.galleries[image].tolist() if other >= 0]
-    retrieved = row.ranks[judge].retrieved[numbered[0][0]].tolist()
+    retrieved = row.ranks[judge].retrieved[numbered_captions[0][0]].tolist()
     return CaptionExample(
         _encode_photo(judgement.files[image], LARGE),
         escape_line(judgement.files[image].name),
@@ -202,8 +203,8 @@ def _make_pair_example(judgement: Judgement, pair: PairComparison, image: int) -
     captions = []
     rows = (pair.first, pair.second)
     texts = [_number_captions(row, image) for row in rows]
-    for row, numbered, other in zip(rows, texts, reversed(texts), strict=True):
-        for index, text in numbered:
+    for row, numbered_captions, other in zip(rows, texts, reversed(texts), strict=True):
+        for index, text in numbered_captions:
             words = find_changed_words(text, other[0][1])
             captions.append(PageCaption(escape_line(row.name), words, _format_ranks(row, index)))
     path = judgement.files[image]

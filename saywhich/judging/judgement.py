@@ -111,22 +111,29 @@ def judge_captions(
     Only images with a caption in every file are judged, and they are each other's gallery. An id is looked up in the
     table `options.ids`, then in the file that has it, and then in the other files. Raises UserError where fewer than
     two images remain, for an unknown form, judge or metric, and for a photo that a judge cannot read. Raises UserError
-    for options that do not fit, and for a caption file or judge that is given twice.
+    for `hard` below 2, `neighbours` that is also a judge, and a caption file or judge that is given twice.
     """
     if options.hard < 2:
-        raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
+        raise UserError(f"--hard {options.hard}: give 2 or more")
     check_metrics(options.metrics)
     check_judges(options.judges)
     notes = Notes()
-    sets = [read_caption_set(source, notes) for source in captions]
-    _make_names_distinct(sets, captions)
-    human = read_caption_set(references, notes) if references is not None else None
-    all_ids = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
+    caption_sets = [read_caption_set(source, notes) for source in captions]
+    _make_names_distinct(caption_sets, captions)
+    reference_set = read_caption_set(references, notes) if references is not None else None
+    all_ids = {
+        number: name
+        for each in (*caption_sets, reference_set)
+        if each is not None
+        for number, name in each.files.items()
+    }
     table = read_ids(Path(options.ids)) if options.ids else {}
     index = PhotoIndex(images, all_ids | table)
     # caption files may number their images differently: the ids of a file refer to its own images first
-    grouped = [_group_by_photo(each, index.with_ids(all_ids | each.files | table), images, notes) for each in sets]
-    files = _select_judged_files(grouped, sets, index, images, notes)
+    captions_by_photo = [
+        _group_by_photo(each, index.with_ids(all_ids | each.files | table), images, notes) for each in caption_sets
+    ]
+    files = _select_judged_files(captions_by_photo, caption_sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
     if len(thumbnails.files) < FEWEST:
         raise UserError(
@@ -135,11 +142,13 @@ def judge_captions(
     files = list(thumbnails.files)  # without the unreadable photos
     galleries, rule = _make_galleries(options, index, files, torch.from_numpy(thumbnails.vectors), notes)
     human_captions: list[list[str]] = [[] for _ in files]
-    if human is not None:
-        human_captions = _collect_references(human, index.with_ids(all_ids | human.files | table), files, notes)
+    if reference_set is not None:
+        human_captions = _collect_references(
+            reference_set, index.with_ids(all_ids | reference_set.files | table), files, notes
+        )
     rows = [
         JudgedRow(each.name, [by_photo[path] for path in files], human_captions)
-        for each, by_photo in zip(sets, grouped, strict=True)
+        for each, by_photo in zip(caption_sets, captions_by_photo, strict=True)
     ]
     baselines = _make_baseline_rows(rows[0].captions, human_captions)
     all_rows = [*rows, *baselines]
@@ -149,18 +158,25 @@ def judge_captions(
     for judge in options.judges:
         _judge_rows(judge, names, files, all_rows, galleries, scores, ranks, notes)
     annotated = _read_annotated_objects(options.instances, index, files)
-    with LanguageScorer(list_computable_scores(options.metrics) if human else ()) as language:
+    with LanguageScorer(list_computable_scores(options.metrics) if reference_set else ()) as language:
         for row, row_scores in zip(all_rows, scores, strict=True):
             if any(row.references):
                 row_scores |= score_by_references(language, row.captions, row.references, notes)
             row_scores |= score_text_quality(row.captions, row.references, annotated)
     resampled = resample_scores(scores, len(files), options.resamples)
-    judged = [
+    judged_rows = [
         replace(row, scores=row_scores, ranks=row_ranks, drawn=row_resampled)
         for row, row_scores, row_ranks, row_resampled in zip(all_rows, scores, ranks, resampled, strict=True)
     ]
     return Judgement(
-        files, judged[: len(rows)], judged[len(rows) :], names, galleries, rule, list(notes.lines()), options.resamples
+        files,
+        judged_rows[: len(rows)],
+        judged_rows[len(rows) :],
+        names,
+        galleries,
+        rule,
+        list(notes.lines()),
+        options.resamples,
     )
 
 
@@ -262,7 +278,8 @@ def _make_galleries(
     # a folder may be written in several ways, such as m and ./m
     if options.neighbours in judges or Path(options.neighbours).resolve() in [Path(name).resolve() for name in judges]:
         raise UserError(
-            f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
+            f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; "
+            "give another encoder"
         )
     name, vectors = options.neighbours, thumbnails
     if options.neighbours != THUMBNAIL:

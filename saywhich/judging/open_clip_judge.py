@@ -52,8 +52,9 @@ class OpenClipJudge:
     ) -> None:
         """Build the model `name`, such as open_clip/ViT-B-32.openai, with `weights` HUB or a safetensors file.
 
-        `image_size` 0 is the architecture's. `metric` is the published score by these weights; None: CLIPScore, unless
-        the model is a SigLIP. Raises UserError for an unknown model, and where the weights cannot be loaded or fetched.
+        `image_size` 0 stands for the architecture's size. `metric` is the published score by these weights; None:
+        CLIPScore, unless the model is a SigLIP. Raises UserError for an unknown model, and where the weights cannot be
+        loaded or fetched.
         """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _get_image_size(name), weights, options=options or {})

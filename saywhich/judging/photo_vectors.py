@@ -35,7 +35,7 @@ class PhotoEncoder(Protocol):
         ...
 
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
-        """Return embeddings (n, H) float32 of n prepared photos."""
+        """Return embeddings (B, H) float32 of B prepared photos."""
         ...
 
 

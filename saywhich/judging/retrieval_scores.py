@@ -96,8 +96,8 @@ def _compute_clip_scores(
     scores = {ScoreKey(name, metric.name): average_over(owners, clip.numpy(), len(images))}
     reference_texts, reference_owners = flatten(references)
     if reference_texts:
-        human = encode_captions(judge, [PROMPT + text for text in reference_texts])
-        nearest, has_reference = _find_nearest_reference(vectors, owners, human, reference_owners)
+        reference_vectors = encode_captions(judge, [PROMPT + text for text in reference_texts])
+        nearest, has_reference = _find_nearest_reference(vectors, owners, reference_vectors, reference_owners)
         values = average_with_reference(clip, nearest).numpy()
         scores[ScoreKey(name, metric.with_references)] = average_over(owners, values, len(images), has_reference)
     return scores

@@ -61,11 +61,11 @@ def group_scores(judgement: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
     keys = [key for key in judgement.keys if KINDS[key.name].shown]
     for judge in judgement.judges:
         yield f"by {judge}, among {len(judgement.files):,} images", [key for key in keys if key.judge == judge]
-    without_judge = [key for key in keys if not key.judge]
-    by_references = [key for key in without_judge if key.name in REFERENCE_SCORES]
-    if by_references:
-        yield "by references", by_references
-    yield "of the text", [key for key in without_judge if key.name not in REFERENCE_SCORES]
+    text_keys = [key for key in keys if not key.judge]
+    reference_keys = [key for key in text_keys if key.name in REFERENCE_SCORES]
+    if reference_keys:
+        yield "by references", reference_keys
+    yield "of the text", [key for key in text_keys if key.name not in REFERENCE_SCORES]
 
 
 def _format_cell(row: JudgedRow, key: ScoreKey) -> str:

@@ -63,12 +63,12 @@ def score_text_quality(captions: Captions, references: Captions, annotated: Capt
     }
     if len(words) > 1:
         scores[SELF_BLEU] = ScoreValues(compute_self_bleu([" ".join(caption) for caption in words]))
-    with_objects = [image for image in range(images) if references[image] or annotated[image]]
-    rows = [row for row, image in enumerate(owners.tolist()) if image in set(with_objects)]
+    images_with_objects = [image for image in range(images) if references[image] or annotated[image]]
+    rows = [row for row, image in enumerate(owners.tolist()) if image in set(images_with_objects)]
     if rows:
-        human = {image: [tokenise(text) for text in references[image]] for image in with_objects}
+        reference_words = {image: [tokenise(text) for text in references[image]] for image in images_with_objects}
         row_owners = owners[rows]
-        row_references = [human[image] for image in row_owners]
+        row_references = [reference_words[image] for image in row_owners]
         row_annotated = [annotated[image] for image in row_owners]
         counts = np.array(count_objects([words[row] for row in rows], row_references, row_annotated), dtype=np.float64)
         hallucinated, mentions = (np.bincount(row_owners, counts[:, column], images) for column in (0, 1))
@@ -85,8 +85,8 @@ def score_by_references(
 
     Images without references do not count.
     """
-    with_references = [each if human else [] for each, human in zip(captions, references, strict=True)]
-    texts, owners = flatten(with_references)
+    referenced_captions = [each if texts else [] for each, texts in zip(captions, references, strict=True)]
+    texts, owners = flatten(referenced_captions)
     if not texts:
         return {}
     result = language.score(texts, [references[image] for image in owners])

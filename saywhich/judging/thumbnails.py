@@ -50,13 +50,13 @@ def find_near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
     rows = max(1, BLOCK // (COLOURS * max(1, candidates.shape[1])))
     for first in range(0, len(colours), rows):
         part = slice(first, first + rows)
-        others = colours[candidates[part].clamp(min=0)]
-        duplicates[part] = (others - colours[part, None]).abs().amax(2) <= MAX_COLOUR_DIFFERENCE
+        candidate_colours = colours[candidates[part].clamp(min=0)]
+        duplicates[part] = (candidate_colours - colours[part, None]).abs().amax(2) <= MAX_COLOUR_DIFFERENCE
     return duplicates & (candidates >= 0)
 
 
 def _compute_edge_histograms(grey: Tensor) -> Tensor:
-    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of unit norm, or 0 without edges."""
+    """Return edge histograms (B, 128) of grey images (B, 32, 32), each of unit norm, or 0 without edges."""
     horizontal, vertical = torch.zeros_like(grey), torch.zeros_like(grey)
     horizontal[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
     vertical[:, 1:-1] = grey[:, 2:] - grey[:, :-2]

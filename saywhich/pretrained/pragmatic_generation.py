@@ -29,9 +29,9 @@ def generate_pragmatic_candidates(
     """Return K candidate captions of each of B photos that distinguish the photo from its distractors.
 
     `settings` and `processors` are as in `speaker.candidates`. `nearest` (B, D) are the distractors' rows in
-    `gallery`, padded with −1. The speaker generates the captions of a photo and of its distractors in one batch. A
-    `PragmaticProcessor` gives each of them the photo's scores, so that all continue with the same token. The token's
-    likelihood given an image comes from the image's own scores.
+    `gallery`, padded with −1. The speaker generates the captions of a photo and of its distractors in one batch.
+    A `PragmaticProcessor` gives the photo and its distractors equal scores, so that all continue with the same token.
+    The token's likelihood given an image comes from the image's own scores.
     """
     rows = sorted({row for row in nearest.flatten().tolist() if row >= 0})
     photo_by_row = dict(zip(rows, gallery.read(rows), strict=True))

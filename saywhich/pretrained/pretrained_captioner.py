@@ -54,19 +54,19 @@ class PretrainedCaptioner:
                 contents = tuple(photo.content for photo in photos)
                 yield part, self._caption(_make_features(EncodedPhotos(torch.zeros(len(part), 0), contents), photos))
             return
-        encoded = encode_gallery(self.model.require_listener(), list(dict.fromkeys([*gallery, *files])))
-        embedded = EncodedPhotos(torch.from_numpy(encoded.vectors), encoded.contents)
-        row_by_file = {file: row for row, file in enumerate(encoded.files)}
+        all_photos = encode_gallery(self.model.require_listener(), list(dict.fromkeys([*gallery, *files])))
+        embedded_photos = EncodedPhotos(torch.from_numpy(all_photos.vectors), all_photos.contents)
+        row_by_file = {file: row for row, file in enumerate(all_photos.files)}
         rows = [row_by_file[file] for file in gallery if file in row_by_file]
         self.broken = len(gallery) - len(rows)
-        among = embedded.select(rows)
+        among = embedded_photos.select(rows)
 
         def read(indices: Sequence[int]) -> PretrainedFeatures:
-            return _make_features(among.select(indices), self._decode([encoded.files[rows[i]] for i in indices]))
+            return _make_features(among.select(indices), self._decode([all_photos.files[rows[i]] for i in indices]))
 
         pragmatic = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
         for part, photos in self._load_batches([file for file in files if file in row_by_file]):
-            features = _make_features(embedded.select([row_by_file[file] for file in part]), photos)
+            features = _make_features(embedded_photos.select([row_by_file[file] for file in part]), photos)
             yield part, self._caption(features, among if gallery else None, pragmatic)
 
     def _caption(

@@ -31,7 +31,7 @@ class PretrainedFeatures(EncodedPhotos):
 class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     """A pretrained speaker and a pretrained listener; without a listener (None), images are captioned but not ranked.
 
-    It takes the images that a trained `Model` takes, except films.
+    The model takes the images that a trained `Model` takes, except films.
     `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
     """
 
@@ -59,7 +59,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     def require_listener(self) -> CaptionJudge:
         """Return the listener; raises UserError where the model has none."""
         if self.listener is None:
-            raise UserError(f"{self.speaker.name}: captions are ranked by a listener: give one")
+            raise UserError(f"{self.speaker.name}: ranking captions needs a listener; give one")
         return self.listener
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:

@@ -80,17 +80,17 @@ def choose_listener(options: Namespace) -> str | None:
     return listener.name
 
 
-def refuse_pretrained(options: Namespace, *further: str) -> None:
-    """Raise UserError where an option of pretrained speakers, or one of `further`, is given."""
-    for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch", *further):
-        if (given := getattr(options, name, None)) is not None:
-            raise UserError(f"--{name.replace('_', '-')} {given}: goes with --speaker or --preset; give one of them")
+def refuse_pretrained(options: Namespace, *option_names: str) -> None:
+    """Raise UserError where an option of pretrained speakers, or one of `option_names`, is given."""
+    for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch", *option_names):
+        if (value := getattr(options, name, None)) is not None:
+            raise UserError(f"--{name.replace('_', '-')} {value}: goes with --speaker or --preset; give one of them")
 
 
 def open_captioner(
     options: Namespace, ranked: bool, samples: int | None, pragmatic: PragmaticDecoding | None, score: str
 ) -> PretrainedCaptioner:
-    """Open the speaker, and the listener where candidates are `ranked`, of the parsed options of `caption`.
+    """Open the speaker in the parsed options of `caption`, and the listener if candidates are `ranked`.
 
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
     """
@@ -118,13 +118,17 @@ def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) 
     from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
     _require_names(options)
-    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p} | generation
-    settings = GenerationSettings(**{name: value for name, value in given.items() if value is not None})
+    arguments = {
+        "max_tokens": options.max_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+    } | generation
+    settings = GenerationSettings(**{name: value for name, value in arguments.items() if value is not None})
     name, listener = _choose_models(options, ranked)
-    opened = open_listener(listener) if ranked else None
+    judge = open_listener(listener) if ranked else None
     speaker_options = {"prompt": options.prompt, "language": options.language, "device": options.device}
     speaker = PretrainedSpeaker(name, **speaker_options, dtype=options.dtype or "float32")
-    return PretrainedModel(speaker, opened, settings)
+    return PretrainedModel(speaker, judge, settings)
 
 
 def _require_names(options: Namespace) -> None:
@@ -140,6 +144,8 @@ def _choose_models(options: Namespace, ranked: bool) -> tuple[str, str]:
     if options.preset is not None:
         preset = PRESETS[options.preset]
         speaker, listener = speaker or preset.speaker.name, options.listener or preset.listener.name
-        used = {speaker, listener if ranked else None}
-        confirm_downloads([model for model in (preset.speaker, preset.listener) if model.name in used], options.yes)
+        used_names = {speaker, listener if ranked else None}
+        confirm_downloads(
+            [model for model in (preset.speaker, preset.listener) if model.name in used_names], options.yes
+        )
     return speaker, listener

@@ -125,11 +125,11 @@ class PretrainedSpeaker:
                 check_fit(getattr(transformers, self.family.loader)(config), precision, self.device)
             model, _ = load_weights(self.family.loader, self.source, dtype, optional="pooler")
             self.model = model.to(self.device)
-        embedded, tokens = _count_text_embeddings(self.model), len(self.tokenizer)
-        if tokens > embedded:
+        embeddings, tokens = _count_text_embeddings(self.model), len(self.tokenizer)
+        if tokens > embeddings:
             raise UserError(
-                f"its processor has {tokens} tokens and its model {embedded}: the processor's files do not belong to "
-                "the model; get both again from its publisher"
+                f"its processor has {tokens} tokens and its model embeds {embeddings}: the processor's files do not "
+                "belong to the model; get both again from its publisher"
             )
 
     @property

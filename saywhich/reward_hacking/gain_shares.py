@@ -116,13 +116,13 @@ def summarise_hacking(judgement: Judgement) -> RewardHacking:
         if all(ScoreKey(judge, score) in first.drawn for judge in judgement.judges)
         for each in _compute_gains(first, second, reward, others, score)
     ]
-    grown = find_grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
+    ngram_growth = find_grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
     return RewardHacking(
         reward,
         others,
         len(judgement.files),
         gains,
-        grown,
+        ngram_growth,
         _find_disagreements(judgement, reward, others[0]),
         judgement.notes,
     )
@@ -138,21 +138,23 @@ def _is_same(reward: str, judge: str | CaptionJudge) -> bool:
 def _compute_gains(
     first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[str], score: str
 ) -> list[JudgeGain]:
-    def difference(judge: str) -> tuple[float, np.ndarray]:
+    def compute_difference(judge: str) -> tuple[float, np.ndarray]:
         key = ScoreKey(judge, score)
         return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
 
-    rewarded, drawn = difference(reward)
-    reward_interval = compute_interval(drawn)
-    gains = [JudgeGain(reward, score, rewarded, reward_interval)]
+    reward_gain, reward_resamples = compute_difference(reward)
+    reward_interval = compute_interval(reward_resamples)
+    gains = [JudgeGain(reward, score, reward_gain, reward_interval)]
     for judge in others:
-        gain, judge_drawn = difference(judge)
+        gain, judge_resamples = compute_difference(judge)
         if reward_interval[0] <= 0:
-            gains.append(JudgeGain(judge, score, gain, compute_interval(judge_drawn)))
+            gains.append(JudgeGain(judge, score, gain, compute_interval(judge_resamples)))
             continue
-        positive = drawn > 0  # few resamples have no gain
-        shares = compute_interval(100.0 * judge_drawn[positive] / drawn[positive])
-        gains.append(JudgeGain(judge, score, gain, compute_interval(judge_drawn), 100.0 * gain / rewarded, shares))
+        positive = reward_resamples > 0  # few resamples have no gain
+        shares = compute_interval(100.0 * judge_resamples[positive] / reward_resamples[positive])
+        gains.append(
+            JudgeGain(judge, score, gain, compute_interval(judge_resamples), 100.0 * gain / reward_gain, shares)
+        )
     return gains
 
 

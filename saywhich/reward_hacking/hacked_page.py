@@ -22,9 +22,9 @@ def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
         yield f"  {growth.before:5.1f} {growth.after:5.1f}  {escape_line(' '.join(growth.words))}"
     rule = f"improved by the reward and worsened by {escape_line(hacking.judges[0])}"
     yield f"images whose rank {rule}, at most {MAX_DISAGREEMENTS}: {len(hacking.disagreements)}"
-    for part in hacking.disagreements:
-        ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
-        yield escape_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")
+    for disagreement in hacking.disagreements:
+        ranks = "; ".join("{} → {}".format(*pair) for pair in (disagreement.reward_ranks, disagreement.judge_ranks))
+        yield escape_line(f"  {disagreement.photo.name} ({ranks}): {disagreement.before} → {disagreement.after}")
 
 
 def format_gain(gain: JudgeGain) -> str:
@@ -37,7 +37,7 @@ def format_gain(gain: JudgeGain) -> str:
 
 def write_reward_hacking_page(out: Path, hacking: RewardHacking) -> None:
     """Write one HTML file that needs no network: gains, n-grams, and photos with both captions."""
-    photos = [encode_thumbnail_url(part.photo) for part in hacking.disagreements]
+    photos = [encode_thumbnail_url(disagreement.photo) for disagreement in hacking.disagreements]
     disagreements = list(zip(hacking.disagreements, photos, strict=True))
     write_offline_page(
         out, "hacked.html", styles=[PLAIN_STYLE], hacking=hacking, disagreements=disagreements, show=format_gain

@@ -31,8 +31,8 @@ def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = 
     ngrams = []
     for n in range(1, LONGEST + 1):
         shares = [_compute_shares(texts, n) for texts in (before, after)]
-        grown = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
-        order = sorted((each for each in grown if each.growth > 0), key=lambda each: (-each.growth, each.words))
+        increases = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
+        order = sorted((each for each in increases if each.growth > 0), key=lambda each: (-each.growth, each.words))
         ngrams += order[:limit]
     return ngrams
 

@@ -51,7 +51,7 @@ class CaptionReward:
         if score not in SCORES:
             raise UserError(f"reward: score {score!r} is not known; choose from {', '.join(SCORES)}")
         if hard < 2:
-            raise UserError(f"reward: hard = {hard}; a gallery holds 2 photos or more")
+            raise UserError(f"reward: hard = {hard}; give 2 or more")
         if not 0 < temperature < math.inf:
             raise UserError(f"reward: temperature = {temperature}; give a finite number above 0")
         if score == HARD_CONTRASTIVE and photos is None:
@@ -66,7 +66,7 @@ class CaptionReward:
         )
         self.cut = 0
         self.__name__ = f"saywhich_{score}"  # TRL logs rewards under this name
-        self._kept: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → its embedding, and its look-alikes' embeddings
+        self._cache: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → its and its look-alikes' embeddings
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
         """Return the reward of each completion for the photo in its row of the column `column`.
@@ -77,8 +77,11 @@ class CaptionReward:
         """
         photos = columns.get(self.column)
         if not isinstance(photos, Sequence) or len(photos) != len(completions):
-            given = ", ".join(sorted(columns)) or "none"
-            raise UserError(f"reward: no column {self.column!r} with a photo per completion (columns: {given})")
+            column_names = ", ".join(sorted(columns)) or "none"
+            raise UserError(
+                f"reward: no column {self.column!r} with a photo per completion (columns: {column_names}); "
+                "give another column"
+            )
         if not completions:
             return []
         prompt = PROMPT if self.score == CLIP_SCORE else ""
@@ -106,7 +109,7 @@ class CaptionReward:
         """Return embeddings (B, H) of distinct photos and (B, K, H) of their look-alikes, and each row's photo (N,)."""
         keys = [_compute_key(photo) for photo in photos]
         distinct = dict(zip(keys, photos, strict=True))
-        embeddings = {key: self._kept[key] for key in distinct if key in self._kept}
+        embeddings = {key: self._cache[key] for key in distinct if key in self._cache}
         new = [key for key in distinct if key not in embeddings]
         for n in range(0, len(new), PHOTOS_AT_ONCE):
             part = new[n : n + PHOTOS_AT_ONCE]
@@ -118,9 +121,9 @@ class CaptionReward:
                 else self.look_alikes.embeddings(batch, self.hard - 1)
             )
             embeddings |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
-        self._kept |= {key: embeddings[key] for key in new}
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._cache |= {key: embeddings[key] for key in new}
+        while len(self._cache) > KEPT:
+            del self._cache[next(iter(self._cache))]
         row_by_key = {key: row for row, key in enumerate(distinct)}
         rows = [embeddings[key] for key in distinct]
         return (

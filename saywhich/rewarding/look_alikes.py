@@ -34,15 +34,15 @@ class LookAlikes:
         vectors = self._encode_files(self._encoder, thumbnails.files).double()
         self._centre = vectors.mean(0)
         self._unit = normalize(vectors - self._centre, dim=1)
-        self._judged = torch.cat([self._encode_files(judge, thumbnails.files), torch.zeros(1, judge.size)])
+        self._judge_vectors = torch.cat([self._encode_files(judge, thumbnails.files), torch.zeros(1, judge.size)])
         self.files = thumbnails.files
 
     def embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
-        """Return the judge's embeddings (n, count, H) of the look-alikes of each of n photos, padded with zeros."""
-        return self._judged[self.nearest(photos, count)]
+        """Return the judge's embeddings (B, `count`, H) of the look-alikes of each of B photos, padded with zeros."""
+        return self._judge_vectors[self.nearest(photos, count)]
 
     def nearest(self, photos: Sequence[Photo], count: int) -> Tensor:
-        """Return the `count` nearest of the folder's photos as rows (n, count) int64, padded with −1.
+        """Return the rows (B, `count`) int64 of the folder's photos nearest to each of B photos, padded with −1.
 
         Nearness is the cosine of mean-centred embeddings. Near-duplicates of a photo, and the photo itself, are left
         out. Only the `count` + SPARE + 1 nearest are considered: with more near-duplicates there are fewer look-alikes.

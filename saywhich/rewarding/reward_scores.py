@@ -21,8 +21,8 @@ def compute_contrastive_reward(
     cosines = captions.double() @ images.double().T  # (N, B)
     is_own_image = owners[:, None] == torch.arange(len(images))
     is_own_caption = (owners[:, None] == owners).T  # (N, N): captions of the same photo
-    to_look_alikes, absent = _score_look_alikes(captions, owners, look_alikes)
-    image_cosines = torch.cat([cosines, to_look_alikes], 1).masked_fill(
+    look_alike_cosines, absent = _score_look_alikes(captions, owners, look_alikes)
+    image_cosines = torch.cat([cosines, look_alike_cosines], 1).masked_fill(
         torch.cat([is_own_image, absent], 1), -torch.inf
     )
     caption_cosines = cosines.T[owners].masked_fill(is_own_caption, -torch.inf)
@@ -42,7 +42,7 @@ def _score_own_image(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor
 
 
 def _score_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosines (N, K) with the look-alikes of each caption's photo, and where there is no look-alike."""
+    """Return cosines (N, K) with the look-alikes of each caption's photo, and (N, K) bool: True where one is absent."""
     cosines = torch.stack(
         [look_alikes[owner].double() @ caption.double() for owner, caption in zip(owners, captions, strict=True)]
     )

@@ -119,13 +119,13 @@ def test_the_api_describes_itself(server):
             422,
             "photo 1: not a photo that can be decoded (expected JPEG, PNG, WEBP, GIF, BMP, TIFF); send another file",
         ),
-        ({"photos": ["aGk="] * 13}, 422, "13 photos; at most 12 at once"),
+        ({"photos": ["aGk="] * 13}, 422, "13 photos; send at most 12 at once"),
         (
             {"photos": ["aGk="], "among": True, "pragmatic": 1, "score": "similarity"},
             422,
             "pragmatic: does not go with the score similarity",
         ),
-        ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; there are psst_multinomial, other"),
+        ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; give one of psst_multinomial, other"),
     ],
 )
 def test_a_refusal_states_the_reason(server, body, status, detail):

@@ -300,7 +300,7 @@ def test_an_exported_folder_fetches_nothing(exported_model, tmp_path, monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", refuse_connection)
     saywhich.load(tmp_path / "out")
     change_manifest(tmp_path / "out", **manifest)
-    with pytest.raises(UserError, match=r"manifest\.json: the network .* would be fetched"):
+    with pytest.raises(UserError, match=r"manifest\.json: expected the weights of the network .* in this folder"):
         saywhich.load(tmp_path / "out")
 
 

@@ -55,6 +55,14 @@ def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, 
     assert printed.count("\n") == 1
 
 
+def test_missing_photos_are_reported_before_models_are_loaded(repository, capsys, monkeypatch):
+    monkeypatch.setattr("saywhich.commands.serve.load_models", lambda *_, **__: pytest.fail("models were loaded"))
+    assert main(["serve", "--model", str(repository / "models/mle"), "--photos", "no/folder"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("no/folder: no such photo or folder")
+    assert printed.count("\n") == 1
+
+
 def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
     host = "127.9.9.9"  # a loopback address that no other process uses
     with bind(host, 0) as taken:
@@ -62,7 +70,9 @@ def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
         port = str(taken.getsockname()[1])
         model = str(repository / "models/psst_multinomial")
         assert main(["serve", "--model", model, "--host", host, "--port", port]) == 2
-    assert "the system refuses to listen (Address already in use); give another one\n" in capsys.readouterr().err
+    assert (
+        "the system refuses to listen (Address already in use); give another host or port\n" in capsys.readouterr().err
+    )
     with bind(host, int(port)) as free:
         assert isinstance(free, socket.socket)
 

@@ -37,7 +37,7 @@ def noise(photos, trained_model) -> Path:
     return photos / "noise.png"
 
 
-NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: expect captions and ranks"
+NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: their captions and ranks"
 
 
 def test_captions_and_hits_of_unlike_photos_are_reported_on_stderr_and_in_json(noise, trained_model, tmp_path, capsys):

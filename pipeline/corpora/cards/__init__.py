@@ -25,7 +25,7 @@ class CardEntry(BaseModel):
 
 
 class CardSource(CardEntry):
-    """Source of a corpus's files. Of the sources with the same `choice`, one is enough; its `profile` reads it."""
+    """Source of a corpus's files. One of the sources with the same `choice` is enough; `profile` reads its files."""
 
     optional: bool = False
     choice: Text = ""
@@ -41,7 +41,7 @@ class ArchiveSource(CardSource):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
     where: Text = ""  # without a url: the publisher, and how to get the archive
     members: Text  # files of the archive: a folder and a pattern, train2014/*
-    to: RelativePath  # their folder, below the corpus's own
+    to: RelativePath  # folder of these files, below the corpus's folder
     files: Count  # number of these files
     needed: Count = 0  # number of files that the splits use; 0: all
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # largest share of files that may be missing

@@ -37,7 +37,7 @@ class NPairScore:
     differentiable = True
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
-        """Return the score with this step's random numbers."""
+        """Return the score with the random numbers of the step of `rollouts`."""
         return replace(self, batch_random=rollouts.random("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:

@@ -40,7 +40,7 @@ class DialogBatches(Batches):
 def iterate_rounds(
     prepared: PreparedData, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
 ) -> Iterator[DialogBatch]:
-    """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
+    """Yield all rounds of the dialogs about the images `rows`, in order, in batches of `batch` dialogs."""
     for number, start in enumerate(range(0, len(rows), batch)):
         yield _read_rounds(prepared, dialogs, store, np.asarray(rows[start : start + batch]), 0, number, pinned=False)
 
@@ -58,22 +58,22 @@ def _read_rounds(
     rounds_per_dialog = dialogs.rounds
     distinct, options = np.unique(dialogs.options[rows], return_inverse=True)
 
-    def int64(x: np.ndarray) -> torch.Tensor:
+    def to_int64(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.astype(np.int64))
 
     rounds = DialogQuestions(
-        questions=int64(dialogs.questions[rows]).flatten(0, 1),
-        history=int64(dialogs.history(rows)),
-        options=int64(options.reshape(len(rows) * rounds_per_dialog, -1)),
-        truth=int64(dialogs.truth[rows]).flatten(),
-        answers=int64(dialogs.answers[distinct]),
+        questions=to_int64(dialogs.questions[rows]).flatten(0, 1),
+        history=to_int64(dialogs.history(rows)),
+        options=to_int64(options.reshape(len(rows) * rounds_per_dialog, -1)),
+        truth=to_int64(dialogs.truth[rows]).flatten(),
+        answers=to_int64(dialogs.answers[distinct]),
     )
     return DialogBatch(
         images=image_batch.images.repeat_interleave(rounds_per_dialog, 0),
         pooled=image_batch.pooled.repeat_interleave(rounds_per_dialog, 0),
         regions=image_batch.regions.repeat_interleave(rounds_per_dialog, 0),
         region_mask=image_batch.region_mask.repeat_interleave(rounds_per_dialog, 0),
-        captions=int64(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
+        captions=to_int64(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,
         rounds=rounds,

@@ -30,7 +30,7 @@ class DistinctTexts(Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class Dialogs:
-    """M dialogs of R rounds with O candidate answers: one about each image of a corpus, in its order."""
+    """M dialogs of R rounds with O candidate answers: one dialog per image of a corpus, in the corpus's order."""
 
     captions: tuple[Words, ...]  # (M,)
     questions: tuple[Words, ...]  # distinct questions

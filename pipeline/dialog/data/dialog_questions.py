@@ -1,4 +1,4 @@
-"""Questions of dialogs, and batches that hold them beside the images."""
+"""Questions of dialogs, and batches of questions with their images."""
 
 from __future__ import annotations
 

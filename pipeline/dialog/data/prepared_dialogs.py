@@ -33,8 +33,8 @@ class DialogLengths:
 def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: DialogLengths, out: Path) -> None:
     """Write rounds.parquet, one row per round, and answers.parquet into the folder `out`.
 
-    Answers with equal tokens after truncation and UNK are merged: no model could distinguish them, and none should be
-    trained to reject one of them.
+    Answers with equal tokens after truncation and UNK are merged, since no model can distinguish them. Otherwise,
+    training would reject answers that equal the human answer.
     """
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}

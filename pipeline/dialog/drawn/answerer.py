@@ -80,7 +80,7 @@ class TrueAnswers(NamedTuple):
     """True answers to a question."""
 
     short: str  # yes and no stand for the style's words
-    longer: tuple[str, ...]  # words that follow yes or no; otherwise answers
+    longer: tuple[str, ...]  # words that follow a short answer yes or no; longer answers if it is another
     whole: tuple[str, ...]  # sentences
 
 
@@ -144,12 +144,16 @@ def list_true_answers(scene: Scene, question: SceneQuestion, digits: bool = Fals
     if kind == "exist_kind":
         return _answer_existence(select_kind(scene, asked), asked, digits, grey)
     if kind == "else":
-        return _name_one([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
+        return _answer_by_name([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
     if kind == "total":
         number = sum(thing.count for thing in select_kind(scene, asked))
-        n = NUMBERS[not digits][number] if number else "none"
+        number_word = NUMBERS[not digits][number] if number else "none"
         verb = "is" if number == 1 else "are"
-        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {verb} {n}", f"i can see {n}"))
+        return TrueAnswers(
+            number_word,
+            (f"i see {number_word}", f"just {number_word}"),
+            (f"there {verb} {number_word}", f"i can see {number_word}"),
+        )
     if kind == "weather":
         short, whole, *longer = ATMOSPHERES[name_atmosphere(scene)]
         return TrueAnswers(short, tuple(longer), (whole,))
@@ -161,20 +165,24 @@ def list_true_answers(scene: Scene, question: SceneQuestion, digits: bool = Fals
     if kind == "light":
         short, *longer, whole = LIGHTS[scene.light]
         return TrueAnswers(short, tuple(longer), (whole,))
-    place, at = w.SCENES[scene.setting][0], w.PLACES[scene.setting][0].text
+    setting_noun, location = w.SCENES[scene.setting][0], w.PLACES[scene.setting][0].text
     if kind == "setting":
-        return TrueAnswers(at, (place, f"{at} i think"), (f"it is {at}", f"it looks like {place}"))
+        return TrueAnswers(
+            location, (setting_noun, f"{location} i think"), (f"it is {location}", f"it looks like {setting_noun}")
+        )
     if kind == "is_setting":
-        if asked == place:
-            return TrueAnswers("yes", ("it is", "it looks like it"), (f"it is {at}", "it looks like it"))
-        return TrueAnswers("no", ("it isn't", f"it is {at}"), (f"it is {at}", f"it looks more like {place}"))
+        if asked == setting_noun:
+            return TrueAnswers("yes", ("it is", "it looks like it"), (f"it is {location}", "it looks like it"))
+        return TrueAnswers(
+            "no", ("it isn't", f"it is {location}"), (f"it is {location}", f"it looks more like {setting_noun}")
+        )
     if kind == "scenery":
         if asked in scene.scenery:
             return TrueAnswers("yes", ("there are some", "in the background"), ("in the background", "i see some"))
         return TrueAnswers("no", ("i don't see any", "there are none"), ("not that i can see", "i don't see any"))
     if kind == "outdoors":
         return TrueAnswers("outside", ("outdoors", "outside i think"), ("it is outside", "it is outdoors"))
-    raise ValueError(kind)
+    raise ValueError(f"expected a kind of question about the scene, got {kind}; add its answers")
 
 
 def select_kind(scene: Scene, name: str) -> list[Thing]:
@@ -183,33 +191,41 @@ def select_kind(scene: Scene, name: str) -> list[Thing]:
 
 
 def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
-    it, is_, colour = choose_pronoun(thing), conjugate_be(thing), _spell_colour(thing, grey)
+    pronoun, be, colour = choose_pronoun(thing), conjugate_be(thing), _spell_colour(thing, grey)
     if kind in ("colour", "is_colour"):
-        verb = f"{is_} wearing" if is_worn(thing) else is_
-        whole = (f"{it} {verb} {colour}", f"the {choose_noun(thing)} {verb} {colour}")
+        verb = f"{be} wearing" if is_worn(thing) else be
+        whole = (f"{pronoun} {verb} {colour}", f"the {choose_noun(thing)} {verb} {colour}")
         if kind == "colour":
             marks = {"plain": (), "striped": (f"{colour} with stripes",), "spotted": (f"{colour} with spots",)}
             return TrueAnswers(colour, (f"looks {colour}", f"{colour} i think", *marks[thing.pattern]), whole)
         if thing.colour == asked:
-            return TrueAnswers("yes", (f"{it} {is_}", f"all {colour}"), (f"{it} {is_}", whole[0]))
+            return TrueAnswers("yes", (f"{pronoun} {be}", f"all {colour}"), (f"{pronoun} {be}", whole[0]))
         return TrueAnswers("no", (colour, whole[0]), (whole[0], f"more like {colour}"))
     if kind == "count":
-        n = NUMBERS[not digits][thing.count]
-        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {is_} {n}", f"i can see {n}"))
+        number_word = NUMBERS[not digits][thing.count]
+        return TrueAnswers(
+            number_word,
+            (f"i see {number_word}", f"just {number_word}"),
+            (f"there {be} {number_word}", f"i can see {number_word}"),
+        )
     if kind in ("pose", "is_pose"):
         verb = choose_pose_verb(thing.category, thing.pose)
         if kind == "pose":
             return TrueAnswers(
-                verb, (f"just {verb}", f"{verb} i think"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}")
+                verb, (f"just {verb}", f"{verb} i think"), (f"{pronoun} {be} {verb}", f"{pronoun} {be} just {verb}")
             )
         if thing.pose == asked:
             return TrueAnswers(
-                "yes", (f"{it} {is_}", f"{it} {is_} {verb}"), (f"{it} {is_} {verb}", f"looks like {it} {is_}")
+                "yes",
+                (f"{pronoun} {be}", f"{pronoun} {be} {verb}"),
+                (f"{pronoun} {be} {verb}", f"looks like {pronoun} {be}"),
             )
-        return TrueAnswers("no", (verb, f"{it} {is_} {verb}"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}"))
+        return TrueAnswers(
+            "no", (verb, f"{pronoun} {be} {verb}"), (f"{pronoun} {be} {verb}", f"{pronoun} {be} just {verb}")
+        )
     if kind == "size":
         short, *longer = SIZE_ANSWERS[thing.size]
-        return TrueAnswers(short, tuple(longer), (f"{it} {is_} {short}", f"{it} {is_} {longer[0]}"))
+        return TrueAnswers(short, tuple(longer), (f"{pronoun} {be} {short}", f"{pronoun} {be} {longer[0]}"))
     if kind == "pattern":
         if thing.pattern == asked:
             return TrueAnswers(
@@ -217,35 +233,37 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
                 (f"i see {PATTERN_NOUNS[asked]}", PATTERN_NOUNS[asked]),
                 (f"i see {PATTERN_NOUNS[asked]}", f"it has {PATTERN_NOUNS[asked]}"),
             )
-        own = "plain" if thing.pattern == "plain" else PATTERN_NOUNS[thing.pattern]
-        return TrueAnswers("no", (own, f"just {own}"), (f"just {own}", f"no {PATTERN_NOUNS[asked]}"))
+        pattern = "plain" if thing.pattern == "plain" else PATTERN_NOUNS[thing.pattern]
+        return TrueAnswers("no", (pattern, f"just {pattern}"), (f"just {pattern}", f"no {PATTERN_NOUNS[asked]}"))
     if kind == "facing":
         return TrueAnswers(
-            thing.facing, (f"to the {thing.facing}", f"looking {thing.facing}"), (f"{it} {is_} facing {thing.facing}",)
+            thing.facing,
+            (f"to the {thing.facing}", f"looking {thing.facing}"),
+            (f"{pronoun} {be} facing {thing.facing}",),
         )
     if kind == "side":
         third, plane = name_side(thing), name_depth(thing)
         position = "in the middle" if third == "middle" else f"on the {third}"
         phrase = f"{position} {DEPTHS[plane]}"
         phrases = (phrase, f"{third} {DEPTHS[plane]}")
-        return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {phrase}", f"{phrase} of the picture"))
+        return TrueAnswers(f"{plane} {third}", phrases, (f"{pronoun} {be} {phrase}", f"{phrase} of the picture"))
     if kind == "look":
         verb = choose_pose_verb(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
         first = verb if moves else SIZE_ANSWERS[thing.size][0]
         short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"
-        return TrueAnswers(short, (f"{short} i think",), (f"{it} {is_} {short}", f"looks {short}"))
+        return TrueAnswers(short, (f"{short} i think",), (f"{pronoun} {be} {short}", f"looks {short}"))
     if kind in ("near", "relation"):
         relation = asked or kind
         others = [o for o in scene.things if o is not thing and relation_holds(relation, o, thing)]
-        return _name_one(others, NOTHING, digits, grey)
+        return _answer_by_name(others, NOTHING, digits, grey)
     if kind == "which":
         plain, coloured = _make_noun_phrase(thing, digits, grey, False), _make_noun_phrase(thing, digits, grey, True)
-        return TrueAnswers(choose_noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
-    raise ValueError(kind)
+        return TrueAnswers(choose_noun(thing), (plain, coloured), (f"i see {plain}", f"{pronoun} {be} {plain}"))
+    raise ValueError(f"expected a kind of question about a thing, got {kind}; add its answers")
 
 
-def _name_one(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
+def _answer_by_name(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
     """Return the answers that name one of `things`; without things, `nothing`."""
     if not things:
         return nothing

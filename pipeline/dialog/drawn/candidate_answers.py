@@ -1,8 +1,8 @@
 """Candidate answers to each question, as in VisDial: the human answer, and plausible, popular and random answers.
 
-The first plausible answers are rivals: false answers of the same type, such as other colours. All others come from
-dialogs about scenes that are in no data set. The candidates of an image thus depend on the seed and the image alone,
-and the splits do not depend on each other.
+The first plausible answers are rivals: false answers of the same type, such as other colours. All candidates but the
+human answer come from scenes that are in no data set. The candidates of an image thus depend on the seed and the image
+alone, and the splits do not depend on each other.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ class CandidatePool:
     ) -> tuple[list[str], int]:
         """Return OPTIONS distinct answers in random order, and the index of `truth`.
 
-        They contain all `rivals`, and at most SYNONYMS of the `true_answers` besides `truth`.
+        The answers contain all `rivals`, and at most SYNONYMS of the `true_answers` besides `truth`.
         """
-        chosen = dict.fromkeys((truth, *rivals))  # an ordered set
+        candidates = dict.fromkeys((truth, *rivals))  # an ordered set
         synonyms = 0
 
-        def choose(texts: Iterable[str]) -> None:
+        def add(texts: Iterable[str]) -> None:
             nonlocal synonyms
             for text in texts:
-                if text not in chosen and (text not in true_answers or synonyms < SYNONYMS):
+                if text not in candidates and (text not in true_answers or synonyms < SYNONYMS):
                     synonyms += text in true_answers
-                    chosen[text] = None
+                    candidates[text] = None
 
         plausible = self.plausible(question)
-        choose(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
-        choose(self._popular)
-        while len(chosen) < OPTIONS:
-            choose([self._all_answers[int(rng.random() * len(self._all_answers))]])
-        options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
+        add(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
+        add(self._popular)
+        while len(candidates) < OPTIONS:
+            add([self._all_answers[int(rng.random() * len(self._all_answers))]])
+        options = [list(candidates)[i] for i in rng.permutation(OPTIONS)]
         return options, options.index(truth)
 
     def _list_plausible(self, question: str) -> list[str]:
@@ -87,9 +87,8 @@ class CandidatePool:
     def _compute_vector(self, question: str) -> np.ndarray:
         """Return the idf of the question's words; the first LEADING_WORDS words have separate entries by position.
 
-        The idf of the other words is divided by their number.
-
-        Similar questions begin with the same words (Das et al. 2017).
+        The idf of the other words is divided by their number. Similar questions begin with the same words (Das et al.
+        2017).
         """
         weights = np.zeros((LEADING_WORDS + 1, len(self._column)), np.float32)
         words = question.split()

@@ -72,7 +72,7 @@ class DialogRound(NamedTuple):
 def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) -> list[DialogRound]:
     """Return ROUNDS questions and answers about `scene`, image `index`; they depend on the arguments alone.
 
-    The questioner does not ask for facts that `caption` states; `DialogState.ask` names the exceptions.
+    With few exceptions, which `DialogState.ask` states, no question asks for a fact that `caption` states.
     """
     rng = make_generator(seed, index, STREAM)
     state, style = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
@@ -90,8 +90,8 @@ class DialogState:
 
     def __init__(self, scene: Scene, caption: SceneCaption, rng: np.random.Generator) -> None:
         self.scene, self.rng = scene, rng
-        named = [thing for claim in caption.claims for thing in (claim.thing, claim.other) if thing >= 0]
-        self.known = list(dict.fromkeys(named))  # things that have been named
+        mentioned_things = [thing for claim in caption.claims for thing in (claim.thing, claim.other) if thing >= 0]
+        self.known = list(dict.fromkeys(mentioned_things))  # things that have been named
         self.stated = {(claim.kind, claim.thing) for claim in caption.claims}  # attributes of things
         self.asked: set[tuple[str, int, str]] = set()
         for claim in caption.claims:
@@ -119,9 +119,9 @@ class DialogState:
         raise RuntimeError(f"expected a further question about the scene, found none after {len(self.asked)}")
 
     def _is_skipped(self, question: SceneQuestion) -> bool:
-        """Return whether to skip the question, at random.
+        """Return whether to skip the question, drawn at random.
 
-        Most questions of the kinds below with the answer no, none, nothing or one are skipped.
+        Most questions about existence, relations and counts with the answer no, none, nothing or one are skipped.
         """
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
@@ -136,13 +136,13 @@ class DialogState:
             self.focus = question.thing
             self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.thing))
             self.stated |= {("colour", question.thing)} if question.kind == "look" else set()
-        named = [i for i, thing in enumerate(things) if i not in self.known and choose_noun(thing) in words]
+        new_things = [i for i, thing in enumerate(things) if i not in self.known and choose_noun(thing) in words]
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
-            named = [i for i, thing in enumerate(things) if thing.category == question.asked]
-        for i in named:
+            new_things = [i for i, thing in enumerate(things) if thing.category == question.asked]
+        for i in new_things:
             self._add_known(i)
             self.stated |= {("colour", i)} if things[i].colour in words else set()
-        if question.kind == "exist_kind" and not named and words & {"yes", "yeah", "yep"}:
+        if question.kind == "exist_kind" and not new_things and words & {"yes", "yeah", "yep"}:
             candidates = [i for i, thing in enumerate(things) if thing in select_kind(self.scene, question.asked)]
             self.unnamed = next((i for i in candidates if i not in self.known), -1)
         self.last = question
@@ -246,8 +246,8 @@ class DialogState:
                 return None
         elif kind in ("exist_kind", "total"):
             asked = pick(rng, ("people", "animals", "vehicles", "children"))
-            named = any(scene.things[i] in select_kind(scene, asked) for i in self.known)
-            if named and kind == "exist_kind":
+            has_known_things = any(scene.things[i] in select_kind(scene, asked) for i in self.known)
+            if has_known_things and kind == "exist_kind":
                 return None
         elif kind == "else":
             unmentioned = tuple(unknown)

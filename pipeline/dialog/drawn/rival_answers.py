@@ -26,7 +26,7 @@ class RivalAnswers:
     def draw(
         self, rng: np.random.Generator, scene: Scene, question: SceneQuestion, relevant: Collection[str]
     ) -> list[str]:
-        """Return up to RIVALS distinct answers to the question in other scenes, none of them `relevant`."""
+        """Draw up to RIVALS distinct answers to the question in other scenes, without the `relevant` answers."""
         category, count = "", 0
         if question.thing >= 0:
             thing = scene.things[question.thing]

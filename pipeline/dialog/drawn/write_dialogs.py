@@ -37,11 +37,11 @@ def write_scene_dialogs(
     pool_scenes = {i: sample_scene(seed, i) for i in range(POOL_START, POOL_START + 2 * POOL_DIALOGS, 2)}
     pool = CandidatePool(_generate_image_dialog(seed, i, scene)[1] for i, scene in pool_scenes.items())
     rivals = RivalAnswers(seed, list(pool_scenes.values()))
-    counts, texts = {"dialogs": 0}, (set[str](), set[str]())
+    counts, text_sets = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
         indices = [i for i, image_split in enumerate(splits) if image_split == split]
         questions, answers = DistinctTexts[str](), DistinctTexts[str]()
-        dialogs, relevant = [], []
+        dialogs, relevance_entries = [], []
         for i in indices:
             scene, captions = scenes[i]
             caption, rounds = _generate_image_dialog(seed, i, scene, captions)
@@ -62,15 +62,17 @@ def write_scene_dialogs(
                     }
                 )
                 scores = [relevances.get(text, 0.0) for text in options]
-                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": relevances})
+                relevance_entries.append(
+                    {"image_id": i, "round_id": number, "gt_relevance": scores, "answers": relevances}
+                )
             dialogs.append({"image_id": i, "caption": caption, "dialog": entries})
         data = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
-        _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": data})
-        _write(root / RELEVANCE.format(split), relevant)
+        _write_json(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": data})
+        _write_json(root / RELEVANCE.format(split), relevance_entries)
         counts["dialogs"] += len(dialogs)
-        for distinct, numbered in zip(texts, (questions, answers), strict=True):
-            distinct.update(numbered.texts)
-    return counts | {"questions": len(texts[0]), "answers": len(texts[1])}
+        for text_set, distinct_texts in zip(text_sets, (questions, answers), strict=True):
+            text_set.update(distinct_texts.texts)
+    return counts | {"questions": len(text_sets[0]), "answers": len(text_sets[1])}
 
 
 def _generate_image_dialog(
@@ -82,5 +84,5 @@ def _generate_image_dialog(
     return " ".join(caption.tokens), generate_dialog(scene, caption, seed, index)
 
 
-def _write(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, separators=(",", ":")) + "\n")

@@ -49,7 +49,7 @@ class DialogEncoder(nn.Module, ABC):
         self.norm = nn.LayerNorm(hidden) if layer_norm else nn.Identity()
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
-        """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
+        """Return the encoding and the initial states (N, 3, H) of the batch's questions, with the embeddings `word`."""
         rounds = get_questions(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = compute_last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)

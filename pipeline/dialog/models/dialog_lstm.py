@@ -13,7 +13,7 @@ from pipeline.types import Batch
 class DialogLstm(LstmDecoder):
     """LSTM decoder of dialogs, whose input before BOS is the projected encoding.
 
-    In place of regions it takes (B, 3, H): the encoding, then the initial hidden and cell states.
+    The decoder takes (B, 3, H) in place of regions: the encoding, then the initial hidden and cell states.
     """
 
     def __init__(

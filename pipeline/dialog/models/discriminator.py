@@ -42,17 +42,17 @@ class Discriminator(nn.Module):
         nn.init.normal_(self.word.weight, std=0.3)
 
     def encode_question(self, batch: Batch) -> Tensor:
-        """Encode the batch's questions with their images and histories, (B, H)."""
+        """Return the encodings (N, H) of the batch's questions with their images and histories."""
         encoded: Tensor = self.encoder(batch, self.word)[:, 0]
         return encoded
 
     def encode_answers(self, answers: Tensor) -> Tensor:
-        """Encode U distinct answers (U, T), as tokens, and return (U, H)."""
+        """Return the encodings (U, H) of U answers, given as tokens (U, T)."""
         rows = torch.arange(len(answers), device=answers.device)
         return self.encode_text(Message(answers, make_caption_mask(answers), rows, samples=1))
 
     def encode_text(self, message: Message) -> Tensor:
-        """Encode the answers of a message, (N, H)."""
+        """Return the encodings (N, H) of the answers of a message."""
         tokens, table = message.tokens, SharedWeight(self.word.weight)
         words = table.rows(tokens.flatten())
         if message.relaxed is not None:

@@ -59,7 +59,7 @@ def read_visdial(
             )
         for i in train[-HELD_OUT:]:
             splits[i] = "val"
-    dialogs = reader.dialogs()
+    dialogs = reader.build_dialogs()
     captions = [AnnotatedCaption(" ".join(words), words) for words in dialogs.captions]
     rows = zip(reader.images, splits, captions, strict=True)
     images = tuple(CorpusImage(image, "", split, (caption,)) for image, split, caption in rows)
@@ -70,11 +70,14 @@ def read_visdial(
 def replace_captions(corpus: Corpus, caption_corpus: Corpus) -> Corpus:
     """Return `corpus` with the captions and files that `caption_corpus` has for its images, by id.
 
-    Raises UserError where an image is missing there.
+    Raises UserError where `caption_corpus` lacks an image.
     """
     images_by_id = {image.id: image for image in caption_corpus.images}
     if missing := next((image.id for image in corpus.images if image.id not in images_by_id), None):
-        raise UserError(f"{caption_corpus.sources[0]}: image {missing} of {corpus.sources[0]} is missing")
+        raise UserError(
+            f"{caption_corpus.sources[0]}: image {missing} of {corpus.sources[0]} is missing; "
+            "name a file with the captions of all images"
+        )
     images = tuple(replace(images_by_id[image.id], split=image.split) for image in corpus.images)
     return replace(corpus, images=images, sources=(*corpus.sources, *caption_corpus.sources))
 
@@ -160,7 +163,7 @@ class _Reader:
         self.annotations.append(annotations)
 
     def _check_number(self, key: str, number: int, position: _DialogPosition) -> None:
-        """Check the number of rounds or options; the first dialog sets a number that is not required."""
+        """Raise UserError for a wrong number of rounds or options; the first dialog sets an unspecified number."""
         expected = getattr(self.expected, key)
         if not number:
             position.fail(f"there are no {key}; at least one is expected")
@@ -189,13 +192,15 @@ class _Reader:
                         text: _check_relevance(score, position) for text, score in answers
                     }
         except FileNotFoundError:
-            raise UserError(f"{file}: the file of relevance annotations is missing") from None
+            raise UserError(
+                f"{file}: the file of relevance annotations is missing; correct its path, or leave it out"
+            ) from None
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
             raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
 
-    def dialogs(self) -> Dialogs:
+    def build_dialogs(self) -> Dialogs:
         """Return all dialogs that have been read."""
         options = np.array([options for _, options, _ in self.rounds], np.int32)
         relevance = None
@@ -203,8 +208,8 @@ class _Reader:
             relevance = np.full(options.shape, np.nan, np.float32)
             for index, scores in self.relevance.items():
                 relevance[index] = scores
-        annotated = np.array(self.annotations)
-        has_kinds = bool(annotated.size) and bool((annotated != "").any())
+        annotations = np.array(self.annotations)
+        has_kinds = bool(annotations.size) and bool((annotations != "").any())
         rounds = product(range(len(options)), range(options.shape[1]))
         answer_relevance = {index: self.answer_relevance.get(index, {}) for index in rounds}
         return Dialogs(
@@ -215,8 +220,8 @@ class _Reader:
             options=options,
             truth=np.array([truth for _, _, truth in self.rounds], np.int32),
             relevance=relevance,
-            kinds=annotated[..., 0] if has_kinds else None,
-            refers=annotated[..., 1] if has_kinds else None,
+            kinds=annotations[..., 0] if has_kinds else None,
+            refers=annotations[..., 1] if has_kinds else None,
             answer_relevance=answer_relevance if self.answer_relevance else None,
         )
 

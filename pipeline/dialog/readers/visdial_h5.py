@@ -56,7 +56,7 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
                 for name in _list_splits(file)
             }
     except FileNotFoundError:
-        raise UserError(f"{data}: the file of dialogs is missing") from None
+        raise UserError(f"{data}: the file of dialogs is missing; correct its path") from None
     except (OSError, KeyError) as error:
         raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({summarise_error(error)})") from None
     if not splits:
@@ -82,8 +82,8 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         truth_parts.append(arrays.truth)
     dialogs = Dialogs(
         captions=tuple(captions),
-        questions=questions.words,
-        answers=answers.words,
+        questions=questions.texts,
+        answers=answers.texts,
         question=np.concatenate(question_parts),
         options=np.concatenate(option_parts),
         truth=np.concatenate(truth_parts).astype(np.int32),
@@ -96,7 +96,10 @@ def _list_splits(file: Mapping[str, Any]) -> list[str]:
 
 
 def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
-    """Read the vocabulary `itow` or `ind2word`, {"1": word, …}; the words must be distinct, and UNK the last."""
+    """Read the vocabulary `itow` or `ind2word`, {"1": word, …}.
+
+    Raises UserError unless the words are distinct and the last word is UNK.
+    """
     key = "itow" if "itow" in data else "ind2word"
     words = data.get(key)
     if not isinstance(words, dict) or not words:
@@ -114,7 +117,7 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     return Vocabulary(tuple(numbers))
 
 
-def _read_split(file: h5py.File, name: str, images: list[str], words: int, path: Path) -> _Split:
+def _read_split(file: h5py.File, name: str, images: list[str], vocabulary_size: int, path: Path) -> _Split:
     def read_array(key: str, axes: int) -> np.ndarray:
         return _read_integers(file, f"{key}_{name}", axes, path)
 
@@ -123,9 +126,11 @@ def _read_split(file: h5py.File, name: str, images: list[str], words: int, path:
     if len(images) != len(questions):
         raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", answer_list)):
-        if tokens.min() < 0 or tokens.max() > words:
+        if tokens.min() < 0 or tokens.max() > vocabulary_size:
             array_name = f"{'opt_list' if key == 'opt' else key}_{name}"
-            raise UserError(f"{path}: {array_name} holds an id outside 0 … {words}, the words of the vocabulary")
+            raise UserError(
+                f"{path}: {array_name} holds an id outside 0 … {vocabulary_size}, the words of the vocabulary"
+            )
         lengths_names = (f"{key}_{word}_{name}" for word in ("len", "length"))
         lengths_name = next((each for each in lengths_names if each in file), None)
         if lengths_name is not None:
@@ -174,14 +179,14 @@ def _read_integers(file: h5py.File, name: str, axes: int, path: Path) -> np.ndar
 
 def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None:
     """Raise UserError where `lengths`, the array `name`, differ from the numbers of words in `tokens` (…, T)."""
-    words = (tokens > 0).sum(-1)
-    if lengths.shape != words.shape:
-        raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {words.shape}")
-    if (wrong := lengths != words).any():
+    counts = (tokens > 0).sum(-1)
+    if lengths.shape != counts.shape:
+        raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {counts.shape}")
+    if (wrong := lengths != counts).any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         row = f"dialog {index[0]}, round {index[1] + 1}" if len(index) == 2 else f"row {index[0]}"
         limit = f"; at most {tokens.shape[-1]} were kept" if lengths[index] > tokens.shape[-1] else ""
-        raise UserError(f"{path}, {row}: {name} states {lengths[index]} words, and {words[index]} are there{limit}")
+        raise UserError(f"{path}, {row}: {name} states {lengths[index]} words, and {counts[index]} are there{limit}")
 
 
 def _is_consistent(options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray) -> bool:
@@ -195,8 +200,8 @@ def _mask_wrong_rounds(
     options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray
 ) -> np.ndarray:
     """Return a mask (N, R) of the rounds whose option `truth` is not the human answer."""
-    indexed = answer_list[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
-    return (_move_padding_last(indexed) != _move_padding_last(answers)).any(-1)
+    truth_answers = answer_list[np.take_along_axis(options, truth[..., None], 2)[..., 0]]
+    return (_move_padding_last(truth_answers) != _move_padding_last(answers)).any(-1)
 
 
 def _find_first_wrong_round(
@@ -230,7 +235,7 @@ def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Pat
 
 
 class _TokenTexts:
-    """List of distinct texts of word ids."""
+    """List of distinct texts, from arrays of ids of `words`."""
 
     def __init__(self, words: np.ndarray) -> None:
         self._words = words
@@ -251,5 +256,5 @@ class _TokenTexts:
         return indices.reshape(tokens.shape[:-1])
 
     @property
-    def words(self) -> tuple[Words, ...]:
+    def texts(self) -> tuple[Words, ...]:
         return tuple(self._texts)

@@ -10,14 +10,14 @@ from pipeline.errors import UserError
 
 
 def read_image_ids(params: Any, split: str, file: Path) -> list[str]:
-    """Return the ids of a split's images from the content `params` of `file`: numbers, or last numbers of names.
+    """Return the ids of a split's images from the content `params` of `file`: the last number in each image's name.
 
     Raises UserError where the split has no list, or an image has no number.
     """
-    listed = params.get(f"img_{split}", params.get(f"unique_img_{split}")) if isinstance(params, dict) else None
-    if not isinstance(listed, list):
-        raise UserError(f"{file}: expected an object with the list `img_{split}`")
+    images = params.get(f"img_{split}", params.get(f"unique_img_{split}")) if isinstance(params, dict) else None
+    if not isinstance(images, list):
+        raise UserError(f"{file}: expected an object with the list `img_{split}`; use the file of prepro.py")
     try:
-        return [str(int(re.findall(r"\d+", str(image))[-1])) for image in listed]
+        return [str(int(re.findall(r"\d+", str(image))[-1])) for image in images]
     except IndexError:
-        raise UserError(f"{file}: img_{split} has images without a number") from None
+        raise UserError(f"{file}: img_{split} has images without a number; use the file of prepro.py") from None

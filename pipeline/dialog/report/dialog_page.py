@@ -129,9 +129,9 @@ def _format_curve(results: Results) -> str:
 def _draw_example_dialogs(
     points: Sequence[Point], best: str, images_root: Path | None, settings: ReportSettings
 ) -> list[ExampleDialog]:
-    """Return `settings.images` dialogs drawn at random from the test split, with answers by the first seed.
+    """Return up to `settings.images` dialogs drawn at random from the test split, with answers by the first seed.
 
-    Attention and the highest-ranked candidates are those of the method `best`. A method whose captions lack a round has
+    The method `best` gives the attention and the highest-ranked candidates. A method whose captions lack a round has
     no answer there.
     """
     rankers = [name for name in _list_rankers(points) if name not in METHOD_JUDGES]

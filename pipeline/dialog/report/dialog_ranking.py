@@ -76,14 +76,14 @@ def collect_discriminators(results: Results, choices: Sequence[Choice]) -> dict[
     adversarial discriminators contain their methods.
     """
     runs_by_name: dict[str, list[tuple[Run, str]]] = {}
-    measured: dict[str, tuple[Run, Keys]] = {}
+    evaluations: dict[str, tuple[Run, Keys]] = {}
     for run in results.runs:
         for keys in run.numbers:
             if keys[1] in ("judges", "rankers") and keys[2] not in METHOD_JUDGES:
-                measured.setdefault(keys[2], (run, (keys[1], keys[2])))
-    for name, (run, ranker_keys) in measured.items():
+                evaluations.setdefault(keys[2], (run, (keys[1], keys[2])))
+    for name, (run, ranker_keys) in evaluations.items():
         match = SEED.fullmatch(name)
-        base = match[1] if match and match[1] in measured else name
+        base = match[1] if match and match[1] in evaluations else name
         runs_by_name.setdefault(base, []).append((_select_ranking(run, ranker_keys, base), f"rank_{name}"))
     for choice in choices:
         if choice.point and choice.method.startswith("gan"):
@@ -136,8 +136,8 @@ def compute_mrr_difference(
 ) -> MrrDifference | None:
     """Return the mean of `minuend` − `subtrahend`, each with one array (D,) over dialogs per seed.
 
-    A single seed is paired with every seed of the other ranker. Returns None if any seed lacks its values, so that no
-    seed is dropped silently, and if the numbers of dialogs or seeds differ.
+    A single seed is paired with every seed of the other ranker. Returns None if a seed lacks its values, so that no
+    seed is dropped silently, or if the numbers of dialogs or seeds differ.
     """
     first, second = [x for x in minuend if x is not None], [x for x in subtrahend if x is not None]
     missing = len(first) < len(minuend) or len(second) < len(subtrahend)

@@ -52,7 +52,7 @@ TITLES = {  # titles of the baselines and ablations that rank candidates
     "d_blind": "d_mle, no image",
     "d_blind_hre": "d_hre, no image",
 }
-CLAIMS = (  # the claim, the method expected to be better, the other
+CLAIMS = (  # the claim, the ranker expected to be better, the other ranker
     ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
     ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
     ("From D's encoder G-DIS ranks better than likelihood", "g_dis_d", "g_more_d"),
@@ -138,7 +138,7 @@ def _build_seed_column() -> TableColumn:
 
 
 def _build_ranking_columns(group: str) -> list[TableColumn]:
-    """Return columns of the metrics, and columns of the reported numbers for the metrics in the paper."""
+    """Return columns of the metrics, then columns of the numbers that the paper reports."""
     columns = [make_metric_column(_format_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
     return columns + [
         _build_reported_column(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])

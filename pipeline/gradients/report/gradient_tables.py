@@ -170,9 +170,9 @@ def build_plane_panels(results: GradientResults) -> list[PlotPanel]:
         points: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
         for row in results.select_rows(samples):
             x, y = row["bias"], row["variance"] ** 0.5
-            words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
-            points[row["name"]].append(PlotPoint(x, y, words))
-        series = tuple(PlotSeries(name, styles[name], tuple(own)) for name, own in points.items())
+            label = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
+            points[row["name"]].append(PlotPoint(x, y, label))
+        series = tuple(PlotSeries(name, styles[name], tuple(line)) for name, line in points.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(
             PlotPanel(f"k{samples}", title, x_label, y_label, series, band=(1, 1), band_label=AS_LONG, includes=ENDS)
@@ -186,10 +186,10 @@ def build_claim_panels(results: GradientResults) -> list[PlotPanel]:
     claimed = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(results.rows["rho"].dropna().unique())]
     claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(claimed)), []
     styles = choose_estimator_styles(results.rows["name"])
-    x_label, y_label, words = (
+    x_label, y_label, subtitle = (
         "ρ: share passed as distributions →",
         "← less than at ρ = 0",
-        "as a multiple of that at ρ = 0",
+        "as a multiple of the value at ρ = 0",
     )
     for key in ("bias", "variance"):
         rows, series = by_rho[(by_rho["score"] == HINGE) & by_rho[key].notna()], [claim]
@@ -198,7 +198,7 @@ def build_claim_panels(results: GradientResults) -> list[PlotPanel]:
             points = [PlotPoint(rho, multiple, f"{label}, {key} × {multiple:.2f}") for rho, multiple, label in values]
             series.append(PlotSeries(name, styles[name], tuple(points)))
         panels.append(
-            PlotPanel(key, key.capitalize(), x_label, y_label, tuple(series), words, band=(1, 1), includes=ENDS)
+            PlotPanel(key, key.capitalize(), x_label, y_label, tuple(series), subtitle, band=(1, 1), includes=ENDS)
         )
     return panels
 

@@ -38,7 +38,7 @@ class FastState:
 class FastAtt2in:
     """Fast form of the decoder `plain`, with the same results up to rounding.
 
-    Single steps have no gradient. Teacher forcing has one, and so does `RecordedUnroll`.
+    Single steps have no gradient; teacher forcing and `RecordedUnroll` have a gradient.
     """
 
     def __init__(self, plain: Att2in) -> None:

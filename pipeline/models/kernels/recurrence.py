@@ -105,13 +105,13 @@ def to_arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
     return tuple(tensor.numpy() for tensor in tensors)
 
 
-def run_in_parallel(images: Tensor, call: Callable[[tuple[int, int]], Result]) -> list[Result]:
-    """Return the results of `call` on parts of the n captions, one part per thread of torch; `images` is (n,)."""
+def run_in_parallel(images: Tensor, compute: Callable[[tuple[int, int]], Result]) -> list[Result]:
+    """Return the results of `compute` on parts of the n captions, one part per thread of torch; `images` is (n,)."""
     threads, n = min(torch.get_num_threads(), len(images)), len(images)
     if threads == 1:
-        return [call((0, n))]
+        return [compute((0, n))]
     cuts = [0, *(_find_cut(images, n * part // threads) for part in range(1, threads)), n]
-    return list(_get_pool(threads).map(call, pairwise(cuts)))
+    return list(_get_pool(threads).map(compute, pairwise(cuts)))
 
 
 def _find_cut(images: Tensor, start: int) -> int:

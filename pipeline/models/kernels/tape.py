@@ -29,7 +29,7 @@ class Tape:
         self.kernels = kernels
         self.ends = [0]  # rows until the end of each step, after a 0
         self._parents: list[Tensor | None] = []
-        self._all = Step.allocate(kernels.weights, rows)
+        self._buffer = Step.allocate(kernels.weights, rows)
 
     def record(self, images: Tensor, h: Tensor, c: Tensor, parents: Tensor | None) -> Step:
         """Return the tensors of the next step, whose gates are to be written, for n captions.
@@ -37,7 +37,7 @@ class Tape:
         `parents` (n,) are these captions' rows in the step before; None: the first n rows of that step.
         """
         start = self.ends[-1]
-        step = self._all.part(start, start + len(images))
+        step = self._buffer.part(start, start + len(images))
         step.images.copy_(images)
         step.previous_h.copy_(h)
         step.previous_c.copy_(c)
@@ -48,12 +48,12 @@ class Tape:
     @property
     def gates(self) -> Tensor:
         """Return the gates of all rows, to be written before their steps are recorded."""
-        return self._all.gates
+        return self._buffer.gates
 
     @property
     def steps(self) -> Step:
         """Return all recorded steps."""
-        return self._all.part(0, self.ends[-1])
+        return self._buffer.part(0, self.ends[-1])
 
     def backward(
         self, grad_h: Tensor, inputs: Tensor, before_step: BeforeStep | None = None
@@ -122,7 +122,7 @@ class Tape:
 def connect(
     outputs: Sequence[Tensor], compute_gradients: Callable[..., tuple[Tensor | None, ...]], inputs: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Return `outputs` with a graph to `inputs`; `compute_gradients` maps their gradients to gradients of inputs."""
+    """Return `outputs` with a graph to `inputs`; `compute_gradients` maps output gradients to input gradients."""
     connected: tuple[Tensor, ...] = _Connection.apply(outputs, compute_gradients, *inputs)
     return connected
 

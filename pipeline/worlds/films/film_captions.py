@@ -88,7 +88,9 @@ def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[
             sentences.append(caption)
         if len(sentences) == captions:
             return sentences
-    raise RuntimeError(f"film {index} of seed {seed}: expected {captions} distinct captions, got {len(sentences)}")
+    raise RuntimeError(
+        f"film {index} of seed {seed}: expected {captions} distinct captions, got {len(sentences)}; ask for fewer"
+    )
 
 
 def _compose_caption(film: Film, rng: np.random.Generator) -> SceneCaption:
@@ -103,13 +105,13 @@ def _compose_caption(film: Film, rng: np.random.Generator) -> SceneCaption:
     }
     annotator = FilmAnnotator(film, style, details, rng)
     if film.story == "both":
-        return _describe_both(annotator)
+        return _describe_two_actors(annotator)
     if film.story != "solo":
         return STORY_WRITERS[film.story](annotator)
-    return _describe_one(annotator, 0)
+    return _describe_one_actor(annotator, 0)
 
 
-def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
+def _describe_one_actor(annotator: FilmAnnotator, i: int) -> SceneCaption:
     """Return a sentence about one actor alone."""
     rng, subject = annotator.rng, annotator.noun(i)
     count = len(annotator.film.events[i])
@@ -135,18 +137,18 @@ def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
     return compose_sentence(subject, verb, place, weather)
 
 
-def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
+def _describe_two_actors(annotator: FilmAnnotator) -> SceneCaption:
     """Return a sentence about two actors with events of their own, or about one of the two."""
     rng, film = annotator.rng, annotator.film
     if rng.random() > 0.35 + 0.6 * annotator.style.second:
-        return _describe_one(annotator, 0 if rng.random() < 0.75 else 1)
+        return _describe_one_actor(annotator, 0 if rng.random() < 0.75 else 1)
     is_swapped = film.order == "reversed" or (film.order == "together" and rng.random() < 0.3)
     a, b = (1, 0) if is_swapped else (0, 1)
     first, second = annotator.pair(a, b)
-    chosen = [_choose_events(annotator, i) for i in (a, b)]
+    event_numbers = [_choose_events(annotator, i) for i in (a, b)]
     place, weather = _pick_surroundings(annotator, [a, b], 0.6)
     if film.order == "together":
-        stated_events = [[film.events[i][n] for n in numbers] for i, numbers in zip((a, b), chosen, strict=True)]
+        stated_events = [[film.events[i][n] for n in numbers] for i, numbers in zip((a, b), event_numbers, strict=True)]
         overlap = max(events[0].start for events in stated_events) < min(events[-1].end for events in stated_events)
         conjunction = pick(rng, ("while", "while", "and", "as")) if overlap else "and"
         order = Phrase(conjunction, (SceneClaim("order", "together", a, b),) if conjunction != "and" else ())
@@ -154,8 +156,8 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
         order = Phrase(
             pick(rng, ("and then", "and then", "before", "first", "after")), (SceneClaim("order", "then", a, b),)
         )
-        chosen[0] = chosen[0][:1] if order.text == "after" else chosen[0]
-    verbs = [annotator.verb(i, numbers, w.conjugate) for i, numbers in zip((a, b), chosen, strict=True)]
+        event_numbers[0] = event_numbers[0][:1] if order.text == "after" else event_numbers[0]
+    verbs = [annotator.verb(i, numbers, w.conjugate) for i, numbers in zip((a, b), event_numbers, strict=True)]
     if order.text == "first":
         second_conjunction = replace(order, text="and then")
         return compose_sentence(Phrase("first"), first, verbs[0], second_conjunction, second, verbs[1], place, weather)
@@ -183,8 +185,8 @@ def _describe_meeting(annotator: FilmAnnotator) -> SceneCaption:
     if form == "meet":
         return compose_sentence(first, Phrase("and"), second, Phrase(pick(rng, w.MEET), meet), place, weather)
     if form == "meets":
-        way = annotator.verb(a, [0], w.form_participle) if rng.random() < 0.6 else Phrase()
-        return compose_sentence(first, way, Phrase(w.MEETS, meet), second, place, weather)
+        entry = annotator.verb(a, [0], w.form_participle) if rng.random() < 0.6 else Phrase()
+        return compose_sentence(first, entry, Phrase(w.MEETS, meet), second, place, weather)
     if form == "in":
         return compose_sentence(
             first, annotator.verb(a, [0], w.conjugate), Phrase(f"and {w.MEETS}", meet), second, place, weather
@@ -212,8 +214,8 @@ def _describe_passing(annotator: FilmAnnotator) -> SceneCaption:
     if form == "while":
         verbs = [annotator.verb(i, [0], w.conjugate) for i in (a, b)]
         return compose_sentence(first, verbs[0], Phrase("while", passing), second, verbs[1], weather)
-    way = Phrase("and", passing), second, Phrase("comes the other way")
-    return compose_sentence(first, annotator.verb(a, [0], w.conjugate), *way, place, weather)
+    second_clause = Phrase("and", passing), second, Phrase("comes the other way")
+    return compose_sentence(first, annotator.verb(a, [0], w.conjugate), *second_clause, place, weather)
 
 
 def _describe_following(annotator: FilmAnnotator) -> SceneCaption:

@@ -78,12 +78,12 @@ class FilmClaims:
         claims = {
             claim: truth for claim, truth in self._scene_claims.check(caption).items() if claim[0] not in SCENE_ONLY
         }
-        parsed = parse_film_caption(caption)
-        for mention in parsed.events:
+        parsed_caption = parse_film_caption(caption)
+        for mention in parsed_caption.events:
             claims["event", mention.meanings, mention.categories] = np.isfinite(self._get_starts(mention)[0])
-        for first, second in parsed.ordered:
+        for first, second in parsed_caption.ordered:
             claims["then", first, second] = self._get_starts(first)[0] < self._get_starts(second)[1]
-        for story in parsed.stories:
+        for story in parsed_caption.stories:
             claims["story", frozenset((story,))] = np.array([story == film_story for film_story in self._stories])
         return claims
 

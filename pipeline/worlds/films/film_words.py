@@ -69,5 +69,5 @@ def conjugate(text: str) -> str:
 
 def form_participle(text: str) -> str:
     """Return the phrase with the participle of its verb: run[s] in → running in."""
-    stem, rest = text.split("[", 1)
-    return IRREGULAR.get(stem, stem + "ing") + rest.split("]", 1)[1]
+    stem, remainder = text.split("[", 1)
+    return IRREGULAR.get(stem, stem + "ing") + remainder.split("]", 1)[1]

@@ -109,7 +109,7 @@ def _sample_members(
 ) -> tuple[CastMember, ...]:
     """Sample the actors with one plan each; two actors rest in different halves of the image and may overlap."""
     members = []
-    mirrored = rng.random() < 0.5
+    is_mirrored = rng.random() < 0.5
     for i, name in enumerate(names):
         category = CATEGORIES[name]
         inside = not joint and rng.random() < STARTS_INSIDE
@@ -133,7 +133,7 @@ def _sample_members(
             "ground": rng.uniform(*ground),
         }[place]
         x = rng.uniform(0.36, 0.64) if len(names) == 1 else rng.uniform(0.24, 0.34)
-        x = 1 - x if len(names) > 1 and (i == 1) != mirrored else x
+        x = 1 - x if len(names) > 1 and (i == 1) != is_mirrored else x
         unit = category.unit * SIZES[size] * SCALE[len(names)]
         track = Track(round(float(x), DIGITS), round(float(base), DIGITS), round(unit, DIGITS), inside)
         plans = list_inside_plans(name, setting) if inside else list_outside_plans(name, setting)

@@ -28,7 +28,7 @@ from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
 MOST_IMAGES = 1_000_000  # file names of images have six digits
-SEEDS = 2**63  # larger seeds share their random numbers or have none
+SEEDS = 2**63  # number of seeds; from here on, seeds repeat random numbers or raise an error
 T = TypeVar("T")
 
 
@@ -75,13 +75,13 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 
 
 @contextmanager
-def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] = ()) -> Iterator[Path]:
+def replace_folder(root: Path, dataset: DrawnDataset, additional: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
 
-    `further` are the names of additional files of the data set. Raises UserError if `root` or its folder `images` holds
-    any other file, or `root` is a file.
+    `additional` are the names of additional files of the data set. Raises UserError if `root` or its folder `images`
+    holds any other file, if `root` is a file, and where `atomic_folder` does.
     """
-    allowed_names = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
+    allowed_names = {"images", dataset.karpathy, dataset.coco, dataset.facts, *additional, ".gitignore", CHECKSUMS}
     is_image = re.compile(rf"\d{{6}}{re.escape(dataset.suffix)}").fullmatch
     if root.exists() and not (
         root.is_dir()

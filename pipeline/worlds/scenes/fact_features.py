@@ -40,7 +40,7 @@ REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 
 
 def write_fact_features(prepared: PreparedData, out: Path) -> None:
-    """Write one region per scene and one per thing in it; the pooled vector is the sum of the scene's regions.
+    """Write to `out` a region per scene and one per thing; the pooled vector is the sum of the scene's regions.
 
     Raises UserError for images that are not drawn scenes, and for facts with unknown values or too many things.
     """

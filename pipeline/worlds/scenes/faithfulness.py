@@ -49,20 +49,20 @@ class Faithfulness:
         Keys are precision, told, claims_per_caption, unknown_words (a share of the words) and by_kind. by_kind has
         precision, told and claims (per caption) of each kind.
         """
-        number = len(self.words)
+        caption_count = len(self.words)
         claims, true, facts, told = (counts.sum(0) for counts in (self.claims, self.true, self.facts, self.told))
         shares = [  # by kind
             {
                 **_make_share("precision", true[k], claims[k]),
                 **_make_share("told", told[k], facts[k]),
-                "claims": float(claims[k] / number),
+                "claims": float(claims[k] / caption_count),
             }
             for k in range(len(KINDS))
         ]
         return {
             **_make_share("precision", true.sum(), claims.sum()),
             **_make_share("told", told.sum(), facts.sum()),
-            "claims_per_caption": float(claims.sum() / number),
+            "claims_per_caption": float(claims.sum() / caption_count),
             **_make_share("unknown_words", self.unknown.sum(), self.words.sum()),
             "by_kind": dict(zip(KINDS, shares, strict=True)),
         }
@@ -90,27 +90,27 @@ def judge_faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Fait
             counts[:2, n, KINDS.index(claim[0])] += 1, truth
         for fact in list_facts(scene):
             counts[2:, n, KINDS.index(fact[0])] += 1, fact in stated_facts
-        parsed = parse_scene_caption(caption)
-        words[:, n] = parsed.words, parsed.unknown
+        parsed_caption = parse_scene_caption(caption)
+        words[:, n] = parsed_caption.words, parsed_caption.unknown
     return Faithfulness(*counts, *words)
 
 
 def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     """Return the truth of each claim of a caption (its kind first), and the scene's facts that the caption states."""
-    parsed = parse_scene_caption(caption)
+    parsed_caption = parse_scene_caption(caption)
     claims: dict[Fact, bool] = {}
     stated_facts: set[Fact] = set()
     things = scene.things
-    matches = [_find_best_matches(mention, scene) for mention in parsed.mentions]
-    for mention, indices in zip(parsed.mentions, matches, strict=True):
+    matches = [_find_best_matches(mention, scene) for mention in parsed_caption.mentions]
+    for mention, indices in zip(parsed_caption.mentions, matches, strict=True):
         for claim in mention.claims:
             key: Fact = (*claim, mention.categories)
-            truth = bool(indices) and _is_true_of(claim, mention, things[indices[0]], scene)
+            truth = bool(indices) and _is_claim_true(claim, mention, things[indices[0]], scene)
             claims[key] = truth or claims.get(key, False)
             if indices and claim.values == {_get_value(things[indices[0]], claim.kind)}:
                 stated_facts.add((claim.kind, indices[0]))
-    for relation, i, j in parsed.relations:
-        key = ("relation", relation, parsed.mentions[i].categories, parsed.mentions[j].categories)
+    for relation, i, j in parsed_caption.relations:
+        key = ("relation", relation, parsed_caption.mentions[i].categories, parsed_caption.mentions[j].categories)
         pairs = [
             (a, b)
             for a, b in product(matches[i], matches[j])
@@ -119,13 +119,13 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
             stated_facts.add(("relation", *sorted(pairs[0])))
-    for claim in parsed.scene:
+    for claim in parsed_caption.scene:
         true_values = claim.values & list_scene_values(scene, claim.kind)
         claims[claim] = bool(true_values)
         if true_values == claim.values and len(true_values) == 1:
             stated_facts.add((claim.kind, *true_values))
-    mention_claims = {claim for mention in parsed.mentions for claim in mention.claims}
-    for claim in parsed.loose:
+    mention_claims = {claim for mention in parsed_caption.mentions for claim in mention.claims}
+    for claim in parsed_caption.loose:
         if claim not in mention_claims:
             claims[claim] = any(_get_value(thing, claim.kind) in claim.values for thing in things)
     return claims, stated_facts
@@ -138,11 +138,11 @@ def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
     for claim, indices in find_words_of_claims(caption).items():
         for n in indices if claim in claims else ():
             truth_by_word[n] = truth_by_word.get(n, True) and claims[claim]
-    words, first = [], 0
+    words, start = [], 0
     for word in caption.split():
-        truths = [truth_by_word[n] for n in range(first, first + len(split_words(word))) if n in truth_by_word]
+        truths = [truth_by_word[n] for n in range(start, start + len(split_words(word))) if n in truth_by_word]
         words.append((word, all(truths) if truths else None))
-        first += len(split_words(word))
+        start += len(split_words(word))
     return words
 
 
@@ -165,14 +165,14 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
 def _find_best_matches(mention: Mention, scene: Scene) -> list[int]:
     """Return the indices of the things that a noun may name: those with the largest number of true claims."""
     scores = {
-        i: sum(_is_true_of(claim, mention, thing, scene) for claim in mention.claims)
+        i: sum(_is_claim_true(claim, mention, thing, scene) for claim in mention.claims)
         for i, thing in enumerate(scene.things)
         if thing.category in mention.categories
     }
     return [i for i, score in scores.items() if score == max(scores.values())]
 
 
-def _is_true_of(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
+def _is_claim_true(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
     if claim.kind == "count":
         total_count = sum(other.count for other in scene.things if other.category in mention.categories)
         return not claim.values.isdisjoint((str(thing.count), str(total_count)))

@@ -23,7 +23,7 @@ def read_known_scenes(prepared: PreparedData) -> dict[str, Scene]:
 
 
 def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
-    """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
+    """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks an image."""
     image_ids = prepared.ids.take(rows).to_pylist()
     missing = next((image_id for image_id in image_ids if image_id not in facts), None)
     if missing is not None:
@@ -32,7 +32,10 @@ def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarr
 
 
 def build_scene_truth(prepared: PreparedData) -> TruthChecker | None:
-    """Return the checker of captions against the facts of their scenes; None without drawn scenes."""
+    """Return the checker of captions against the facts of their scenes; None without drawn scenes.
+
+    The checker raises UserError for an image without facts.
+    """
     scenes = read_known_scenes(prepared)
 
     def check(captions: Sequence[str], rows: np.ndarray) -> Faithfulness:

@@ -30,7 +30,7 @@ def place_things(
 
     `arrangement` is the relation from the first thing to the second, "" without a second. `scale` multiplies all sizes.
     """
-    placed: list[Thing] = []
+    placed_things: list[Thing] = []
     for i, thing in enumerate(things):
         start = HALVES[arrangement][i] if arrangement in HALVES and i < 2 else -1.0
         depth = "" if len(things) > 1 else "front"
@@ -40,15 +40,15 @@ def place_things(
         unit *= SCALE_BY_THINGS[len(things)] * SCALE_BY_COUNT[thing.count]
         for _ in range(TRIES):
             boxes = _sample_boxes(rng, thing, unit, horizon, shore, start, depth)
-            if not boxes or not all(_is_clear(box, other) for box in boxes for t in placed for other in t.boxes):
+            if not boxes or not all(_is_clear(box, other) for box in boxes for t in placed_things for other in t.boxes):
                 continue
             candidate = replace(thing, boxes=tuple(boxes), box=compute_bounding_box(boxes))
-            if len(placed) != 1 or relation_holds(arrangement, placed[0], candidate):
-                placed.append(candidate)
+            if len(placed_things) != 1 or relation_holds(arrangement, placed_things[0], candidate):
+                placed_things.append(candidate)
                 break
         else:
             return []
-    return placed
+    return placed_things
 
 
 def _is_clear(a: Box, b: Box) -> bool:

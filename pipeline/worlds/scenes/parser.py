@@ -11,8 +11,7 @@ The lexicon consists of the annotators' phrases (scene_words.py), so the two can
   than one category ("animal") claims one of them; a "person" may be a child.
 - A verb belongs to the noun before it, or to all nouns that "and" joins. After "is" or "are" it belongs to the subject.
   The first word of a verb phrase is enough ("eating"). A verb for more than one pose claims one of the poses that the
-  category has ("floating": a boat sails, a balloon flies). If the category has none of
-  them, the verb claims one of its poses.
+  category has ("floating": a boat sails, a balloon flies). If the category has none of these poses, the claim is false.
 - A phrase for a place claims one of the settings in which annotators use it ("on the sand": beach or desert). A phrase
   with a landmark claims only the landmark. A phrase for the sky claims the weather, or sunset or night.
 - Words outside the annotators' vocabulary claim nothing and are counted.
@@ -277,8 +276,8 @@ def _list_entries() -> Iterator[tuple[str, list[str], str]]:
     yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
     yield from (("colour", [colour], colour) for colour in PALETTE)
     yield from (("pattern", [text], name) for name, texts in w.PATTERNS.items() for text in texts)
-    for by_size in w.SIZES.values():
-        yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
+    for texts_by_size in w.SIZES.values():
+        yield from (("size", [text], size) for size, texts in texts_by_size.items() for text in texts)
     for text, kind, number, _ in (word for words in w.COUNTS.values() for word in words):
         if text != "a":
             numbers = _list_numbers(number) if kind == "at_least" else [str(number)]

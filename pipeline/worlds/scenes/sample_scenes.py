@@ -54,8 +54,8 @@ def sample_scene(seed: int, index: int) -> Scene:
 def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     """Return NEIGHBOURS scenes of one setting, weather and light, with things of the same categories.
 
-    Any two of them differ in one or two of the varied facts. Positions, facing, and the facts that depend on positions
-    differ at random. Raises RuntimeError if 1,000 attempts find no layout.
+    Any two of the scenes differ in one or two of the varied facts. Positions, facing, and the facts that depend on
+    positions differ at random. Raises RuntimeError if 1,000 attempts find no layout.
     """
     rng = make_generator(seed, number, 0)
     setting = pick(rng, tuple(SETTINGS))
@@ -90,11 +90,11 @@ def _sample_thing(rng: np.random.Generator, name: str, setting: str, is_first: b
     category = CATEGORIES[name]
     pose = pick(rng, [pose for pose in category.poses if pose != "grazing" or setting in GRASSY])
     count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if is_first else (0.86, 0.14, 0.0)))
-    patterned = rng.random() < category.patterned
+    has_pattern = rng.random() < category.patterned
     return Thing(
         category=name,
         colour=pick(rng, category.colours),
-        pattern=pick(rng, PATTERNS[1:]) if patterned else "plain",
+        pattern=pick(rng, PATTERNS[1:]) if has_pattern else "plain",
         size=pick(rng, tuple(SIZES), (0.12, 0.50, 0.38)),
         count=count,
         pose=pose,
@@ -185,15 +185,17 @@ def _lay_out(
     for scale in LAYOUTS:
         horizon, shore = sample_horizon_and_shore(rng, setting, has_boat)
         turned_things = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
-        placed = place_things(rng, turned_things, arrangement, horizon, shore, scale)
-        if placed:
+        placed_things = place_things(rng, turned_things, arrangement, horizon, shore, scale)
+        if placed_things:
             break
     else:
         return None
-    landmarks = choose_scenery(rng, setting, placed)
+    landmarks = choose_scenery(rng, setting, placed_things)
     # simulated annotators name people and animals before things, and large before small
-    placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(compute_area, t.boxes))), reverse=True)
-    return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
+    placed_things.sort(
+        key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(compute_area, t.boxes))), reverse=True
+    )
+    return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed_things))
 
 
 def sample_horizon_and_shore(rng: np.random.Generator, setting: str, has_boat: bool) -> tuple[float, float]:

@@ -101,9 +101,9 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
     rng = make_generator(seed, index, 2)
     sentences: list[SceneCaption] = []
     for _ in range(1000):
-        plan = _plan(scene, rng)
+        plan = _draw_plan(scene, rng)
         for _ in range(20):  # rephrase the same facts, so that the length limits do not bias the facts
-            caption = _write(scene, plan, rng)
+            caption = _compose_caption(scene, plan, rng)
             is_new = all(caption.raw != other.raw for other in sentences)
             if SHORTEST <= len(caption.tokens) <= LONGEST and is_new:
                 sentences.append(caption)
@@ -113,7 +113,7 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
     raise RuntimeError(f"only {len(sentences)} of {captions} captions of scene {index} of seed {seed}; ask for fewer")
 
 
-def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
+def _draw_plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
     things, style = scene.things, pick(rng, STYLES, [style.share for style in STYLES])
     first, second = 0, -1
     if len(things) > 1:
@@ -139,16 +139,16 @@ def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
     return CaptionPlan(first, second, place, weather, colour, form, details)
 
 
-def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCaption:
+def _compose_caption(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCaption:
     """Return one sentence with the content of `plan`."""
-    mentioned = [i for i in (plan.first, plan.second) if i >= 0]
-    place = compose_place_phrase(scene, mentioned, rng) if plan.place else Phrase()
+    mentioned_things = [i for i in (plan.first, plan.second) if i >= 0]
+    place = compose_place_phrase(scene, mentioned_things, rng) if plan.place else Phrase()
     weather = compose_sky_phrase(w.WEATHER, scene, rng) if plan.weather else Phrase()
     form = plan.form
     if form == "coloured":
         subject = compose_noun_phrase(scene, plan.details, plan.first, rng, definite=True)
         verb = _describe_action(scene, [plan.first], rng) if rng.random() < 0.6 else Phrase()
-        second = _describe_second(scene, plan, rng)
+        second = _describe_second_thing(scene, plan, rng)
         return compose_sentence(subject, verb, *second, place, _describe_colour(scene, plan, subject, rng))
     if form == "scene":
         subject = compose_noun_phrase(scene, plan.details, plan.first, rng)
@@ -166,33 +166,33 @@ def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCa
         return compose_sentence(setting, Phrase("with"), subject, verb, weather)
 
     subject, actors = compose_noun_phrase(scene, plan.details, plan.first, rng), [plan.first]
-    second = _describe_second(scene, plan, rng)
+    second = _describe_second_thing(scene, plan, rng)
     if second and second[0].text == "and":
         text = " ".join(part.text for part in (subject, *second))
         subject = Phrase(text, (*subject.claims, *second[1].claims), plural=True)
-        second, actors = [], mentioned
+        second, actors = [], mentioned_things
     verb = _describe_action(scene, actors, rng)
     be = _conjugate_be(subject)
-    there = Phrase(f"there {be.text}")
+    there_is = Phrase(f"there {be.text}")
     if form == "progressive":
         if not verb.text and not place.text:
-            return compose_sentence(there, subject, weather)
+            return compose_sentence(there_is, subject, weather)
         return compose_sentence(subject, be, verb, *second, place, weather)
     if form == "existential":
         action = verb if rng.random() < 0.7 else Phrase()
-        return compose_sentence(there, subject, action, *second, place, weather)
+        return compose_sentence(there_is, subject, action, *second, place, weather)
     if form == "picture":
         action = verb if rng.random() < 0.6 else Phrase()
         return compose_sentence(Phrase(pick(rng, w.PICTURES)), subject, action, *second, place, weather)
     if form == "fronted":
         front, rest = (place, weather) if place.text and (not weather.text or rng.random() < 0.6) else (weather, place)
         if not verb.text:
-            return compose_sentence(front, there, subject, *second, rest)
+            return compose_sentence(front, there_is, subject, *second, rest)
         return compose_sentence(front, subject, be, verb, *second, rest)
     if form == "weather":
         clause = [compose_sky_phrase(w.IT_IS, scene, rng), Phrase("and")]
         if not verb.text and not place.text:
-            return compose_sentence(*clause, there, subject, *second)
+            return compose_sentence(*clause, there_is, subject, *second)
         return compose_sentence(*clause, subject, be, *([verb, *second, place] if verb.text else [place, *second]))
     action = verb if form == "participle" else Phrase()
     return compose_sentence(subject, action, *second, place, weather)
@@ -228,15 +228,15 @@ def compose_noun_phrase(
     if size and thing.size != "medium" and not noun.size:
         adjectives.append(pick(rng, w.SIZES.get(kind, w.SIZES[""])[thing.size]))
         claims.append(SceneClaim("size", thing.size, i))
-    dressed = thing.category in w.GARMENTS
-    if pattern and thing.pattern != "plain" and not (definite and dressed):
+    is_dressed = thing.category in w.GARMENTS
+    if pattern and thing.pattern != "plain" and not (definite and is_dressed):
         appearance.append(pick(rng, w.PATTERNS[thing.pattern]))
         claims.append(SceneClaim("pattern", thing.pattern, i))
     if colour and not definite:
         appearance.append(thing.colour)
         claims.append(SceneClaim("colour", thing.colour, i))
-    clothes = _describe_clothes(thing.category, appearance, thing.count, rng) if dressed and appearance else ""
-    adjectives += [] if dressed else appearance
+    clothes = _describe_clothes(thing.category, appearance, thing.count, rng) if is_dressed and appearance else ""
+    adjectives += [] if is_dressed else appearance
     plural = thing.count > 1
     name = " ".join([*adjectives, noun.plural if plural else noun.singular])
     if definite:
@@ -280,19 +280,19 @@ def list_verbs(category: str, pose: str) -> tuple[str, ...]:
     return next(w.VERBS[key] for key in (f"{category}:{pose}", f"{kind}:{pose}", pose) if key in w.VERBS)
 
 
-def _describe_second(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
+def _describe_second_thing(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
     """Return a linking phrase ("and", a true relation) and the second thing's noun phrase; [] if none fits."""
     if plan.second < 0:
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]
-    alike = (CATEGORIES[a.category].kind in ALIVE) == (CATEGORIES[b.category].kind in ALIVE)
-    excluded = {"and"} if plan.form == "coloured" else set()  # with "and" the colour would apply to both
-    if not alike and plan.form != "verbless":
-        excluded.add("with")  # avoids "a man walking with a house"
+    has_same_animacy = (CATEGORIES[a.category].kind in ALIVE) == (CATEGORIES[b.category].kind in ALIVE)
+    excluded_texts = {"and"} if plan.form == "coloured" else set()  # with "and" the colour would apply to both
+    if not has_same_animacy and plan.form != "verbless":
+        excluded_texts.add("with")  # avoids "a man walking with a house"
     options = [
         (text, relation, weight)
         for text, relation, weight in w.RELATIONS
-        if text not in excluded and (not relation or relation_holds(relation, a, b))
+        if text not in excluded_texts and (not relation or relation_holds(relation, a, b))
     ]
     if not options:
         return []
@@ -304,25 +304,27 @@ def _describe_second(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) 
 def _describe_colour(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
     """Return the predicate of a colour, for example "is brown", "are brown" or "is wearing a red shirt"."""
     thing = scene.things[plan.first]
-    dressed = thing.category in w.GARMENTS
-    colour = _describe_clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"
+    is_dressed = thing.category in w.GARMENTS
+    colour = _describe_clothes(thing.category, [thing.colour], thing.count, rng) if is_dressed else f" {thing.colour}"
     return Phrase(f"{_conjugate_be(subject).text}{colour}", (SceneClaim("colour", thing.colour, plan.first),))
 
 
-def compose_place_phrase(scene: Scene, mentioned: Sequence[int], rng: np.random.Generator) -> Phrase:
-    """Return words for the place that are true of all mentioned things."""
-    places = {scene.things[i].place[0] for i in mentioned}
+def compose_place_phrase(scene: Scene, mentioned_things: Sequence[int], rng: np.random.Generator) -> Phrase:
+    """Return words for the place that are true of all `mentioned_things`, indices into `Scene.things`."""
+    places = {scene.things[i].place[0] for i in mentioned_things}
     options = [p for p in w.PLACES[scene.setting] if places <= set(p.where) and p.landmark in ("", *scene.scenery)]
     place = pick(rng, options)
     claims = [SceneClaim("setting", scene.setting)]
     if place.landmark:
         claims.append(SceneClaim("scenery", place.landmark))
     if len(place.where) == 1:
-        claims += [SceneClaim("place", scene.things[i].place, i) for i in mentioned]
+        claims += [SceneClaim("place", scene.things[i].place, i) for i in mentioned_things]
     return Phrase(place.text, tuple(claims))
 
 
-def compose_sky_phrase(words: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator) -> Phrase:
-    """Return a phrase of `words` for the weather by day, else for the light."""
+def compose_sky_phrase(
+    phrases: dict[tuple[str, str], tuple[str, ...]], scene: Scene, rng: np.random.Generator
+) -> Phrase:
+    """Return one of `phrases`, by (weather, light), which claims the weather by day, else the light."""
     claim = SceneClaim("weather", scene.weather) if scene.light == "day" else SceneClaim("light", scene.light)
-    return Phrase(pick(rng, words[scene.weather, scene.light]), (claim,))
+    return Phrase(pick(rng, phrases[scene.weather, scene.light]), (claim,))

@@ -19,7 +19,7 @@ ATTRIBUTE_OF: dict[str, str] = {  # the attribute of a thing to which each kind 
 
 
 class SceneClaims:
-    """Facts of M scenes as arrays; T is the largest number of things. Results are cached by claim."""
+    """Checker of captions' claims in M scenes with at most T things; results are cached by claim."""
 
     def __init__(self, scenes: Sequence[Scene]) -> None:
         self._scenes = scenes
@@ -35,22 +35,22 @@ class SceneClaims:
 
     def check(self, caption: str) -> dict[Fact, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in the scenes; `check_claims` checks one scene."""
-        parsed = parse_scene_caption(caption)
+        parsed_caption = parse_scene_caption(caption)
         claims: dict[Fact, np.ndarray] = {}
 
         def add(claim: Fact, truth: np.ndarray) -> None:
             claims[claim] = truth | claims[claim] if claim in claims else truth
 
-        for mention in parsed.mentions:
+        for mention in parsed_caption.mentions:
             for claim, truth in zip(mention.claims, self._get_mention_truth(mention)[1], strict=True):
                 add((*claim, mention.categories), truth)
-        for relation, i, j in parsed.relations:
-            a, b = parsed.mentions[i], parsed.mentions[j]
+        for relation, i, j in parsed_caption.relations:
+            a, b = parsed_caption.mentions[i], parsed_caption.mentions[j]
             add(("relation", relation, a.categories, b.categories), self._get_relation_truth(relation, a, b))
-        for claim in parsed.scene:
+        for claim in parsed_caption.scene:
             add(claim, self._get_scene_truth(claim))
-        mention_claims = {claim for mention in parsed.mentions for claim in mention.claims}
-        for claim in parsed.loose:
+        mention_claims = {claim for mention in parsed_caption.mentions for claim in mention.claims}
+        for claim in parsed_caption.loose:
             if claim not in mention_claims:
                 add(claim, self._get_loose_truth(claim))
         return claims
@@ -67,8 +67,8 @@ class SceneClaims:
                 claim_truth |= np.isin(total_counts, [*claim.values])
         scores = np.where(possible, truth.sum(0), -1)
         matches = possible & (scores == scores.max(1, keepdims=True))
-        first = matches.argmax(1)
-        return matches, truth[:, np.arange(len(first)), first] & matches.any(1)
+        first_match = matches.argmax(1)
+        return matches, truth[:, np.arange(len(first_match)), first_match] & matches.any(1)
 
     def _judge_relation(self, relation: str, a: Mention, b: Mention) -> np.ndarray:
         pairs = self._get_mention_truth(a)[0][:, :, None] & self._get_mention_truth(b)[0][:, None, :]
@@ -93,8 +93,8 @@ class SceneClaims:
 
     def _list_values(self, attribute: str) -> np.ndarray:
         """Return the things' attribute as text (M, T), padded with ""."""
-        pad = partial(self._pad, missing="")
+        pad = partial(self._pad, padding="")
         return np.array([pad([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])
 
-    def _pad(self, values: list[Any], missing: Any) -> list[Any]:
-        return values + [missing] * (self._max_things - len(values))
+    def _pad(self, values: list[Any], padding: Any) -> list[Any]:
+        return values + [padding] * (self._max_things - len(values))

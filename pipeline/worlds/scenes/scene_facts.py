@@ -91,17 +91,17 @@ def read_drawn(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) 
         raise UserError(f"{path}: no such file; draw the {kind}s again") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({summarise_error(error)}); draw the {kind}s again") from None
-    drawn: dict[str, Drawn] = {}
+    facts_by_image: dict[str, Drawn] = {}
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
             name, value = str(record["imgid"]), build(record)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
-        if name in drawn:
+        if name in facts_by_image:
             raise UserError(f"{path}: line {number} repeats image {name}; draw the {kind}s again")
-        drawn[name] = value
-    return drawn
+        facts_by_image[name] = value
+    return facts_by_image
 
 
 def name_atmosphere(scene: Scene) -> str:
@@ -141,8 +141,8 @@ def compute_area(box: Box) -> float:
 
 def compute_overlap(a: Box, b: Box) -> float:
     """Return the shared area of two boxes as a fraction of the smaller box's area."""
-    shared = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
-    return compute_area(shared) / min(compute_area(a), compute_area(b))
+    intersection = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
+    return compute_area(intersection) / min(compute_area(a), compute_area(b))
 
 
 def compute_bounding_box(boxes: Sequence[Box]) -> Box:
@@ -152,7 +152,7 @@ def compute_bounding_box(boxes: Sequence[Box]) -> Box:
 
 
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
-    """Return whether `relation` holds from `a` to `b` by their boxes and places; raise ValueError if it is unknown."""
+    """Return whether `relation` holds from `a` to `b` by their boxes and places. Raises ValueError if it is unknown."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
     shared_width = min(a2, b2) - max(a0, b0)  # negative: horizontal gap
     shared_height = min(a3, b3) - max(a1, b1)  # negative: vertical gap
@@ -169,5 +169,5 @@ def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
         return a.place == "air" and shared_width > 0.25 * narrower and a3 < b1 + 0.02
     if relation in CONVERSE:
         return relation_holds(CONVERSE[relation], b, a)
-    known = "left_of, near, beside, in_front_of, above"
-    raise ValueError(f"unknown relation {relation!r}: expected {known}, {', '.join(CONVERSE)}")
+    names = "left_of, near, beside, in_front_of, above"
+    raise ValueError(f"unknown relation {relation!r}: expected {names}, {', '.join(CONVERSE)}")

@@ -90,7 +90,7 @@ SCALE_BY_THINGS = {1: 1.0, 2: 0.86, 3: 0.72}
 PATTERNS = ("plain", "striped", "spotted")
 
 # categories of each setting; a category that is listed twice is twice as likely
-_CATEGORIES_OF = {
+_CATEGORIES_BY_SETTING = {
     "beach": "man woman boy girl dog horse bird boat boat umbrella umbrella kite ball tent bicycle bench",
     "park": "man woman boy girl dog cat bird horse sheep bicycle bench ball kite balloon tent umbrella",
     "street": "man woman boy girl dog cat bird car car bus bus truck truck bicycle bench umbrella balloon ball",
@@ -99,7 +99,7 @@ _CATEGORIES_OF = {
     "lake": "boat boat boat bird man woman boy girl dog cow tent house bench bicycle kite",
     "farm": "horse horse cow cow sheep sheep dog cat cat truck house man woman boy girl car",
 }
-SETTINGS = {setting: tuple(names.split()) for setting, names in _CATEGORIES_OF.items()}
+SETTINGS = {setting: tuple(names.split()) for setting, names in _CATEGORIES_BY_SETTING.items()}
 GRASSY = ("park", "lake", "farm")
 
 CONDITIONS: dict[tuple[str, str], float] = {  # (weather, light): probability

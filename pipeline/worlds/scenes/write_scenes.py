@@ -44,16 +44,17 @@ def draw_scenes(
     """
     check_sizes(images, size, val, test, seed)
     with replace_folder(Path(root), SCENES, further) as part:
-        drawn = draw_all(partial(_draw_one, part / "images", size, seed), images, workers)
-        captions, facts = [sentences for _, sentences in drawn], (scene.record() for scene, _ in drawn)
+        described_scenes = draw_all(partial(_write_scene, part / "images", size, seed), images, workers)
+        captions = [sentences for _, sentences in described_scenes]
+        facts = (scene.record() for scene, _ in described_scenes)
         splits = assign_splits(images, val, test)
         counts = write_annotations(part, SCENES, captions, facts, splits, size)
         if annotate is not None:
-            annotate(part, drawn, splits, seed)
+            annotate(part, described_scenes, splits, seed)
     return counts
 
 
-def _draw_one(folder: Path, size: int, seed: int, index: int) -> DescribedScene:
+def _write_scene(folder: Path, size: int, seed: int, index: int) -> DescribedScene:
     scene = sample_scene(seed, index)
     # no chroma subsampling: at this size it would blur the colours that captions name
     draw_scene(scene, seed, index, size).save(folder / SCENES.image_file(index), "JPEG", quality=90, subsampling=0)

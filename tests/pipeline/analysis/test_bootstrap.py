@@ -151,7 +151,9 @@ def test_other_test_images_are_left_out(full_world, make_full_cell):
     samples = resample(results, 10)
     assert samples.get_values(find_run(results, "luo"), "language", "CIDEr") is None
     assert samples.get_values(find_run(results, "st"), "language", "CIDEr") is not None
-    assert samples.notes == ("No intervals for luo: captions of other test images than the first run's, or none.",)
+    assert samples.notes == (
+        "No intervals for luo: no test captions, or captions of other images than the first run's.",
+    )
 
 
 def test_ranks_that_are_missing_have_no_resamples(full_world, make_full_cell):
@@ -212,5 +214,5 @@ def test_an_evaluation_without_test_captions_has_no_intervals_and_leaves_those_o
     assert samples.get_values(first, "language", "CIDEr") is None
     assert samples.get_values(find_run(results, "luo", **{"lambda": 0.8, "seed": 2}), "language", "CIDEr") is not None
     assert samples.notes == (
-        f"No intervals for {first.method}: captions of other test images than the first run's, or none.",
+        f"No intervals for {first.method}: no test captions, or captions of other images than the first run's.",
     )

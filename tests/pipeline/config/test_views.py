@@ -127,7 +127,7 @@ def test_a_misspelt_parameter_is_reported_with_the_nearest_name(make_view):
         ("one", "mle", "it takes none"),
         ("role", "judge", "unknown instance judge; allowed: listener, speaker"),
         ("stale", None, "no parameter train.gone"),
-        ("foreign", None, "no other files"),
+        ("foreign", None, "remove those of other files"),
         ("nowhere", "luo", r"nowhere: expected foreach to name a mapping or list of params.yaml, got \$\{metods\};"),
         ("number", "luo", r"number: expected foreach to name a mapping or list of params.yaml, got \$\{train"),
     ],

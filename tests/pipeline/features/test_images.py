@@ -1,4 +1,5 @@
 import io
+import math
 import struct
 import threading
 import zlib
@@ -189,6 +190,19 @@ def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
     reduced = decode_pixels(tmp_path / f"a.{form}")
     assert reduced.shape == (40, 20, 3)
     assert np.abs(reduced.astype(int) - whole[::4, ::4]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("size", "reduced"), [((1, 400), (1, 100)), ((400, 1), (100, 1)), ((2, 399), (1, 100)), ((21, 19), (7, 7))]
+)
+def test_an_image_whose_sides_are_rounded_up_stays_within_the_limits(tmp_path, monkeypatch, size, reduced):
+    Image.new("L", size).save(tmp_path / "a.png")
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    monkeypatch.setattr(images, "MEMORY", needed := math.prod(size) + 4 * math.prod(reduced))
+    assert open_image(tmp_path / "a.png").size == reduced
+    monkeypatch.setattr(images, "MEMORY", needed - 1)
+    with pytest.raises(UserError, match=r"a\.png: an image of 0 megapixels \(PNG\) needs"):
+        open_image(tmp_path / "a.png")
 
 
 def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monkeypatch):

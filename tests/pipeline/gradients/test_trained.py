@@ -78,6 +78,6 @@ def test_a_reference_gradient_of_zero_is_reported():
 @pytest.mark.parametrize(("name", "rhos"), [("PSST-Gumbel-Rao", 5), ("PSST-Multinomial", 1)])
 def test_candidates_that_are_not_measured_are_reported_before_the_reference_gradient(name, rhos):
     candidates, lines = [one for one in ESTIMATORS if one.name == name][:rhos], list[str]()  # the first has ρ = 0
-    with pytest.raises(UserError, match=f"--only: expected .* got only {name}; choose another one"):
+    with pytest.raises(UserError, match=f"--only: expected .* got only {name}; choose another estimator"):
         measure_trained(draw_world(2, 3, 2, 5), 1.0, candidates, lines.append, captions=100, steps=20)
     assert not lines

@@ -121,7 +121,7 @@ def test_exploration_makes_captions_differ(toy):
 
 
 def test_sll_sle_rejects_fewer_than_three_samples(toy):
-    with pytest.raises(UserError, match="sll_sle: expected samples of 3 or more, got 2"):
+    with pytest.raises(UserError, match="sll_sle: expected 3 samples or more per image, got 2"):
         sll_sle(toy.agents(), Objective(), samples=2)
 
 

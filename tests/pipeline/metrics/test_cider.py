@@ -209,7 +209,7 @@ def test_no_captions_give_no_scores():
 def test_invalid_inputs_are_reported_in_one_line():
     keys, counts = compute_document_frequencies([[[1]], [[1]]])
     for references, images, message in (
-        ([[[1]], []], 2, "row 1 has none"),
+        ([[[1]], []], 2, "row 1 has no reference"),
         ([[[1]], [[3, 0]]], 2, "id 0 in caption 0 of image row 1"),
         ([[[1], [2, 32768]]], 2, "id 32768 in caption 1 of image row 0"),
         ([[[1]]], 1, "do not come from 1 images"),

@@ -169,6 +169,6 @@ def test_self_bleu_is_nltk_s(letters, count, nltk):
 
 def test_self_bleu_takes_the_first_captions_and_needs_two():
     assert compute_self_bleu(["a b c d e"] * 2) == pytest.approx(1)
-    assert compute_self_bleu(["a b c d e", "f g h i j", "a b c d e"], first=2) == 0
+    assert compute_self_bleu(["a b c d e", "f g h i j", "a b c d e"], max_captions=2) == 0
     with pytest.raises(UserError, match="Self-BLEU: 1 captions"):
         compute_self_bleu(["a"])

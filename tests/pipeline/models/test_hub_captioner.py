@@ -131,7 +131,7 @@ def test_every_kind_that_is_trained_is_tested():
 
 
 def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
-    with pytest.raises(UserError, match=r"^its text side is of the kind gpt2; opt or t5 can be trained$"):
+    with pytest.raises(UserError, match=r"^its text side: expected opt or t5, got gpt2; name another captioner$"):
         HubDecoder(10, {"model_type": "blip-2", "text_config": {"model_type": "gpt2"}})
 
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Beam, Greedy
-from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_images
+from pipeline.models.decoder import RolloutDropout
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, compute_pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
 from pipeline.vocabulary import Vocabulary
 
 ALPHA = 2.0
@@ -94,16 +95,25 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
         assert (token_scores >= scores.max(1).values - 1e-4)[alive].all()
 
 
-def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, speaker):
+def test_beam_search_of_width_1_is_greedy(toy, speaker):
     batch = toy.batch()
     pragmatic = PragmaticDecoder(speaker, ALPHA, make_distractors)
     greedy = generate(pragmatic, batch, Greedy(), rng()).tokens
     assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, greedy)
-    wide = generate(pragmatic, batch, Beam(12, samples=1), rng()).tokens
-    scores = [
-        generate(pragmatic, replace(batch, captions=each), TeacherForcing(), rng()).log_probs for each in (wide, greedy)
-    ]
-    assert (scores[0].sum(1) >= scores[1].sum(1) - 1e-4).all()
+
+
+@torch.no_grad()
+def test_rows_move_with_their_states_and_priors(toy, speaker):
+    batch = toy.batch()
+    pragmatic = PragmaticDecoder(speaker, ALPHA, make_distractors)
+    drop = RolloutDropout(0.0, BatchRandom(batch, None))
+    first = torch.full((len(batch),), speaker.vocabulary + 1)
+    _, state = pragmatic.step(pragmatic.word(first), pragmatic.begin(batch, pragmatic.encode_image(batch), drop, 1))
+    _, state = pragmatic.step(pragmatic.word(1 + torch.arange(len(batch)) % 5), state)
+    rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
+    expected, _ = pragmatic.step(pragmatic.word(last), state)
+    found, _ = pragmatic.step(pragmatic.word(last[rows]), pragmatic.select(state, rows))
+    torch.testing.assert_close(found, expected[rows])
 
 
 def test_distractors_are_the_nearest_other_images():

@@ -29,6 +29,23 @@ def test_objects_equal_pycocotools(tmp_path):
         assert names == set(read_instances([file])[str(image)])
 
 
+def test_the_categories_of_an_image_in_several_files_are_merged(tmp_path):
+    """Both files have the image 7; the categories of each file have ids of their own."""
+    files = [
+        write_instances(
+            tmp_path,
+            {
+                "images": [{"id": 7}],
+                "categories": [{"id": 1, "name": name}],
+                "annotations": [{"image_id": 7, "category_id": 1}],
+            },
+            f"{name}.json",
+        )
+        for name in ("dog", "cat")
+    ]
+    assert read_instances(files) == {"7": ["cat", "dog"]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -111,7 +111,7 @@ def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
 
     for small in (next(seed for seed in range(100) if count_smallest_split(seed) == count) for count in (0, 1)):
         with pytest.raises(
-            UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has"
+            UserError, match=r"fewer than two of 9 images in \w+, .* with seed: \d+ each split has"
         ) as error:
             check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small}), tmp_path)
         seed = int(str(error.value).split("seed: ")[1].split()[0])
@@ -123,7 +123,7 @@ def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
 def test_a_column_that_leaves_a_split_too_small_is_reported(folder):
     Image.new("L", (3, 3)).save(folder / "d.png")
     (folder / "c.csv").write_text(format_csv([*WHOLE[:-1], ("d.png", "four", "train")]))
-    with pytest.raises(UserError, match=r"c.csv: of 6 images fewer than two are in test; each split needs two"):
+    with pytest.raises(UserError, match=r"c.csv: fewer than two of 6 images are in test; each split needs two"):
         check_corpus(read_folder(folder / "c.csv", folder), folder)
 
 
@@ -185,7 +185,7 @@ MISTAKES = {
     "no object": (  # pyarrow's reader of JSON Lines ends the process here
         "c.jsonl",
         "null\n",
-        "c.jsonl, row 1: is null, and a row is one JSON object of texts",
+        "c.jsonl, row 1: expected one JSON object of texts, found null",
     ),
     "a list": ("c.jsonl", '{"file": ["001.png"]}\n', r'c.jsonl, row 1: the file is \["001.png"\], and a text is'),
     "no key": (
@@ -193,6 +193,12 @@ MISTAKES = {
         '{"file": "001.png", "text": "a"}\n',
         r'c.jsonl, row 1: a column caption is needed; there are "f',
     ),
+    "a misspelt key": (
+        "c.jsonl",
+        '{"file": "001.png", "captoin": "a", "caption": null}\n',
+        r'c.jsonl, row 1: a column caption is needed; there are "file", "captoin"$',
+    ),
+    "no lines": ("c.jsonl", "\n", "c.jsonl: the table has no rows$"),
     "a key lacks": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": "001.png"}\n',
@@ -238,6 +244,9 @@ def test_a_mistake_in_a_table_is_reported_in_one_line_with_file_and_row(folder, 
 def test_a_missing_table_and_values_other_than_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
+    pq.write_table(pa.table({"file": ["001.png"], "captoin": ["a cat"]}), folder / "c.parquet")
+    with pytest.raises(UserError, match=r'c.parquet, row 1: a column caption is needed; there are "file", "captoin"$'):
+        check_corpus(read_folder(folder / "c.parquet", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c.parquet: the column caption must hold texts, not list"):
         check_corpus(read_folder(folder / "c.parquet", folder), folder)

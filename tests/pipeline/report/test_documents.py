@@ -217,9 +217,9 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
 
 @pytest.mark.parametrize(
     ("old", "new", "tables"),
-    [("Words, all", "Words: all", "“Words” and “Words”, whose file is words.csv"),
+    [("Words, all", "Words: all", "“Words” and “Words”, both with the file words.csv"),
      ('"Work"', '"Words and all"', None),
-     ('"Work"', '"Words / all"', "“Words, all” and “Words / all”, whose file is words_all.csv")],
+     ('"Work"', '"Words / all"', "“Words, all” and “Words / all”, both with the file words_all.csv")],
 )  # fmt: skip
 def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, old, new, tables):
     path = locate_result_file(root, "small")

@@ -6,7 +6,13 @@ from pathlib import Path
 from every_method import ALL, MODULES
 
 from pipeline import methods
-from pipeline.report.method_names import cite_papers, collect_method_cards, replace_method_names
+from pipeline.report import method_names
+from pipeline.report.method_names import (
+    assign_method_colours,
+    cite_papers,
+    collect_method_cards,
+    replace_method_names,
+)
 from pipeline.report.plot_elements import COLOURS
 
 ROOT = Path(__file__).parents[3]
@@ -49,3 +55,9 @@ def test_a_module_that_cannot_be_imported_leaves_the_others_their_cards(tmp_path
     (tmp_path / "unfinished.py").write_text("import nothing_of_this_name\n")
     monkeypatch.setattr(methods, "__path__", [str(tmp_path), *methods.__path__])
     assert collect_method_cards.__wrapped__() == cards
+
+
+def test_methods_without_any_card_keep_their_names_and_share_a_colour(monkeypatch):
+    monkeypatch.setattr(method_names, "collect_method_cards", dict)
+    assert assign_method_colours(["luo", "mine"]) == {"luo": 1, "mine": 1}
+    assert replace_method_names("luo and frozen_luo") == "luo and frozen_luo"

@@ -195,6 +195,12 @@ def test_a_missing_figure_is_reported(root):
         write_record(root, "small", ["curve"], compose_profile_text)
 
 
+def test_no_figure_is_copied_where_another_is_missing(root):
+    with pytest.raises(UserError, match=r"drift\.png is missing; a document shows it as docs/small_drift\.png"):
+        write_record(root, "small", ["curve", "drift"], compose_profile_text)
+    assert not list((root / "docs").iterdir())
+
+
 def test_a_start_is_recorded_by_its_seed_and_summarised_with_the_others(root, capsys):
     for start in (2, 1):
         (root / "params.yaml").write_text(f"seed: {start}\n")

@@ -23,7 +23,7 @@ def wrap_request(request: signal.Signals) -> None:
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_that_a_library_turns_into_another_error_still_ends_the_command(request_, capfd):
     assert run_command("train", lambda: wrap_request(request_)) == 128 + request_
-    assert capfd.readouterr().err == f"train: ended by {request_.name}; the same command goes on from here\n"
+    assert capfd.readouterr().err == f"train: ended by {request_.name}; run the same command to continue\n"
 
 
 def raise_request_of_child() -> None:
@@ -32,7 +32,7 @@ def raise_request_of_child() -> None:
 
 def test_a_request_to_a_child_ends_the_command_by_the_same_signal(capfd):
     assert run_command("sweep", raise_request_of_child) == 128 + signal.SIGTERM
-    assert capfd.readouterr().err == "sweep: ended by SIGTERM; the same command goes on from here\n"
+    assert capfd.readouterr().err == "sweep: ended by SIGTERM; run the same command to continue\n"
 
 
 def test_an_error_without_a_request_is_raised():
@@ -64,4 +64,4 @@ def test_an_os_error_without_errno_does_not_hide_a_request(capfd):
             raise OSError("cannot read data") from None
 
     assert run_command("train", fail_to_read) == 128 + signal.SIGTERM
-    assert capfd.readouterr().err == "train: ended by SIGTERM; the same command goes on from here\n"
+    assert capfd.readouterr().err == "train: ended by SIGTERM; run the same command to continue\n"

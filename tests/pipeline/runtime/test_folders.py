@@ -68,3 +68,11 @@ def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
     for folder in (Path(), tmp_path, Path(os.sep)):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
             write_folder(folder, "1")
+
+
+def test_a_file_is_refused_and_stays(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UserError, match="out: expected a folder, found a file; give the path of another folder"):
+        write_folder(tmp_path / "out", "1")
+    assert (tmp_path / "out").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -132,10 +132,9 @@ def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(finished_r
 
 
 @pytest.mark.parametrize("send", ["", "answers.example.org/study", "https://", "https://example.org/a;b", "file:///a"])
-def test_an_address_that_pages_cannot_send_to_is_refused(made_study, tmp_path, send):
-    _, sheets = made_study
+def test_an_address_that_pages_cannot_send_to_is_refused_before_anything_is_written(finished_run, tmp_path, send):
     with pytest.raises(UserError, match=f"--send {send}: expected an address https://"):
-        write_pages(tmp_path, sheets[:1], "study", send)
+        finished_run.make(tmp_path, DESIGN, send)
     assert not list(tmp_path.iterdir())
 
 

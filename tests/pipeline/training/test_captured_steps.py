@@ -66,7 +66,7 @@ def run_steps(toy, monkeypatch, steps, warned=()) -> list[str]:
         calls.append("capture")
         return SimpleNamespace(replay=lambda batch: calls.append("replay"))
 
-    monkeypatch.setattr(captured_steps, "_detect_waits", lambda: nullcontext(warned))
+    monkeypatch.setattr(captured_steps, "_record_sync_warnings", lambda: nullcontext(warned))
     runner = StepRunner(compute, torch.device("cuda"))
     monkeypatch.setattr(runner, "_capture", capture)
     for number, (epoch, role) in enumerate(steps):

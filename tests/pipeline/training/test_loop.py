@@ -134,7 +134,7 @@ def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
 
 def test_an_unknown_metric_is_named(toy):
     settings = dataclasses.replace(FIVE, select="rsum")
-    with pytest.raises(UserError, match=r"no validation metric 'rsum'; there are cider"):
+    with pytest.raises(UserError, match=r"no validation metric 'rsum'; choose one of cider"):
         train(luo(toy.agents(), Objective(), 0.7), toy, settings, validate=lambda: {"cider": 1.0})
 
 

@@ -61,6 +61,8 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
     ("grid", "line"),
     [
         ({"c": {}}, "sweep.grid.c: no such method"),
+        (["a"], r'sweep.grid: must be a mapping of methods, and is \["a"\]'),
+        (5, r"sweep.grid: must be a mapping of methods, and is 5"),
         ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 occurs twice"),
@@ -73,6 +75,12 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
 def test_a_wrong_grid_is_reported_in_one_line(grid, line):
     with pytest.raises(UserError, match=line):
         grid_cells.list_cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
+
+
+@pytest.mark.parametrize("methods", [5, ["a"]])
+def test_methods_that_are_no_mapping_are_reported_in_one_line(methods):
+    with pytest.raises(UserError, match=r"params.yaml: methods: must be a mapping of methods, and is [5\[]"):
+        grid_cells.list_cells({"methods": methods, "sweep": {"seeds": [1], "grid": {"a": {}}}})
 
 
 def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):

@@ -119,7 +119,7 @@ def test_a_stage_reports_a_request_to_end(workplace, capsys, request_, status):
         os.kill(os.getpid(), request_)
 
     assert main("prepare", run, []) == status
-    assert capsys.readouterr().err == f"prepare: ended by {request_.name}; the same command goes on from here\n"
+    assert capsys.readouterr().err == f"prepare: ended by {request_.name}; run the same command to continue\n"
 
 
 def test_an_interrupted_stage_ends_with_130(workplace, capsys):

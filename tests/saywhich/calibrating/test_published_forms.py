@@ -251,6 +251,12 @@ def test_pascal_50s_by_hand(folder, capsys):
     assert REFERENCES == 5
 
 
+def test_choices_without_a_score_are_refused(folder):
+    write_pascal_50s(folder, PAIRS)
+    with pytest.raises(UserError, match=r"calibrate: no judge and no metric that can be computed; give --judge or"):
+        saywhich.calibrate("pair_pascal.mat", "photos", judges=[], metrics=[])
+
+
 def test_intervals_of_accuracies_are_those_of_the_images_drawn():
     rng = np.random.default_rng(0)
     owners, margins = rng.integers(0, 8, 60), rng.standard_normal(60)

@@ -225,7 +225,7 @@ def test_a_damaged_key_and_a_changed_picture_are_refused(benchmark, tmp_path):
     content = bytearray(key.read_bytes())
     content[-40] ^= 1
     (tmp_path / "key").write_bytes(content)
-    with pytest.raises(UserError, match="not those that"):
+    with pytest.raises(UserError, match="expected the bytes that"):
         read_benchmark(copied, tmp_path / "key")
     (picture := copied / "images/0003.png").write_bytes(picture.read_bytes() + b"0")
     with pytest.raises(UserError, match=r"0003\.png: is missing, or not the picture"):
@@ -252,7 +252,7 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
         {"objects": [None]}, {"objects": [thing | {"category": "x"}]}, {"objects": [thing | {"count": -1}]},
         {"objects": [thing | {"pose": {}}]}, {"objects": [{"box": [0, 0, 1, 1]}]}, {"file": rest[0]["file"]},
     ):  # fmt: skip
-        assert "key: its facts are not those of drawn scenes (" in provoke_error(scenes=[first | change, *rest])
-    assert "its facts are not those" in provoke_error(scenes=7)
-    assert "its facts are not those" in provoke_error(difficulty="3")
+        assert "key: its facts do not describe drawn scenes (" in provoke_error(scenes=[first | change, *rest])
+    assert "its facts do not describe" in provoke_error(scenes=7)
+    assert "its facts do not describe" in provoke_error(difficulty="3")
     assert "images.parquet: is not the index of the benchmark of" in provoke_error(index=None)

@@ -260,7 +260,7 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
     assert without_gallery == "judged photos without a hard gallery, which R@1 (hard) leaves out: 2 (b.png, c.png)"
     assert (
         unknown_names
-        == "names in hard galleries of no photo, or of more than one, which are left out: 2 (x.png, y.png)"
+        == "names in hard galleries that match no photo, or more than one, and are left out: 2 (x.png, y.png)"
     )
     assert metric_notes == ["metrics that are not computed (no parser): 1 (SPICE)"]
 

@@ -281,7 +281,7 @@ def test_inputs_that_cannot_be_judged_are_refused(colours):
         saywhich.judge(captions, "photos", judges=["colours"], neighbours="colours")
     with pytest.raises(UserError, match=r"--neighbours \./colours: is also a judge, and would choose its own"):
         saywhich.judge(captions, "photos", judges=["colours"], neighbours="./colours")
-    with pytest.raises(UserError, match="--hard 1: a gallery holds 2 images or more"):
+    with pytest.raises(UserError, match="--hard 1: give 2 or more"):
         saywhich.judge(captions, "photos", judges=["colours"], hard=1)
 
 

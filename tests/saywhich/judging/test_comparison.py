@@ -167,7 +167,7 @@ def test_the_gain_by_the_rewarding_judge_alone():
         list(format_gap_lines(equal_pair.reward_gap))[1]
         == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
     )
-    with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
+    with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; give one of reward, other"):
         compare_rows(make_judgement(100, A=first, B=second), ["nobody"])
 
 
@@ -188,10 +188,10 @@ def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_
     ]
     assert gaps[0] == gaps[1] is not None
     monkeypatch.setattr(judge_sources, "JUDGES", ())  # no judge can be opened
-    with pytest.raises(UserError, match="--rewarded-by x: is no judge here; the judges are models/reward, colours"):
+    with pytest.raises(UserError, match="--rewarded-by x: is no judge here; give one of models/reward, colours"):
         saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=["x"])
     # the last part of a name of the hub is not its name in the table
-    with pytest.raises(UserError, match="--rewarded-by b: is no judge here; the judges are hub/a/b, colours"):
+    with pytest.raises(UserError, match="--rewarded-by b: is no judge here; give one of hub/a/b, colours"):
         saywhich.compare([BEFORE, AFTER], "photos", judges=["hub/a/b", "colours"], rewarded_by=["b"])
 
 

@@ -184,7 +184,7 @@ def test_a_processor_of_another_model(folder, capsys):
     tokenizer = json.loads(Path("git/tokenizer.json").read_text())
     tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
     change_json(Path("git/tokenizer.json"), model=tokenizer["model"])
-    assert "tokens and its model 21: the processor's files do not belong to the model" in run_failing_caption(
+    assert "tokens and its model embeds 21: the processor's files do not belong to the model" in run_failing_caption(
         capsys, "--speaker", "git"
     )
 

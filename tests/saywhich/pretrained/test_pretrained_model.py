@@ -62,7 +62,7 @@ def test_without_a_listener_photos_are_captioned_and_not_ranked(model, photos):
     assert speaker_only.caption(photos, beam=2) == model.caption(photos, beam=2)
     assert speaker_only.caption([]) == []
     for use in (lambda: speaker_only.caption(photos, among=photos), lambda: speaker_only.find("a ball", photos)):
-        with pytest.raises(UserError, match="captions are ranked by a listener"):
+        with pytest.raises(UserError, match="ranking captions needs a listener"):
             use()
 
 

@@ -123,7 +123,7 @@ def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
     ("settings", "message"),
     [
         ({"score": "psst"}, "reward: score 'psst' is not known; choose from contrastive, hard, clip_score"),
-        ({"hard": 1}, "reward: hard = 1; a gallery holds 2 photos or more"),
+        ({"hard": 1}, "reward: hard = 1; give 2 or more"),
         ({"temperature": 0}, "reward: temperature = 0; give a finite number above 0"),
         ({"temperature": math.inf}, "reward: temperature = inf; give a finite number above 0"),
         ({"photos": "broken"}, "reward: photos = broken; none of its photos can be decoded: give another folder"),

@@ -37,7 +37,7 @@ GROUND: dict[str, tuple[Colour, Colour]] = {  # far, near
 
 
 class Backdrop:
-    """Square image, `side` pixels wide, with sky and ground; positions are fractions of it, y downwards."""
+    """Square image, `side` pixels wide, with sky and ground; positions are fractions of `side`, y downwards."""
 
     def __init__(self, scene: Scene, side: int, rng: np.random.Generator) -> None:
         self.scene, self.side, self.rng = scene, side, rng
