@@ -27,6 +27,7 @@ CARDS = {
     "wtf_rl": MethodCard("WTF-RL", 10, "Chaffin et al., 2024"),
     "scst_discriminator": MethodCard("SCST with discriminator", 5, "Chaffin et al., 2024"),
     "scst_grammar": MethodCard("SCST with grammar", 11, "Cho et al., NAACL 2022"),
+    "wtf_rl_similarity": MethodCard("WTF-RL, re-ranked by similarity", 10, "Chaffin et al., 2024"),
     "rl_sampled": MethodCard("RL on samples", 4, "Chaffin et al., 2024; Williams, 1992"),
     "rloo": MethodCard("RLOO, contrastive", 4, "Chaffin et al., 2024; Kool et al., 2019"),
     "grpo": MethodCard("GRPO, contrastive", 5, "Chaffin et al., 2024; Shao et al., 2024"),
@@ -82,9 +83,9 @@ def rl_sampled(
     `train.objective` selects RLOO or GRPO, and may add a KL penalty. Negative captions are the samples of the batch's
     other images and all human captions of the batch.
     """
-    human = TeacherForcing(requires_grad=False)
+    human_captions = TeacherForcing(requires_grad=False)
     contrastive = ContrastiveScore(
-        rewards.retriever, (human,), rewards.retriever.temperature, directions, combine, clamp
+        rewards.retriever, (human_captions,), rewards.retriever.temperature, directions, combine, clamp
     )
     terms = (
         Term("discriminability", lam, contrastive, score_function(objective), SPEAKER),
@@ -114,13 +115,11 @@ def wtf_rl(
 
 def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardModels, alpha: Share = 0.94) -> Method:
     """Build training on the cosine, minus the greedy caption's, and on the discriminator's reward (§4.2)."""
-    searched, self_critical = (
-        rewards.search_trajectory,
-        ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy())),
-    )
+    trajectory = rewards.search_trajectory
+    self_critical = ScoreFunction(trajectory, SelfCritical(Greedy()))
     terms = (
         Term("discriminability", alpha, CosineScore(rewards.retriever), self_critical, SPEAKER),
-        Term("naturalness", 1 - alpha, rewards.human_probability, ScoreFunction(searched), SPEAKER),
+        Term("naturalness", 1 - alpha, rewards.human_probability, ScoreFunction(trajectory), SPEAKER),
     )
     return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
 
@@ -154,7 +153,7 @@ def psst_wtf(
     No paper describes this method. Raises UserError for a retriever that encodes text only, not distributions.
     """
     if not rewards.retriever.differentiable:
-        raise UserError("psst_wtf: expected a retriever that encodes distributions, got one of text; use a listener")
+        raise UserError("psst_wtf: expected a retriever that encodes distributions, got a text encoder; use a listener")
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     pathwise = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions
