@@ -59,7 +59,17 @@ STREAMS = {"seed", "epoch", "step"}
 SHARES = {"alpha", "gamma", "lam", "rho", "share"}
 OUTPUT_CALLS = {"print", "warn", "warning", "info", "debug", "update", "set_postfix"}
 SKIPPED_METHODS = {"__repr__", "__str__"}
-CHECKS = {"encoding", "exist_ok", "frozen", "non_blocking", "parents", "pin_memory", "slots", "strict", "verbose"}
+SKIPPED_KEYWORDS = {
+    "encoding",
+    "exist_ok",
+    "frozen",
+    "non_blocking",
+    "parents",
+    "pin_memory",
+    "slots",
+    "strict",
+    "verbose",
+}
 OPAQUE = {"Field", "UserError", "cast", "isinstance"}
 TYPES = {"Annotated", "Callable", "Literal", "Mapping", "dict", "tuple"}
 
@@ -299,7 +309,7 @@ def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
             yield from (
                 change for change in _walk(child) if change[0] is not child or is_value or change[2] != "stream"
             )
-        elif isinstance(child, ast.keyword) and child.arg not in CHECKS:
+        elif isinstance(child, ast.keyword) and child.arg not in SKIPPED_KEYWORDS:
             yield from _walk(child.value)
         elif isinstance(child, ast.comprehension):
             yield from _walk(child.iter)
@@ -375,7 +385,7 @@ def _find_call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
             if (dimension := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):
                 yield dim, "1" if dimension == "0" else "0", "dimension"
     for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", *CHECKS):
+        if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", *SKIPPED_KEYWORDS):
             kept = [other for other in node.keywords if other is not keyword]
             yield node, ast.unparse(ast.Call(node.func, node.args, kept)), "keyword left out"
     if name in ("isinstance", "getattr", "hasattr", "zip", "max", "min"):

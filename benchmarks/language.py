@@ -30,7 +30,7 @@ from pipeline.metrics.registry import METRIC_NAMES as SCORES
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
 
-PARSERLESS = [metric for metric in SCORES if metric != "SPICE"]
+METRICS_WITHOUT_PARSER = [metric for metric in SCORES if metric != "SPICE"]
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     print_row = begin_table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
     def score_captions() -> dict[str, float]:
-        with LanguageScorer(PARSERLESS) as scorer:
+        with LanguageScorer(METRICS_WITHOUT_PARSER) as scorer:
             return scorer.score(captions, references).scores
 
     # all scorers use the same Java
@@ -59,7 +59,7 @@ def main() -> None:
     reference_seconds, reference_cpu, expected = _measure(
         print_row, "pycocoevalcap", lambda: _score_by_pycocoevalcap(captions, references)
     )
-    difference = max(abs(expected[name] - scores[name]) for name in PARSERLESS)
+    difference = max(abs(expected[name] - scores[name]) for name in METRICS_WITHOUT_PARSER)
     for label, seconds, cpu in (("own", own_seconds, own_cpu), ("shared", shared_seconds, shared_cpu)):
         print_row(f"pycocoevalcap / {label}", f"{reference_seconds / seconds:.2f}", f"{reference_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
@@ -112,9 +112,8 @@ def _score_by_pycocoevalcap(captions: list[str], references: list[list[str]]) ->
 
     with contextlib.redirect_stdout(io.StringIO()):
         tokenised_references, candidates = tokenise(references), tokenise([[text] for text in captions])
-        scores = dict(
-            zip(PARSERLESS, Bleu(4).compute_score(tokenised_references, candidates, verbose=0)[0], strict=False)
-        )
+        bleu = Bleu(4).compute_score(tokenised_references, candidates, verbose=0)[0]
+        scores = dict(zip(METRICS_WITHOUT_PARSER, bleu, strict=False))
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
             scores[metric] = float(scorer.compute_score(tokenised_references, candidates)[0])

@@ -237,7 +237,7 @@ def write_report(outcomes: Iterable[Outcome], command: str) -> None:
     print(text)
 
 
-def try_known(path: Path) -> list[dict[str, Any]]:
+def try_listed_faults(path: Path) -> list[dict[str, Any]]:
     """Try the entries of a TOML list (module, before, after, tests); return each with the failed test, or "".
 
     Raises SystemExit unless `before` occurs once in the module.
@@ -279,7 +279,7 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     if options.known:
         _preload()
-        print(json.dumps(try_known(options.known)))
+        print(json.dumps(try_listed_faults(options.known)))
         return
     all_faults = [fault for module in find_modules(Path()) for fault in find_faults(module, Path(module).read_bytes())]
     sampled = (

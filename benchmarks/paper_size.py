@@ -21,14 +21,14 @@ IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
 
 
 SHAPES = ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560))
-ENDS = {16: 0.0, 10: 0.065}
+EOS_PROBABILITIES = {16: 0.0, 10: 0.065}
 """Mean length of captions of at most 16 words → probability of EOS after each word."""
 
 
 def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
     """Return random agents whose captions have `length` words on average, and a batch of captions of that length.
 
-    `length` is a key of `ENDS`.
+    `length` is a key of `EOS_PROBABILITIES`.
     """
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
@@ -50,7 +50,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
         captions,
     )
     with torch.no_grad():
-        speaker.logit.bias[0] = float(np.log(max(ENDS[length], 1e-12) * WORDS))
+        speaker.logit.bias[0] = float(np.log(max(EOS_PROBABILITIES[length], 1e-12) * WORDS))
     texts = TextScorer(str, lambda image: [])
     return Agents(speaker.to(device), listener.to(device), cider, texts), example.to(device)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judge_titles import HARD_RECALL, judge_title, make_recall_keys
+from pipeline.analysis.judge_titles import HARD_RECALL, get_judge_title, make_recall_keys
 from pipeline.errors import UserError, escape_line
 from pipeline.runtime.checksums import find_changed_input, read_checksummed_json
 
@@ -56,5 +56,5 @@ def _read_hard_recall(model: Path) -> tuple[str, float]:
         *_, judge = entry["judges"]
         for key in make_recall_keys(judge, HARD_RECALL):
             entry = entry[key]
-        return judge_title(judge).description, float(entry)
+        return get_judge_title(judge).description, float(entry)
     return "", -1.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.analysis.bootstrap import draw_resamples
-from pipeline.analysis.judge_titles import TEXT, judge_title
+from pipeline.analysis.judge_titles import TEXT, get_judge_title
 from pipeline.errors import UserError, summarise_error
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.registry import MEANS
@@ -57,7 +57,7 @@ def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]
         if name in columns and name in results["language"]
     ]
     for judge in results["judges"]:
-        title = judge_title(judge).title.lower()
+        title = get_judge_title(judge).title.lower()
         hard_rank, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
         # absent where every image is alone in its hard gallery
         value = results["judges"][judge]["galleries"].get(HARD_GALLERY, {}).get("R@1")

@@ -19,7 +19,7 @@ from saywhich.evaluation_summary import read_evaluation
 from saywhich.loading import load_model
 from saywhich.model import Model
 from saywhich.model_card import make_model_card
-from saywhich.model_files import AGAIN, EXPORTED, FEATURES, FORM, ModelFiles
+from saywhich.model_files import EXPORTED, FEATURES, FORM, REMEDY, ModelFiles
 
 CARD = "README.md"
 
@@ -52,7 +52,7 @@ def export_model(folder: Path, out: Path) -> Model:
 def _list_exported_files(folder: Path) -> set[str]:
     """Return the files that an earlier export wrote into `folder`, by its manifest; none where it has no manifest."""
     try:
-        files = read_checksummed(folder / EXPORTED, AGAIN, required=False).get("files")
+        files = read_checksummed(folder / EXPORTED, REMEDY, required=False).get("files")
     except UserError:
         return set()
     return {EXPORTED, CARD, *(files if isinstance(files, dict) else ())}

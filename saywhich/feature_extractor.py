@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `FeatureExtractor.save` wrote
-AGAIN = "run the features stage again, or export the model again"
+REMEDY = "run the features stage again, or export the model again"
 FITTED = ("projection", "scale", "texture")
 LARGEST = 2**26  # limit of the numbers in the regions, and in the vector, of one photo
 
@@ -66,13 +66,13 @@ class FeatureExtractor:
         with another digest than the manifest's. Raises UserError where the network cannot be built.
         """
         path = folder / MANIFEST
-        content = read_checksummed(path, AGAIN, required=not exported)
+        content = read_checksummed(path, REMEDY, required=not exported)
         if "network" not in content or "preprocessing" not in content:
             raise UserError(
                 f"{path}: these features were imported, and no network here extracts them from photos; give a "
                 "model with extracted features"
             )
-        manifest = parse_record(content, Manifest, str(path), AGAIN)
+        manifest = parse_record(content, Manifest, str(path), REMEDY)
         if exported:
             _refuse_fetching(path, manifest)
         try:
@@ -80,7 +80,7 @@ class FeatureExtractor:
         except UserError:
             raise
         except Exception as error:  # libraries can raise any exception for bad options in a manifest
-            raise UserError(f"{path}: its network cannot be built ({summarise_error(error)}); {AGAIN}") from None
+            raise UserError(f"{path}: its network cannot be built ({summarise_error(error)}); {REMEDY}") from None
         _check_network(path, manifest, network)
         return cls(
             network, _load_transforms(folder, manifest, network), content, folder, _load_texture(folder, manifest)
@@ -127,7 +127,7 @@ class FeatureExtractor:
         pooled, regions = self.fitted(_round_to_store(features.pooled), _round_to_store(features.regions), count)
         pooled, regions = _round_to_store(pooled), _round_to_store(regions)
         if not (pooled.isfinite().all() and regions.isfinite().all()):
-            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite or NaN; {AGAIN}")
+            raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite or NaN; {REMEDY}")
         return features._replace(pooled=pooled, regions=regions, region_count=count)
 
     def save(self, folder: Path) -> list[Path]:
@@ -191,7 +191,7 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     weights = network.description.get("weights")
     if weights is not None and weights.get("sha256") != manifest.weights.sha256:
         raise UserError(
-            f"{path}: the weights of {manifest.network} do not have the SHA-256 that the manifest states; {AGAIN}"
+            f"{path}: the weights of {manifest.network} do not have the SHA-256 that the manifest states; {REMEDY}"
         )
     (regions, size), pooled = network.regions_shape, network.pooled_size
     if regions * size > LARGEST or pooled > LARGEST:
@@ -202,7 +202,7 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     if (shape := manifest.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(
             f"{path}: its network gives {regions} regions and vectors of {pooled} numbers, and the features beside it "
-            f"have {shape.R} and {shape.P}; {AGAIN}"
+            f"have {shape.R} and {shape.P}; {REMEDY}"
         )
 
 
@@ -239,7 +239,7 @@ def _build_network(folder: Path, manifest: Manifest, weights: str | None, device
 
 def _load_detector(name: str, path: Path) -> nn.Module:
     """Load a detector trained in this project; the shapes of its weights determine its sizes."""
-    _, state = read_tensors(path, AGAIN)
+    _, state = read_tensors(path, REMEDY)
 
     def build_detector() -> nn.Module:
         if name == OBJECT_DETECTOR:
@@ -266,7 +266,7 @@ def _load_transforms(folder: Path, manifest: Manifest, network: Extractor) -> Fi
         path = _require_digest(folder / manifest.scale.file, manifest.scale.sha256)
         mean, deviation = _read_shaped_tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
         if not (deviation > 0).all():
-            raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
+            raise UserError(f"{path}: a deviation is not positive; {REMEDY}")
         scale = Standardisation(mean, deviation)
     return FittedTransforms(projection, scale, appended_columns)
 
@@ -281,22 +281,22 @@ def _load_texture(folder: Path, manifest: Manifest) -> TrainingTexture | None:
 
 def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
     """Read the tensors of a file as float32; a size None matches any. Raises UserError for other names or shapes."""
-    _, tensors = read_tensors(path, AGAIN)
+    _, tensors = read_tensors(path, REMEDY)
     if tensors.keys() != shapes.keys():
-        raise UserError(f"{path}: expected the tensors {', '.join(shapes)}, found {', '.join(tensors)[:80]}; {AGAIN}")
+        raise UserError(f"{path}: expected the tensors {', '.join(shapes)}, found {', '.join(tensors)[:80]}; {REMEDY}")
     for name, expected in shapes.items():
         shape = tensors[name].shape
         if len(shape) != len(expected) or any(
             expected_size not in (None, size) for expected_size, size in zip(expected, shape, strict=True)
         ):
-            raise UserError(f"{path}: {name} has the shape {tuple(shape)}, and {expected} is needed; {AGAIN}")
+            raise UserError(f"{path}: {name} has the shape {tuple(shape)}, and {expected} is needed; {REMEDY}")
     return [tensors[name].float() for name in shapes]
 
 
 def _require_digest(path: Path, expected: str) -> Path:
     """Return `path` if its SHA-256 is `expected`; raises UserError where the file is missing or differs."""
     if not path.is_file():
-        raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")
+        raise UserError(f"{path}: missing; {REMEDY}, or put the file there that the features were made with")
     if (found := compute_sha256(path)) != expected:
         raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {expected[:16]}… as written; get the file again")
     return path

@@ -34,7 +34,7 @@ READ = (  # files of an exported folder that need a digest
     *(WEIGHTS, VOCABULARY, TOKENIZER),
     *(f"{FEATURES}/{name}" for name in ("manifest.json", "network.safetensors")),
 )
-AGAIN = "export the model again"
+REMEDY = "export the model again"
 FORM = 1  # version of the format of exported folders
 
 
@@ -158,17 +158,17 @@ def _find_data_folder(folder: Path) -> Path:
 
 def _locate_exported(folder: Path) -> ModelFiles:
     path = folder / EXPORTED
-    manifest = read_checksummed(path, AGAIN, required=False)
+    manifest = read_checksummed(path, REMEDY, required=False)
     if (form := manifest.get("form")) != FORM:
         raise UserError(
             f"{path}: has the form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
         )
-    exported = parse_record(manifest, ExportManifest, str(path), AGAIN)
+    exported = parse_record(manifest, ExportManifest, str(path), REMEDY)
     captioner = (path for path in (folder / FEATURES / CAPTIONER).rglob("*") if path.is_file())
     names = [name for name in READ if (folder / name).exists()]
     names += [path.relative_to(folder).as_posix() for path in captioner]
     if unlisted := [name for name in names if name not in exported.files]:
-        raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
+        raise UserError(f"{path}: has no digest of {unlisted[0]}; {REMEDY}")
     for name, digest in exported.files.items():
         _check_digest(resolve_inside(folder, name), digest)
     description = exported.model.model_dump(exclude_none=True)

@@ -18,7 +18,7 @@ def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None]
 
     Raises UserError for an existing photo, too. None stands for an output that was not requested.
     """
-    from pipeline.readers.folder import PHOTOS  # imported here: pandas takes half a second
+    from pipeline.readers.folder import PHOTO_EXTENSIONS  # imported here: pandas takes half a second
 
     taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in (Path(path) for path in paths if path is not None):
@@ -28,7 +28,7 @@ def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None]
             continue  # a pipe or a device
         if (resolved := path.resolve()) in taken:
             raise UserError(f"{path}: is also an input or another output of this command; name another file to write")
-        if path.exists() and path.suffix.lower() in PHOTOS:
+        if path.exists() and path.suffix.lower() in PHOTO_EXTENSIONS:
             raise UserError(f"{path}: is a photo; name another file to write")
         taken.add(resolved)
         folder = next(parent for parent in path.parents if parent.exists())

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError, escape_line, summarise_error
 from pipeline.features.images import open_within, to_upright_rgb
-from pipeline.readers.folder import PHOTOS
+from pipeline.readers.folder import PHOTO_EXTENSIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +118,7 @@ def list_photo_files(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise UserError(f"{path}: no such photo or folder")
     if not files:
-        kinds = ", ".join(sorted(PHOTOS))
+        kinds = ", ".join(sorted(PHOTO_EXTENSIONS))
         raise UserError(f"{', '.join(str(Path(path)) for path in all_paths)}: no photos ({kinds})")
     return files
 
@@ -127,7 +127,8 @@ def _find_photos_below(folder: Path) -> list[Path]:
     files = []
     for parent, folders, names in os.walk(folder):  # Path.rglob takes five times as long
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        photos = (name for name in names if os.path.splitext(name)[1].lower() in PHOTOS and not name.startswith("."))
+        visible = (name for name in names if not name.startswith("."))
+        photos = (name for name in visible if os.path.splitext(name)[1].lower() in PHOTO_EXTENSIONS)
         files += [Path(parent, name) for name in sorted(photos)]
     return files
 

@@ -20,7 +20,7 @@ from pipeline.runtime.tensors import read_tensors
 from pipeline.vocabulary import Vocabulary
 from saywhich.model_files import ModelFiles
 
-AGAIN = "train the model again, or export it again"
+REMEDY = "train the model again, or export it again"
 Size = Annotated[int, Ge(1), Le(2**24)]
 
 
@@ -68,24 +68,24 @@ class TextEncoder:
         Raises UserError where the weights or the vocabulary are damaged or do not match, and for a listener of another
         kind.
         """
-        metadata, weights = read_tensors(files.weights, AGAIN, "listener.", "np")
-        descriptions = parse_json(metadata.get("agents", "{}"), str(files.weights), AGAIN)
+        metadata, weights = read_tensors(files.weights, REMEDY, "listener.", "np")
+        descriptions = parse_json(metadata.get("agents", "{}"), str(files.weights), REMEDY)
         agents = [
             descriptions.get(name) if isinstance(descriptions, dict) else None for name in ("speaker", "listener")
         ]
         speaker, listener = (each if isinstance(each, dict) else {} for each in agents)
         if listener.get("kind") != "Listener":
             raise UserError(f"{files.weights}: holds no listener of photos and captions; give another model")
-        arguments = parse_record(listener.get("arguments"), ListenerArguments, f"{files.weights}, listener", AGAIN)
+        arguments = parse_record(listener.get("arguments"), ListenerArguments, f"{files.weights}, listener", REMEDY)
         vocabulary = load_vocabulary(files.words)
         if {name: tensor.shape for name, tensor in weights.items()} != arguments.shapes():
-            raise UserError(f"{files.weights}: its listener has other shapes than its header states; {AGAIN}")
+            raise UserError(f"{files.weights}: its listener has other shapes than its header states; {REMEDY}")
         if len(vocabulary) != arguments.vocabulary:
             raise UserError(
                 f"{files.weights}: its listener has {arguments.vocabulary} words, and the vocabulary beside it has "
-                f"{len(vocabulary)}; {AGAIN}"
+                f"{len(vocabulary)}; {REMEDY}"
             )
-        length = parse_record(_find_caption_length(speaker), CaptionLength, f"{files.weights}, speaker", AGAIN)
+        length = parse_record(_find_caption_length(speaker), CaptionLength, f"{files.weights}, speaker", REMEDY)
         weights = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
         return cls(weights, vocabulary, length.max_words)
 

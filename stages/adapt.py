@@ -49,7 +49,7 @@ def build_adaptation(
 
     Also return the CIDEr-D of captions; None for a slice's agents.
     """
-    from pipeline.composition.caption_pretraining import adapt_listener
+    from pipeline.composition.caption_pretraining import build_adaptation_to_speaker
     from pipeline.composition.reference_cider import build_reference_cider
     from pipeline.slices.slice_agents import find_owner, load_any_agent
     from pipeline.slices.slice_training import TRAINING
@@ -58,7 +58,7 @@ def build_adaptation(
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     if owner := find_owner(TRAINING, (speaker, listener)):
         return owner.build_adaptation(speaker, listener), None
-    return adapt_listener(settings, speaker, listener), build_reference_cider(prepared).to(device)
+    return build_adaptation_to_speaker(settings, speaker, listener), build_reference_cider(prepared).to(device)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def build_pretraining(
     settings: PretrainSettings, prepared: PreparedData, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
     """Build the agent and the method that pretrains it, and the CIDEr-D of captions; None for listeners and slices."""
-    from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker
+    from pipeline.composition.caption_pretraining import build_listener_pretraining, build_speaker_pretraining
     from pipeline.composition.reference_cider import build_reference_cider
     from pipeline.slices.slice_training import TRAINING
 
@@ -62,10 +62,10 @@ def build_pretraining(
         if each.trains(settings):
             return each.build_pretraining(settings, prepared, store), None
     if isinstance(settings, SpeakerBlock):
-        return pretrain_speaker(settings, prepared, store), build_reference_cider(prepared).to(device)
+        return build_speaker_pretraining(settings, prepared, store), build_reference_cider(prepared).to(device)
     assert isinstance(settings, ListenerBlock)
     batch, captions = settings.optimisation.batch, settings.optimisation.captions
-    return pretrain_listener(settings, batch, captions, prepared, store), None
+    return build_listener_pretraining(settings, batch, captions, prepared, store), None
 
 
 def import_judge(stage: Stage, settings: PretrainedJudgeSettings) -> None:

@@ -9,13 +9,13 @@ import sys
 from pipeline.errors import UserError
 from pipeline.runtime import signals
 from pipeline.tracking import recorder
-from pipeline.workflow.grid_cells import count_parallel_cells, wait_for_another
+from pipeline.workflow.grid_cells import count_parallel_cells, wait_for_other_snakemake
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all cores)."""
-    wait_for_another()
+    wait_for_other_snakemake()
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(count_parallel_cells())]
         # on a request the cells save a checkpoint and end, and then Snakemake ends

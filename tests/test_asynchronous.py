@@ -28,7 +28,7 @@ from pipeline.channels.teacher_forcing import PrefixRollouts
 from pipeline.composition.joint import Objective
 from pipeline.composition.kl_penalty import copy_frozen
 from pipeline.composition.method import Method
-from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.relax_controls import add_relax
 from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.models.guided import GuidedDecoder
@@ -175,7 +175,7 @@ def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
         torch.manual_seed(1)  # critics are drawn
         if name != "relaxed":
             return build_method(name, agents)
-        method = with_relax(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
+        method = add_relax(METHODS["luo"](agents, Objective(samples=3), lam=0.3))
         for parameter in method.agents["critic"].parameters():  # a control starts at 0 and would have no effect
             torch.nn.init.normal_(parameter)
         return method

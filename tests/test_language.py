@@ -25,13 +25,13 @@ NO_PARTICIPLES = {
 }  # fmt: skip
 # verbs with which functions' names begin, beside those with which docstrings open
 VERBS = {
-    "accelerate", "adapt", "adjust", "adopt", "allocate", "average", "block", "broadcast", "cache", "calibrate",
-    "choose", "cite", "clear", "collapse", "compose", "confirm", "conjugate", "edit", "embed", "enumerate", "estimate",
-    "expand", "explain", "extrapolate", "finish", "flatten", "forbid", "free", "gather", "get", "hash", "identify",
-    "interpolate", "intersect", "iterate", "join", "lay", "leave", "look", "mark", "mask", "match", "mix", "note",
-    "optimize", "order", "override", "pack", "pad", "pair", "pick", "place", "pretrain", "push", "rate", "report",
-    "require", "resample", "resize", "resolve", "restore", "reuse", "reward", "shorten", "silence", "stack", "state",
-    "stream", "suggest", "summarise", "sync", "temper", "tokenise", "twist", "view",
+    "accelerate", "adapt", "adjust", "adopt", "allocate", "average", "ban", "block", "broadcast", "cache",
+    "calibrate", "choose", "cite", "clear", "collapse", "compose", "confirm", "conjugate", "edit", "embed",
+    "enumerate", "estimate", "expand", "explain", "extrapolate", "finish", "flatten", "forbid", "free", "gather",
+    "get", "hash", "identify", "interpolate", "intersect", "iterate", "join", "lay", "leave", "look", "mark", "mask",
+    "match", "mix", "note", "optimize", "order", "override", "pack", "pad", "pair", "pick", "place", "pretrain",
+    "push", "rate", "report", "require", "resample", "resize", "resolve", "restore", "reuse", "reward", "shorten",
+    "silence", "stack", "state", "stream", "suggest", "summarise", "sync", "temper", "tokenise", "twist", "view",
 }  # fmt: skip
 PREDICATES = {"differs", "fetches", "has", "is", "leads"}
 CONVERSIONS = {"as", "from", "to", "with", "without"}

@@ -17,7 +17,7 @@ from pipeline.channels.straight_through import StraightThrough
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.method import Method, Term
 from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
-from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.relax_controls import add_relax
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.guided import GuidedDecoder
@@ -247,7 +247,7 @@ def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
 
 def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
     plain = METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3)
-    method = with_relax(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
+    method = add_relax(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
     assert list(method.agents["critic"]) == ["naturalness"]
     assert method.schedule.all_roles == frozenset({"speaker", "listener", "critic"})
     _, plain_report = plain.step(toy.batch(), seed=1)
@@ -260,9 +260,9 @@ def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
 
 
 def test_controls_are_not_added_without_samples_and_refused_beside_a_critic(toy):
-    assert with_relax(mle := METHODS["mle"](toy.agents(), Objective())) is mle
+    assert add_relax(mle := METHODS["mle"](toy.agents(), Objective())) is mle
     with pytest.raises(UserError, match="has a learned baseline; set control_variate to none"):
-        with_relax(METHODS["pg_spider"](toy.agents(), Objective(), lam=0.3))
+        add_relax(METHODS["pg_spider"](toy.agents(), Objective(), lam=0.3))
 
 
 def test_training_names_no_method():

@@ -66,7 +66,7 @@ def test_methods_for_any_data_load_with_data_that_have_no_such_set(data, methods
 def test_another_start_repeats_the_features_of_trained_detectors_alone(name, repeated):
     workflow = parse_yaml((ROOT / "dvc.yaml").read_text(), "dvc.yaml")
     assert workflow["stages"]["features"]["do"]["params"] == ["features.${key}", "prepare.root", "prepare.images"]
-    one, two = (parse_yaml(overlays.with_start(read_profile_text(name), start), name) for start in (1, 2))
+    one, two = (parse_yaml(overlays.set_start(read_profile_text(name), start), name) for start in (1, 2))
     assert (one["seed"], two["seed"], one["prepare"]) == (1, 2, two["prepare"])
     assert sorted(key for key in one["features"] if one["features"][key] != two["features"][key]) == repeated
 

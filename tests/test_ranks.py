@@ -16,8 +16,8 @@ from toy_batches import ToyBatches
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import build_listener_matching
-from pipeline.composition.relax_controls import with_relax
-from pipeline.composition.retrieval_rewards import pretrain_heads
+from pipeline.composition.relax_controls import add_relax
+from pipeline.composition.retrieval_rewards import build_head_pretraining
 from pipeline.runtime import ranks
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE
 from pipeline.training.checkpoint import Checkpoints
@@ -48,7 +48,7 @@ def make_methods(toy) -> dict[str, Method]:
         "gumbel rao": make_joint("psst_gumbel_rao", 0.3, k=2),
         "by batch": make_joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", advantage_scaling="batch")),
         "by group": make_joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", advantage_scaling="group")),
-        "relax": with_relax(make_joint("luo", 0.5, Objective(samples=2))),
+        "relax": add_relax(make_joint("luo", 0.5, Objective(samples=2))),
         "sll_me": METHODS["sll_me"](toy.agents(dropout=0.4), Objective(), weight=0.5, samples=2),
         "sll_sle": METHODS["sll_sle"](toy.agents(dropout=0.4), Objective(centre_advantages=True), alpha=0.5),
         "continuations": make_joint("pg_spider", 0.3, reward={"CIDEr": 1, "BLEU-2": 1}, rollouts=2, critic_first=2),
@@ -56,7 +56,7 @@ def make_methods(toy) -> dict[str, Method]:
         "batch frequencies": METHODS["luo"](agents, Objective(), 0.2),
         "wtf_rl": METHODS["wtf_rl"](toy.agents(dropout=0.4), Objective(), make_reward_models(), clamp=2.0),
         "psst_wtf": make_joint("psst_wtf", 0.3, rewards=make_reward_models(), rho=0.5),
-        "heads": pretrain_heads(make_reward_models(), toy.agents().speaker),
+        "heads": build_head_pretraining(make_reward_models(), toy.agents().speaker),
         "collapse recovery": build_listener_matching(listener, CollapseRecovery(Hinge(listener), 2, 1, 2)),
         "infonce": build_listener_matching(other := toy.agents().listener, InfoNCE(other)),
     }

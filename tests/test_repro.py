@@ -342,7 +342,7 @@ def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
     Path("profiles").mkdir()
     for name in ("base", "scenes", "films"):
         shutil.copy(ROOT / f"profiles/{name}.yaml", "profiles")
-    params, text = tmp_path / "params.yaml", overlays.with_start(overlays.compose_profile_text("films"), 7)
+    params, text = tmp_path / "params.yaml", overlays.set_start(overlays.compose_profile_text("films"), 7)
     params.write_text(text)
     assert repro.make_profile_title() == "films, start 7"
     params.write_text(text.replace("methods:", "methods: # mine", 1))

@@ -37,7 +37,7 @@ JUDGE_TITLES = (
 )
 
 
-def judge_title(name: str) -> JudgeTitle:
+def get_judge_title(name: str) -> JudgeTitle:
     """Return the title of the judge `name`; an unknown judge has its name as title and description."""
     return next((judge for judge in JUDGE_TITLES if judge.name == name), JudgeTitle(name, name, name))
 
@@ -45,7 +45,7 @@ def judge_title(name: str) -> JudgeTitle:
 def order_judges(names_by_evaluation: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     """Return the judges of all evaluations by name, beginning with the evaluation with the most judges."""
     longest_first = sorted(map(list, names_by_evaluation), key=len, reverse=True)
-    return {name: judge_title(name) for names in longest_first for name in names}
+    return {name: get_judge_title(name) for names in longest_first for name in names}
 
 
 def make_recall_keys(judge: str, score: str = WHOLE_RECALL, *path: str) -> Keys:

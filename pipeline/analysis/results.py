@@ -294,7 +294,7 @@ def find_evaluations(data: Path, methods: Iterable[str]) -> list[Path]:
     return [folder for folder in folders if (folder / "metrics.json").exists()]
 
 
-def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
+def add_frozen_speakers(results: Results, methods: Container[str]) -> Results:
     """Return `results` with the system `frozen_…` after each of `methods`: its speaker and a listener adapted to it.
 
     The system has the captions, settings and language metrics of its method; its own listener is the adapted one. A

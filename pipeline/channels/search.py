@@ -41,7 +41,7 @@ class NoRepeatNgram(FilteredChannel):
         return step
 
 
-def without_repeated_ngrams(channel: Channel, n: int | None) -> Channel:
+def ban_repeated_ngrams(channel: Channel, n: int | None) -> Channel:
     """Return `channel` without repeated n-grams of length `n`; None: `channel` unchanged."""
     return channel if n is None else NoRepeatNgram(channel, n)
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 
 
-def pretrain_speaker(settings: SpeakerPretraining, prepared: PreparedData, store: FeatureStore) -> Method:
+def build_speaker_pretraining(settings: SpeakerPretraining, prepared: PreparedData, store: FeatureStore) -> Method:
     """Build a speaker, and the method that pretrains it."""
     speaker = build_speaker(settings, prepared.vocabulary, prepared.max_words, store.regions_shape[1])
     return build_teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
 
 
-def pretrain_listener(
+def build_listener_pretraining(
     settings: ListenerSettings, batch: int, captions: Captions, prepared: PreparedData, store: FeatureStore
 ) -> Method:
     """Build a listener, and the method that pretrains it in batches of `batch` images.
@@ -52,7 +52,7 @@ def pretrain_listener(
     return build_listener_matching(listener, score, settings.reduction)
 
 
-def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.Module) -> Method:
+def build_adaptation_to_speaker(settings: MatchingSettings, speaker: nn.Module, listener: nn.Module) -> Method:
     """Build the method that adapts `listener` to the frozen `speaker`."""
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)

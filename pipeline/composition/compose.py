@@ -10,7 +10,7 @@ from pipeline.composition.joint import Agents
 from pipeline.composition.kl_penalty import with_kl_penalty
 from pipeline.composition.method import Method
 from pipeline.composition.objective import Objective
-from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.relax_controls import add_relax
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.errors import UserError
 
@@ -43,7 +43,7 @@ def compose(
                 "train.objective.control_variate = relax: expected advantage_scaling none, got "
                 f"{objective.advantage_scaling}; set one of the two to none"
             )
-        method = with_relax(method)
+        method = add_relax(method)
     if objective.kl_weight:
         if not isinstance(agents, Agents):
             raise UserError(

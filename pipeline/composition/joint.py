@@ -172,7 +172,7 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
     )
 
 
-def with_critic(
+def add_critic(
     agents: Agents,
     objective: Objective,
     lam: float,

@@ -12,7 +12,7 @@ from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.models.critic import ControlVariate, ControlVariates
 
 
-def with_relax(method: Method) -> Method:
+def add_relax(method: Method) -> Method:
     """Add a control variate to each score-function term of `method` on multinomial samples.
 
     A term with scaled advantages, or with another credit, weighting or selection of words than the default, gets no

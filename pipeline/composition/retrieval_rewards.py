@@ -60,7 +60,7 @@ class RewardModels:
         )
 
 
-def pretrain_heads(rewards: RewardModels, speaker: Decoder) -> Method:
+def build_head_pretraining(rewards: RewardModels, speaker: Decoder) -> Method:
     """Build the pretraining of both heads, which separate human captions from searched and from corrupted captions."""
     agents = {"speaker": speaker, "discriminator": rewards.discriminator, "grammar": rewards.grammar}
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator), HumanLogOdds(rewards.retriever, rewards.grammar)
@@ -71,7 +71,7 @@ def pretrain_heads(rewards: RewardModels, speaker: Decoder) -> Method:
     return Method(agents, terms, UpdateSchedule((DISCRIMINATOR | GRAMMAR,)))
 
 
-def reward_trajectories(
+def build_reward_terms(
     contrastive: ContrastiveScore,
     rewards: RewardModels,
     alpha: float,
@@ -88,7 +88,7 @@ def reward_trajectories(
     return tuple(terms)
 
 
-def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
+def add_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
     """Add to `method` a discriminator of captions through `channel`.
 
     The discriminator is updated at the beginning of every step after the method's warm-up. The recall by

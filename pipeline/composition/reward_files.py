@@ -14,9 +14,9 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from pipeline.channels.hard import Beam
-from pipeline.channels.search import without_repeated_ngrams
+from pipeline.channels.search import ban_repeated_ngrams
 from pipeline.composition.method import Method
-from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
+from pipeline.composition.retrieval_rewards import RewardModels, build_head_pretraining
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import open_features
 from pipeline.data.prepared import PreparedData
@@ -55,7 +55,7 @@ class RewardInputs:
     @property
     def search(self) -> Channel:
         """Return the channel of the searched captions."""
-        return without_repeated_ngrams(Beam(self.beam), self.no_repeat)
+        return ban_repeated_ngrams(Beam(self.beam), self.no_repeat)
 
 
 def list_reward_files(root: Path) -> list[Path]:
@@ -106,7 +106,7 @@ def make_rewards(
     rewards = RewardModels(retriever, *heads, inputs.search, rate, retrievers.get("judge"))
     speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
-    return pretrain_heads(rewards, speaker), rewards, inputs
+    return build_head_pretraining(rewards, speaker), rewards, inputs
 
 
 def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None:

@@ -192,9 +192,7 @@ def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
     A file that DVC has rewritten with equal values counts as the profile's.
     """
     profiles, given_lines, start = Profiles(folder), remove_layout(text), _read_start(text)
-    return next(
-        (n for n in profiles.names() if remove_layout(with_start(profiles.text(n), start)) == given_lines), None
-    )
+    return next((n for n in profiles.names() if remove_layout(set_start(profiles.text(n), start)) == given_lines), None)
 
 
 def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
@@ -202,14 +200,14 @@ def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) 
     given_lines, start = remove_layout(text), _read_start(text)
     differing = {}
     for name in names:
-        profile_lines = remove_layout(with_start(profiles.text(name), start))
+        profile_lines = remove_layout(set_start(profiles.text(name), start))
         lines = list(difflib.unified_diff(profile_lines, given_lines, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
     nearest = min(differing, key=lambda name: len(differing[name]))
     return nearest, differing[nearest]
 
 
-def with_start(text: str, start: int | None) -> str:
+def set_start(text: str, start: int | None) -> str:
     """Return the parameter file `text` with the seed `start`; the seeds of its detectors change by the same amount.
 
     None: `text` unchanged. Other networks have no seed, so that their features are not computed again.
@@ -444,7 +442,7 @@ def main(arguments: Sequence[str]) -> int:
             composition = Composition(data, options.methods, options.grid)
             text = profiles.compose(composition)
             title = "composed of " + ", ".join(filter(None, vars(composition).values()))
-        text = with_start(text, options.start)
+        text = set_start(text, options.start)
         title += "" if options.start is None else f", start {options.start}"
         current = read_yaml_text(PARAMS) if PARAMS.exists() else None
         if current not in (None, text) and _is_changed_by_hand():

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pipeline.channels.hard import Beam
-from pipeline.channels.search import without_repeated_ngrams
+from pipeline.channels.search import ban_repeated_ngrams
 from pipeline.data.batches import iterate_sequentially
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
@@ -90,7 +90,7 @@ class Evaluation:
         def iterate_batches() -> Iterable[Batch]:
             return iterate_sequentially(self.prepared, self.store, rows, BATCH)
 
-        vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
+        vocabulary, beam = self.prepared.vocabulary, ban_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
             pragmatic_speaker = self.pragmatic.bind(speaker, rows, self._read_batch, vocabulary)
             generated = generate_captions(pragmatic_speaker, iterate_batches(), beam, self.device, vocabulary.unk)

@@ -14,7 +14,7 @@ HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns indices (M, K) of similar images, padded with −1."""
 
 
-def find_galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
+def build_vector_gallery(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
     """Return the hard gallery of each image's nearest images by the vectors (M, D) of `embed`.
 
     A gallery holds at most `images` images, including the image itself. `find_similar_distractors` defines similarity.

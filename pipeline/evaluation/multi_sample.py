@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pipeline.channels.hard import Beam, Multinomial
-from pipeline.channels.search import without_repeated_ngrams
+from pipeline.channels.search import ban_repeated_ngrams
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION, measure_set_diversity
@@ -44,7 +44,7 @@ class MultiSample(SetSizes):
         }
         sets: dict[str, Sets] = {}
         for name, channel in channels.items():
-            decoding = without_repeated_ngrams(channel, no_repeat)
+            decoding = ban_repeated_ngrams(channel, no_repeat)
             tokens = generate_captions(speaker, batches(), decoding, device, vocabulary.unk).tokens
             sets[name] = [[vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         return sets

@@ -15,7 +15,7 @@ from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import OWN, Reranking
 from pipeline.evaluation.caption_truth import OpenTruthChecker
-from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_vectors
+from pipeline.evaluation.hard_gallery import HardGallery, build_vector_gallery
 from pipeline.evaluation.judges import (
     JUDGES,
     Judge,
@@ -95,5 +95,5 @@ def _build_hard_gallery(
         return parts.galleries[settings.similarity](sources.prepared)
     assert settings.images is not None
     if settings.similarity == FEATURES:
-        return find_galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
-    return find_galleries_by_vectors(open_pretrained_judge(settings.similarity, sources).encode_image, settings.images)
+        return build_vector_gallery(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
+    return build_vector_gallery(open_pretrained_judge(settings.similarity, sources).encode_image, settings.images)

@@ -39,7 +39,7 @@ class PragmaticCaptions:
         """Return the pragmatic speaker for the images `rows` (M,), whose features `read_batch` gives."""
         device = self.judge.device
         vectors = self.judge.encode_image(torch.from_numpy(rows))
-        nearest = find_nearest_images(vectors, self.distractors)
+        nearest = find_nearest_in_split(vectors, self.distractors)
         index_of = {int(row): index for index, row in enumerate(rows)}
         inner = optimize_for_decoding(speaker.to(device).eval())
 
@@ -71,7 +71,7 @@ def stack_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tens
     return torch.cat([vectors.unsqueeze(1), torch.cat([gallery, missing])[nearest.to(gallery.device)]], 1)
 
 
-def find_nearest_images(vectors: Tensor, number: int) -> Tensor:
+def find_nearest_in_split(vectors: Tensor, number: int) -> Tensor:
     """Return the indices (M, number) of the nearest other images of M images with embeddings `vectors` (M, D).
 
     `find_nearest_among` defines similarity, ties and the padding of rows.

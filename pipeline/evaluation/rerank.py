@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.channels.hard import Multinomial, TemperatureScaling
-from pipeline.channels.search import without_repeated_ngrams
+from pipeline.channels.search import ban_repeated_ngrams
 from pipeline.evaluation.caption_scores import SIMILARITY, Reranking
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
 from pipeline.evaluation.judges import Judge, JudgedCaptions
@@ -84,7 +84,7 @@ class Reranker:
         samples, temperature, score, _ = self.choice
         sampling = Multinomial(samples, requires_grad=False)
         scaled = sampling if temperature == 1 else TemperatureScaling(sampling, temperature)
-        channel = without_repeated_ngrams(scaled, no_repeat)
+        channel = ban_repeated_ngrams(scaled, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = generated.tokens.flatten(0, 1)
         candidates, images = self.judge.embed(

@@ -40,7 +40,7 @@ class EstimatorCandidate:
         return ", ".join([self.name, *(f"{key} {value:g}" for key, value in self.settings.items())])
 
 
-def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
+def build_score_function_candidate(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
     """Return the candidate REINFORCE with `baseline`, which is subtracted from the score."""
     return EstimatorCandidate(
         f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), min_samples=min_samples
@@ -55,7 +55,7 @@ def build_relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
     return RelaxEstimator(ScoreFunction(Multinomial(samples)), control.to(speaker.word.weight.dtype))
 
 
-def build_straight_through_gumbel(tau: float) -> EstimatorCandidate:
+def build_gumbel_candidate(tau: float) -> EstimatorCandidate:
     """Return the candidate ST-Gumbel at the temperature `tau`."""
     return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
@@ -72,12 +72,12 @@ def build_psst_candidates(
 
 
 ESTIMATORS: tuple[EstimatorCandidate, ...] = (
-    score_function("no baseline", NoBaseline()),
-    score_function("greedy", SelfCritical()),
-    score_function("ground truth", SelfCritical(TeacherForcing(requires_grad=False))),
-    score_function("greedy, centred", CenteredBaseline(SelfCritical()), min_samples=2),
-    score_function("leave one out (RLOO)", LeaveOneOut(), min_samples=2),
-    score_function("mean of the group", GroupMean(), min_samples=2),
+    build_score_function_candidate("no baseline", NoBaseline()),
+    build_score_function_candidate("greedy", SelfCritical()),
+    build_score_function_candidate("ground truth", SelfCritical(TeacherForcing(requires_grad=False))),
+    build_score_function_candidate("greedy, centred", CenteredBaseline(SelfCritical()), min_samples=2),
+    build_score_function_candidate("leave one out (RLOO)", LeaveOneOut(), min_samples=2),
+    build_score_function_candidate("mean of the group", GroupMean(), min_samples=2),
     EstimatorCandidate(
         "REINFORCE, mean and deviation of the group (GRPO)",
         lambda k, _: ScoreFunction(Multinomial(k), GroupMean(), scaling=GroupStd()),
@@ -86,7 +86,7 @@ ESTIMATORS: tuple[EstimatorCandidate, ...] = (
     EstimatorCandidate("REINFORCE, learned control (RELAX)", build_relax_estimator),
     EstimatorCandidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
     EstimatorCandidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
-    *map(build_straight_through_gumbel, TEMPERATURES),
+    *map(build_gumbel_candidate, TEMPERATURES),
     EstimatorCandidate("ReinMax", lambda k, _: Pathwise(ReinMax(k))),
     EstimatorCandidate("ReinMax, soft ending", lambda k, _: Pathwise(ReinMax(k, "soft"))),
     EstimatorCandidate("Gumbel-Rao, k = 10", lambda k, _: Pathwise(GumbelRao(k))),

@@ -9,7 +9,7 @@ from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Agents, Objective, score_function
 from pipeline.composition.method import JOINT, LISTENER, SPEAKER, SPEAKER_ONLY, Method, Term
 from pipeline.composition.method_card import MethodCard
-from pipeline.composition.retrieval_rewards import RewardModels, reward_trajectories, with_discriminator
+from pipeline.composition.retrieval_rewards import RewardModels, add_discriminator, build_reward_terms
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import SelfCritical
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction, Weighting
@@ -121,7 +121,7 @@ def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardMode
         Term("discriminability", alpha, CosineScore(rewards.retriever), self_critical, SPEAKER),
         Term("naturalness", 1 - alpha, rewards.human_probability, ScoreFunction(trajectory), SPEAKER),
     )
-    return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
+    return add_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
 
 
 def scst_grammar(
@@ -163,7 +163,7 @@ def psst_wtf(
         Term("human", lam * (1 - alpha), rewards.human_probability, pathwise, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    return with_discriminator(Method(agents.roles, terms, JOINT), rewards, channel)
+    return add_discriminator(Method(agents.roles, terms, JOINT), rewards, channel)
 
 
 def _train_on_trajectories(
@@ -174,5 +174,5 @@ def _train_on_trajectories(
     *channels: Channel,
     weighting: Weighting = "word",
 ) -> Method:
-    terms = reward_trajectories(contrastive, rewards, alpha, *channels, weighting=weighting)
-    return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
+    terms = build_reward_terms(contrastive, rewards, alpha, *channels, weighting=weighting)
+    return add_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)

@@ -28,7 +28,7 @@ from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
 from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, ZERO_DIGEST, check_history
 from pipeline.runtime.files import compute_sha256, write_atomically
-from pipeline.runtime.memory import is_full
+from pipeline.runtime.memory import is_memory_error
 from pipeline.runtime.records import Line, Record, describe_first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
 from pipeline.runtime.untrusted import require_plain_file
@@ -39,7 +39,7 @@ SPEAKERS: tuple[type[Agent], ...] = (
     HubDecoder,
     GuidedDecoder,
 )
-OTHERS: tuple[type[Agent], ...] = (
+OTHER_NETWORKS: tuple[type[Agent], ...] = (
     Listener,
     DualEncoder,
     HubDualEncoder,
@@ -47,7 +47,7 @@ OTHERS: tuple[type[Agent], ...] = (
     Critic,
     ControlVariates,
 )
-AGAIN = "run its stage again"
+REMEDY = "run its stage again"
 MAX_SIZE, MAX_ENTRIES = 2**24, 4096  # limits on numeric arguments and on entries of a list
 MAX_LAYERS, MAX_WORDS = 1000, 1000  # as in params.yaml
 LAYERS = frozenset(
@@ -56,7 +56,7 @@ LAYERS = frozenset(
         *("num_encoder_layers", "num_decoder_layers"),
     )
 )
-KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
+KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHER_NETWORKS)}
 
 
 def save_agents(
@@ -92,14 +92,14 @@ def load_agent(
     the history beside the file belongs to another training.
     """
     check_file_digest(path)
-    metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
+    metadata, tensors = read_tensors(path, REMEDY, f"{name}.")
     specs = read_agents(path, metadata)
     if name not in specs:
-        raise UserError(f"{path}: holds no {name}, only {', '.join(specs) or 'tensors without an agent'}; {AGAIN}")
+        raise UserError(f"{path}: holds no {name}, only {', '.join(specs) or 'tensors without an agent'}; {REMEDY}")
     check_history(path)
     permitted = known if kinds is None else kinds
     if (kind := specs[name].kind) not in permitted:
-        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}; {AGAIN}")
+        raise UserError(f"{path}: {name} is a {kind}, and must be one of {', '.join(permitted)}; {REMEDY}")
     try:
         with torch.device("meta"), _SkipInitialisation():
             expected = {key: tuple(value.shape) for key, value in _build_agent(specs[name], known).state_dict().items()}
@@ -109,10 +109,10 @@ def load_agent(
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # PyTorch and the networks' libraries raise many types of errors
-        if is_full(error):
+        if is_memory_error(error):
             raise UserError(f"{path}: too little memory to load {name}; end other programs, or add memory") from None
         detail = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{path}: {name} is of another version of this model ({detail}); {AGAIN}") from None
+        raise UserError(f"{path}: {name} is of another version of this model ({detail}); {REMEDY}") from None
     return agent.eval()
 
 
@@ -138,11 +138,11 @@ def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]
 
     Raises UserError where that entry is damaged.
     """
-    header = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
+    header = parse_json(metadata.get("agents", "{}"), str(path), REMEDY)
     if not isinstance(header, dict):
-        raise UserError(f"{path}: the header names no agents; {AGAIN}")
+        raise UserError(f"{path}: the header names no agents; {REMEDY}")
     specs = {name: value for name, value in header.items() if name not in ("sha256", HISTORY, INPUTS)}
-    return {name: parse_record(value, AgentSpec, f"{path}, {name}", AGAIN) for name, value in specs.items()}
+    return {name: parse_record(value, AgentSpec, f"{path}, {name}", REMEDY) for name, value in specs.items()}
 
 
 def check_file_digest(path: Path) -> None:
@@ -161,9 +161,9 @@ def check_file_digest(path: Path) -> None:
     except FileNotFoundError:
         raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({summarise_error(error)}); {AGAIN}") from None
+        raise UserError(f"{path}: cannot be read ({summarise_error(error)}); {REMEDY}") from None
     if recorded is None or digest.hexdigest().encode() != recorded[1]:
-        raise UserError(f"{path}: not a complete weights file: its SHA-256 is not the recorded SHA-256; {AGAIN}")
+        raise UserError(f"{path}: not a complete weights file: its SHA-256 is not the recorded SHA-256; {REMEDY}")
 
 
 def _build_agent(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
@@ -172,7 +172,7 @@ def _build_agent(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
     Raises UserError for an unknown class and for invalid arguments.
     """
     if spec.kind not in known:
-        raise UserError(f"unknown class of agent {spec.kind}; expected one of {', '.join(known)}; {AGAIN}")
+        raise UserError(f"unknown class of agent {spec.kind}; expected one of {', '.join(known)}; {REMEDY}")
     arguments = dict(spec.arguments)
     for name, value in arguments.items():
         if isinstance(value, dict) and value.keys() == AgentSpec.model_fields.keys():
@@ -182,7 +182,7 @@ def _build_agent(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
     try:
         _create_argument_model(kind).model_validate(arguments)
     except ValidationError as error:
-        raise UserError(f"invalid arguments of {spec.kind}: {describe_first_problem(error)}; {AGAIN}") from None
+        raise UserError(f"invalid arguments of {spec.kind}: {describe_first_problem(error)}; {REMEDY}") from None
     return known[spec.kind](**arguments)
 
 
@@ -208,15 +208,15 @@ def _check_limits(value: Any, kind: str, key: str = "") -> None:
             _check_limits(inner, kind, name)
     elif isinstance(value, list):
         if len(value) > MAX_ENTRIES:
-            raise UserError(f"{kind}: {key} has {len(value)} entries, and at most {MAX_ENTRIES} are possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} has {len(value)} entries, and at most {MAX_ENTRIES} are possible; {REMEDY}")
         for inner in value:
             _check_limits(inner, kind, key)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         largest = {"max_words": MAX_WORDS, **dict.fromkeys(LAYERS, MAX_LAYERS)}.get(key, MAX_SIZE)
         if abs(value) > largest:
-            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and {largest:,} is the largest possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and {largest:,} is the largest possible; {REMEDY}")
         if key == "max_words" and value < 1:
-            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {AGAIN}")
+            raise UserError(f"{kind}: {key} is {str(value)[:20]}, and 1 is the smallest possible; {REMEDY}")
 
 
 def _compare_shapes(expected: Mapping[str, tuple[int, ...]], actual: Mapping[str, tuple[int, ...]]) -> None:

@@ -18,8 +18,8 @@ from pipeline.readers.table_files import read_rows
 from pipeline.runtime.film_decoding import CONTAINERS
 from pipeline.runtime.untrusted import leads_outside
 
-FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
-PHOTOS = frozenset((*FILES, *CONTAINERS))
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
+PHOTO_EXTENSIONS = frozenset((*IMAGE_EXTENSIONS, *CONTAINERS))
 MIN_PHOTOS = 2 * len(SPLITS)  # a listener needs two photos in each split
 # ten characters without a blank, in scripts without blanks between words (Thai, Lao, Myanmar, Khmer, kana, Han)
 UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{10,}")
@@ -85,7 +85,7 @@ def _suggest_file(file: str, images: Path) -> str:
 
 
 def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collection[str]) -> None:
-    paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTOS and path.is_file())
+    paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTO_EXTENSIONS and path.is_file())
     files = sorted({path.relative_to(images).as_posix() for path in paths} - set(known_files))
     if files:
         print(

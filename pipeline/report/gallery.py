@@ -53,7 +53,7 @@ class SceneRecord(Protocol):
 ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]
 
 
-def find_no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
+def read_no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
     """Return {}, the scenes of a data set of photos."""
     return {}
 
@@ -154,7 +154,7 @@ def select_pictures(
     prepared: Path,
     images_root: Path,
     scene_seed: int | None = None,
-    read_scenes: ReadScenes = find_no_scenes,
+    read_scenes: ReadScenes = read_no_scenes,
     annotator: str = "person",
 ) -> list[GalleryPicture]:
     """Return the images at `indices` in the data set, in the order of the data set, with their captions.

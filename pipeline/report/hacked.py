@@ -10,7 +10,7 @@ from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.gallery import GalleryPicture, select_captions_of_methods
 
-MOST_EXAMPLES = 6
+MAX_EXAMPLES = 6
 
 HackedCaption = tuple[int, str]  # row of an image, and the method of its caption
 
@@ -21,7 +21,7 @@ def select_hacked_captions(
     """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
 
     The reference is the control's caption. A caption's value is the smaller of the two log-ratios of ranks. Each image
-    has one caption, by one of `methods` at its chosen setting and first seed. At most MOST_EXAMPLES captions are
+    has one caption, by one of `methods` at its chosen setting and first seed. At most MAX_EXAMPLES captions are
     returned, the largest value first. Returns [] where the control has no chosen setting, and where `retriever` is no
     judge or the last judge.
     """
@@ -44,7 +44,7 @@ def select_hacked_captions(
             change = _compare_ranks(get_ranks(0, image), get_ranks(n, image))
             if change > best_by_image.get(image, (0.0, ""))[0]:
                 best_by_image[image] = change, run.method
-    best = sorted(best_by_image, key=lambda image: (-best_by_image[image][0], image))[:MOST_EXAMPLES]
+    best = sorted(best_by_image, key=lambda image: (-best_by_image[image][0], image))[:MAX_EXAMPLES]
     return [(image, best_by_image[image][1]) for image in best]
 
 

@@ -17,14 +17,14 @@ from pipeline.report.shared_captions import SharedCaptions
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PICTURES = 12  # maximum on a sheet
+MAX_PICTURES = 12  # maximum on a sheet
 
 
 def draw_gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
-    """Draw the first PICTURES pictures, three per row, each with the chosen captions and the ranks by `judges`."""
+    """Draw the first MAX_PICTURES pictures, three per row, each with the chosen captions and the ranks by `judges`."""
     from matplotlib.figure import Figure
 
-    pictures, columns, size = pictures[:PICTURES], 3, 7.5
+    pictures, columns, size = pictures[:MAX_PICTURES], 3, 7.5
     texts = [_list_lines(picture, judges, 62) for picture in pictures]
     rows = [range(n, min(n + columns, len(pictures))) for n in range(0, len(pictures), columns)] or [range(0)]
     heights = [2.6 + 0.0207 * size * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]

@@ -38,7 +38,7 @@ class ReportContent:
     retriever: str | None = None
     models: Sequence[Path] = ()
     scene_seed: int | None = None
-    scenes: gallery.ReadScenes = gallery.find_no_scenes
+    scenes: gallery.ReadScenes = gallery.read_no_scenes
     simulated: bool = False
 
     def input(self, name: str) -> Path | None:

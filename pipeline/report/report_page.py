@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.analysis.caption_files import add_control_overlap
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.drawing import draw_panels_svg, draw_swatch
 from pipeline.report.gallery import make_thumbnails, mark_words
@@ -65,7 +65,7 @@ def write_report(
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if kind := next((kind for kind in parts.kinds if results.has(*kind.metric)), None):
         return kind.write(results, prepared, images_root, out, settings)
-    results = with_frozen_speakers(add_control_overlap(results, settings.control), settings.frozen_speakers)
+    results = add_frozen_speakers(add_control_overlap(results, settings.control), settings.frozen_speakers)
     simulated, options = parts.simulated(prepared), (inputs or {}, retriever, models, scene_seed, parts.scenes)
     content = ReportContent(results, settings, sweep, prepared, images_root, *options, simulated)
     contents = {section: section.build(content) for section in parts.sections}

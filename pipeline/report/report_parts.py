@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.gallery import ReadScenes, find_no_scenes
+from pipeline.report.gallery import ReadScenes, read_no_scenes
 from pipeline.report.report_section import ReportSection
 from pipeline.report.sections import SECTIONS
 
@@ -33,6 +33,6 @@ class ReportParts:
     """
 
     sections: Sequence[ReportSection] = SECTIONS
-    scenes: ReadScenes = find_no_scenes
+    scenes: ReadScenes = read_no_scenes
     simulated: Callable[[Path], bool] = lambda prepared: False
     kinds: Sequence[ReportKind] = ()

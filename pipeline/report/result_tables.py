@@ -18,7 +18,7 @@ from pipeline.analysis.judge_titles import (
     OWN,
     PRETRAINED,
     TEXT,
-    judge_title,
+    get_judge_title,
     make_human_recall_keys,
     make_recall_keys,
 )
@@ -272,7 +272,7 @@ def build_crossed_table(crossed: Mapping[str, Any]) -> Table:
     columns = [TableColumn("Captions of", text=True)]
     columns += [TableColumn(name, "Listener" if name in other_listeners else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
-    descriptions = "; ".join(f"{name}: {judge_title(name).description}" for name in other_listeners)
+    descriptions = "; ".join(f"{name}: {get_judge_title(name).description}" for name in other_listeners)
     notes += [f"Listeners: {descriptions}."] if other_listeners else []
     notes += ["Speaker and listener of the same method and seed were trained jointly."]
     if any(_is_incomplete(cell) for row in cells.values() for cell in row):

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.errors import UserError, summarise_error
 from pipeline.ranges import Channels, Pixels
-from pipeline.runtime.memory import is_full
+from pipeline.runtime.memory import is_memory_error
 from pipeline.runtime.records import Record, parse_record, read_bytes, read_json
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -172,7 +172,7 @@ def explain_load_errors(fault: str, exempt: tuple[type[Exception], ...] = ()) ->
         yield
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # raised by a library in Rust; it is no subclass of Exception
-        passes = isinstance(error, (UserError, ImportError, *exempt)) or is_full(error)
+        passes = isinstance(error, (UserError, ImportError, *exempt)) or is_memory_error(error)
         if passes or not (panic or isinstance(error, Exception)):
             raise
         raise UserError(f"{fault} ({summarise_error(error)}); {REMEDY}") from None

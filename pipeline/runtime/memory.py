@@ -32,7 +32,7 @@ def return_freed() -> None:
         trim(0)
 
 
-def is_full(error: BaseException) -> bool:
+def is_memory_error(error: BaseException) -> bool:
     """Return whether an error reports exhausted memory; PyTorch raises RuntimeError for it."""
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
 
@@ -43,6 +43,6 @@ def explain_memory_error(subject: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not is_full(error):
+        if not is_memory_error(error):
             raise
         raise UserError(f"{subject}: too little memory; {remedy}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS
 from pipeline.analysis.method_claims import MethodClaim, check_claim
-from pipeline.analysis.results import find_evaluations, read_results, read_results_json, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, find_evaluations, read_results, read_results_json
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
 from pipeline.config.overlays import identify_profile
@@ -39,7 +39,7 @@ def check_profile_claims(root: Path) -> Table | None:
         return None
     evaluations = find_evaluations(data, params.methods)
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
-    results = with_frozen_speakers(results, params.report.frozen_speakers)
+    results = add_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)
     return build_claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
 

@@ -210,7 +210,7 @@ def count_gpus() -> int:
     return int(not is_hidden and any(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def wait_for_another(folder: Path = Path(".snakemake")) -> None:
+def wait_for_other_snakemake(folder: Path = Path(".snakemake")) -> None:
     """Wait until no other Snakemake runs on this grid, whether in another terminal or left over after a kill."""
     folder.mkdir(exist_ok=True)
     with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # locks may be missing

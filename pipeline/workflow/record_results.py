@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.overlays import compose_profile_text, with_start
+from pipeline.config.overlays import compose_profile_text, set_start
 from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.report.documents import list_figures
@@ -22,7 +22,7 @@ WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show image
 
 def _compose_parameters(name: str, folder: Path) -> str:
     """Return the parameter file of a result file's profile and start."""
-    return with_start(compose_profile_text(name.partition("@")[0], folder), parse_start(name))
+    return set_start(compose_profile_text(name.partition("@")[0], folder), parse_start(name))
 
 
 def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None:

@@ -14,7 +14,7 @@ from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_key
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_drawn
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_drawn_facts
 
 
 def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
@@ -28,7 +28,7 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """
     for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
         if (path := prepared.folder / name).exists():
-            groups = read_drawn(path, kind, _get_group)
+            groups = read_drawn_facts(path, kind, _get_group)
             break
     else:
         raise UserError(

@@ -41,7 +41,7 @@ def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | 
     return [[NEIGHBOURS * number + position for position in range(NEIGHBOURS)] for number in subtle[:galleries]]
 
 
-def differs_subtly(scenes: Sequence[Scene]) -> bool:
+def has_equal_counts_and_colours(scenes: Sequence[Scene]) -> bool:
     """Return whether all scenes have the same colours and the same counts, in any assignment to things."""
     colours = {tuple(sorted(thing.colour for thing in scene.things)) for scene in scenes}
     counts = {tuple(sorted(thing.count for thing in scene.things)) for scene in scenes}
@@ -49,4 +49,4 @@ def differs_subtly(scenes: Sequence[Scene]) -> bool:
 
 
 def _is_subtle(seed: int, first: int, offset: int) -> bool:
-    return differs_subtly(sample_scene_neighbourhood(seed, first + offset))
+    return has_equal_counts_and_colours(sample_scene_neighbourhood(seed, first + offset))

@@ -29,7 +29,7 @@ from saywhich.judging.retrieval_scores import CaptionRanks, flatten, judge_row
 from saywhich.judging.text_scores import list_computable_scores, score_by_references, score_text_quality
 from saywhich.judging.thumbnails import Thumbnails
 
-FEWEST = 2  # images
+MIN_IMAGES = 2  # images
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def judge_captions(
     ]
     files = _select_judged_files(captions_by_photo, caption_sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
-    if len(thumbnails.files) < FEWEST:
+    if len(thumbnails.files) < MIN_IMAGES:
         raise UserError(
             f"{images}: expected two or more readable photos with captions, found {len(thumbnails.files)}; give more"
         )
@@ -225,7 +225,7 @@ def _select_judged_files(
                 notes.add(f"photos without a caption in {captions.name}, which are left out", path.name)
     files = [path for path in index.files if all(path in by_photo for by_photo in grouped)]
     for captions, by_photo in zip(sets, grouped, strict=True):
-        if len(by_photo) >= FEWEST:
+        if len(by_photo) >= MIN_IMAGES:
             continue
         example = next(iter(captions.captions))
         raise UserError(
@@ -233,7 +233,7 @@ def _select_judged_files(
             f"photos in {images}, such as {index.files[0].name}; "
             "two or more are needed: name files, or give --ids TABLE"
         )
-    if len(files) < FEWEST:
+    if len(files) < MIN_IMAGES:
         names = ", ".join(each.name for each in sets)
         raise UserError(f"{names}: {len(files)} photos have a caption in each; give captions of the same photos")
     return files

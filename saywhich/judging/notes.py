@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import escape_line
 
-MOST_EXAMPLES = 3  # examples of a problem
+MAX_EXAMPLES = 3  # examples of a problem
 LONGEST = 40  # characters of one example
 
 
@@ -29,6 +29,6 @@ class Notes:
     def lines(self) -> Iterator[str]:
         """Yield one line per problem: the problem, its count, and its first three examples."""
         for problem, examples in self.found.items():
-            texts = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:MOST_EXAMPLES]]
-            ending = ", …" if len(examples) > MOST_EXAMPLES else ""
+            texts = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:MAX_EXAMPLES]]
+            ending = ", …" if len(examples) > MAX_EXAMPLES else ""
             yield escape_line(f"{problem}: {len(examples):,} ({', '.join(texts)}{ending})")

@@ -11,7 +11,7 @@ from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.folders import atomic_folder, check_replaceable
 from pipeline.runtime.hub_loading import load_pretrained
-from pipeline.runtime.memory import is_full
+from pipeline.runtime.memory import is_memory_error
 from pipeline.runtime.records import read_json
 from saywhich.pretrained.pretrained_speaker import DTYPES, PretrainedSpeaker
 
@@ -66,7 +66,7 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
             speaker.model.save_pretrained(new_folder)
             speaker.save_processor(new_folder)
         except Exception as error:  # safetensors and transformers raise errors of many types
-            if is_full(error):
+            if is_memory_error(error):
                 raise
             problem = f"transformers cannot save it ({summarise_error(error)})"
             raise UserError(f"{name}: {problem}; fix this and export again") from None

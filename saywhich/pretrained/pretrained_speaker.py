@@ -22,7 +22,7 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.hub_loading import explain_load_errors, import_transformers, load_pretrained, load_weights
-from pipeline.runtime.memory import explain_memory_error, is_full
+from pipeline.runtime.memory import explain_memory_error, is_memory_error
 from saywhich.captioning_model import require_positive, require_temperature
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, find_family
@@ -192,7 +192,7 @@ class PretrainedSpeaker:
             except (torch.OutOfMemoryError, UserError):
                 raise
             except Exception as error:  # bad values in a model's files can raise any exception
-                if is_full(error):
+                if is_memory_error(error):
                     raise
                 raise UserError(
                     f"--speaker {self.name}: it cannot generate ({summarise_error(error)}); its processor's files may "

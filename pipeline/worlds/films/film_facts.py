@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.worlds.scenes.scene_facts import Box, Scene, read_drawn
+from pipeline.worlds.scenes.scene_facts import Box, Scene, read_drawn_facts
 
 FILM_FACTS = "films.jsonl"  # file of facts, one line per film
 
@@ -75,9 +75,10 @@ class FilmRecord(NamedTuple):
 def read_films(path: Path) -> dict[str, FilmRecord]:
     """Return the films of a `films.jsonl` by image id.
 
-    Raises UserError as `read_drawn` does, also where a line lacks facts. Types and ranges of values are not checked.
+    Raises UserError as `read_drawn_facts` does, also where a line lacks facts. Types and ranges of values are not
+    checked.
     """
-    return read_drawn(path, "film", _parse_record)
+    return read_drawn_facts(path, "film", _parse_record)
 
 
 def _parse_record(record: dict[str, Any]) -> FilmRecord:

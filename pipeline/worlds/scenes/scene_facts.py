@@ -76,10 +76,10 @@ def read_facts(path: Path) -> dict[str, Scene]:
     Raises UserError if the file cannot be read, a line lacks facts, or an image id occurs twice. Types and ranges of
     the values are not checked.
     """
-    return read_drawn(path, "scene", Scene.from_record)
+    return read_drawn_facts(path, "scene", Scene.from_record)
 
 
-def read_drawn(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
+def read_drawn_facts(path: Path, kind: str, build: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
     """Return the scenes or films of a file by image id, each built from its line's record by `build`.
 
     Raises UserError if the file cannot be read, a line holds no `kind`, or an image id occurs twice.

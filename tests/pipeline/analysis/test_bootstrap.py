@@ -13,7 +13,7 @@ from pipeline.analysis.bootstrap import (
     resample,
 )
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.errors import UserError
 
 COUNTS = np.array([[4, 5, 4, 3, 2, 1, 3, 1, 1, 0], [6, 5, 6, 5, 4, 3, 6, 4, 3, 2]])
@@ -87,7 +87,7 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
     from pipeline.analysis import bootstrap
 
     monkeypatch.setattr(bootstrap, "draw_resamples", lambda images, resamples, seed: np.ones((resamples, images)))
-    results = with_frozen_speakers(read_world(full_world), ("luo",))
+    results = add_frozen_speakers(read_world(full_world), ("luo",))
     samples = resample(results, 1)
     for run in results.runs:
         expected = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
@@ -124,7 +124,7 @@ def test_a_corpus_value_that_is_not_the_mean_shifts_all_resamples(full_world, ma
 
 
 def test_a_frozen_speaker_has_the_adapted_listener_in_every_resample(full_world):
-    results = with_frozen_speakers(read_world(full_world), ("mle",))
+    results = add_frozen_speakers(read_world(full_world), ("mle",))
     samples = resample(results, 20)
     frozen, mle = find_run(results, "frozen_mle"), find_run(results, "mle")
     own = samples.get_values(frozen, *make_recall_keys("own"))

@@ -14,7 +14,7 @@ from pipeline.analysis.comparison import (
     read_curve,
 )
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import CIDER, Point, Run, read_results, with_frozen_speakers
+from pipeline.analysis.results import CIDER, Point, Run, add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import build_curves
 from pipeline.report.comparison_tables import build_rho_table
@@ -24,7 +24,7 @@ NONE = Resamples(0)
 
 
 def read_world_results(world, *frozen):
-    return with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), frozen)
+    return add_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), frozen)
 
 
 def find_reading(slice_, label):

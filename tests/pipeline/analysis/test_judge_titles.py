@@ -1,4 +1,4 @@
-from pipeline.analysis.judge_titles import judge_title, make_human_recall_keys, make_recall_keys, order_judges
+from pipeline.analysis.judge_titles import get_judge_title, make_human_recall_keys, make_recall_keys, order_judges
 
 
 def test_judges_are_in_the_order_of_the_evaluation_with_the_most_judges():
@@ -8,7 +8,7 @@ def test_judges_are_in_the_order_of_the_evaluation_with_the_most_judges():
 
 
 def test_a_judge_without_a_title_has_its_name():
-    assert (judge_title("clip").title, judge_title("clip").description) == ("clip", "clip")
+    assert (get_judge_title("clip").title, get_judge_title("clip").description) == ("clip", "clip")
 
 
 def test_paths_to_numbers_in_metrics_json():

@@ -11,7 +11,7 @@ import pytest
 from pipeline.analysis.bootstrap import draw_resamples, resample
 from pipeline.analysis.judge_titles import HARD_RECALL, make_recall_keys
 from pipeline.analysis.measured_baselines import find_not_above_template, list_measured_baselines
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 
 JUDGES = ("own", "adapted", "pretrained", "judge")
 
@@ -52,7 +52,7 @@ def measured_world(full_world, make_full_cell):
 
 
 def read_with_frozen_speakers(world):
-    return with_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
+    return add_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
 
 
 def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world):

@@ -8,7 +8,7 @@ from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate, compare_methods
 from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.method_claims import ClaimResult, MethodClaim, _check_level, check_claim
-from pipeline.analysis.results import Point, Results, Run, read_results, with_frozen_speakers
+from pipeline.analysis.results import Point, Results, Run, add_frozen_speakers, read_results
 from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
 from pipeline.analysis.tradeoff import Curve
 
@@ -22,7 +22,7 @@ def make_claim(more, than, **fields):
 
 
 def check_claims(world, *claims):
-    results = with_frozen_speakers(read_results(world.sweep, world.evaluations), ("mle", "luo"))
+    results = add_frozen_speakers(read_results(world.sweep, world.evaluations), ("mle", "luo"))
     comparison, choices = compare_methods(results, SETTINGS), choose_all(results, SETTINGS)
     return comparison, [check_claim(each, comparison, choices) for each in claims]
 

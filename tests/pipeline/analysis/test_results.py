@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import Run, format_named_setting, read_results, with_frozen_speakers
+from pipeline.analysis.results import Run, add_frozen_speakers, format_named_setting, read_results
 from pipeline.analysis.tradeoff import build_curves
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CAPTIONS, serialise_with_checksum, write_checksums
@@ -115,7 +115,7 @@ def test_the_adapted_listener_is_shown_where_it_is_a_judge(world, full_world):
 
 def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full_world):
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
-    frozen = with_frozen_speakers(results, ("luo", "mle", "unknown"))
+    frozen = add_frozen_speakers(results, ("luo", "mle", "unknown"))
     assert frozen.methods[:2] == ["mle", "frozen_mle"]
     assert frozen.methods[-2:] == ["luo", "frozen_luo"]
     assert frozen.notes == ()
@@ -142,7 +142,7 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
 
 def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
-    frozen = with_frozen_speakers(results, ("mle", "luo"))
+    frozen = add_frozen_speakers(results, ("mle", "luo"))
     assert frozen.methods == results.methods
     assert frozen.notes == (
         "frozen_mle, frozen_luo: settings without an adapted listener are left out; evaluate them again.",

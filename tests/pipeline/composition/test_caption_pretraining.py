@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.composition.caption_pretraining import pretrain_listener
+from pipeline.composition.caption_pretraining import build_listener_pretraining
 from pipeline.composition.pretraining_settings import ListenerSettings, RecoverySettings
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
@@ -36,7 +36,7 @@ def test_the_warm_up_lasts_whole_epochs_also_where_no_split_fills_a_batch(karpat
         warmup_epochs=3,
         collapse_recovery=RecoverySettings(patience=2, steps=5),
     )
-    method = pretrain_listener(settings, batch, captions, prepared, store)
+    method = build_listener_pretraining(settings, batch, captions, prepared, store)
     batches = Batches(prepared, store, prepared.rows("train"), batch, 1, captions=captions)
     [term] = method.terms
     assert int(term.score.easy) == 3 * len(batches)

@@ -11,7 +11,7 @@ from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import ALTERNATE, JOINT, LISTENER_ONLY, SPEAKER_ONLY, Method, Term, UpdateSchedule
-from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.relax_controls import add_relax
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.relax import RelaxEstimator
@@ -82,7 +82,7 @@ def test_only_scheduled_roles_have_a_gradient(toy):
 def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
     objective = Objective(samples=3, baseline="leave_one_out")
     plain = luo(toy.agents(), objective, 0.3)
-    method = with_relax(plain)
+    method = add_relax(plain)
     assert [term.name for term in method.terms] == [term.name for term in plain.terms]
     for plain_term, term in zip(plain.terms, method.terms, strict=True):
         assert isinstance(term.estimator, RelaxEstimator)
@@ -103,9 +103,9 @@ def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
 
 
 def test_controls_are_updated_only_with_the_speaker(toy):
-    method = with_relax(reinforce(toy.agents(), Objective(), 0.3))
+    method = add_relax(reinforce(toy.agents(), Objective(), 0.3))
     assert method.schedule.order == (frozenset({"speaker", "critic"}), frozenset({"listener"}))
-    pathwise = with_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
+    pathwise = add_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
     kinds = {term.name: isinstance(term.estimator, RelaxEstimator) for term in pathwise.terms}
     assert kinds == {"discriminability": False, "naturalness": True, "cross_entropy": False}
     assert list(pathwise.agents["critic"]) == ["naturalness"]
@@ -120,13 +120,13 @@ def test_a_composed_method_has_a_control_only_where_asked(toy):
 @pytest.mark.parametrize("options", [{"advantage_scaling": "group", "samples": 2}, {"advantage_scaling": "batch"}])
 def test_scaled_terms_have_no_control(toy, options):
     plain = luo(toy.agents(), Objective(**options), 0.3)
-    assert with_relax(plain) is plain
+    assert add_relax(plain) is plain
 
 
 def test_a_sets_distance_has_a_control_and_the_entropy_has_none(toy):
-    with_entropy = with_relax(sll_me(toy.agents(), Objective(), samples=2))
+    with_entropy = add_relax(sll_me(toy.agents(), Objective(), samples=2))
     assert [isinstance(term.estimator, RelaxEstimator) for term in with_entropy.terms] == [True, False]
-    sets = with_relax(sll_sle(toy.agents(), Objective(), samples=3))
+    sets = add_relax(sll_sle(toy.agents(), Objective(), samples=3))
     assert [isinstance(term.estimator, RelaxEstimator) for term in sets.terms] == [True, True]
 
 

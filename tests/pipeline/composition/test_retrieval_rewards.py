@@ -17,7 +17,7 @@ from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import JOINT, SPEAKER_ONLY, Method, Term, UpdateSchedule
-from pipeline.composition.retrieval_rewards import pretrain_heads, reward_trajectories, with_discriminator
+from pipeline.composition.retrieval_rewards import add_discriminator, build_head_pretraining, build_reward_terms
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.methods.wtf_rl import scst_discriminator, wtf, wtf_rl
@@ -49,7 +49,7 @@ def make_log_odds(rewards, head: str):
 
 def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_corrupted_ones(toy, rewards):
     agents, batch = toy.agents(), toy.batch()
-    method = pretrain_heads(rewards, agents.speaker)
+    method = build_head_pretraining(rewards, agents.speaker)
     losses, generated = compute_losses(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
     human = generated.get_message(TeacherForcing(requires_grad=False))
     for name, channel in (("discriminator", rewards.search), ("grammar", CorruptedCaptions())):
@@ -101,7 +101,7 @@ def test_a_discriminator_is_updated_in_every_step_after_the_warm_up(toy, rewards
     term = Term("naturalness", 1.0, rewards.human_probability, ScoreFunction(Multinomial()), frozenset({"speaker"}))
     roles = toy.agents().roles
     schedule = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
-    method = with_discriminator(Method(roles, (term,), schedule, rates={"listener": 0.5}), rewards, Multinomial())
+    method = add_discriminator(Method(roles, (term,), schedule, rates={"listener": 0.5}), rewards, Multinomial())
     found = [method.schedule.rounds(step) for step in range(4)]
     discriminator = frozenset({"discriminator"})
     assert found == [(frozenset({"listener"}),)] * 2 + [
@@ -111,7 +111,7 @@ def test_a_discriminator_is_updated_in_every_step_after_the_warm_up(toy, rewards
     assert method.rates == {"listener": 0.5, "discriminator": 0.02}
     assert [t.name for t in method.terms] == ["discriminator", "naturalness"]
     assert method.terms[0].estimator.channel == Multinomial()
-    assert with_discriminator(Method(roles, (term,), JOINT), rewards, Greedy()).schedule.roles(0) == {
+    assert add_discriminator(Method(roles, (term,), JOINT), rewards, Greedy()).schedule.roles(0) == {
         "speaker",
         "listener",
         "discriminator",
@@ -131,7 +131,7 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
 
 
 def test_a_method_drops_terms_of_weight_0(toy, rewards):
-    terms = reward_trajectories(
+    terms = build_reward_terms(
         rewards.contrastive("both", "sum", None), rewards, 1.0, TeacherForcing(), rewards.search_trajectory
     )
     method = Method(toy.agents().roles, terms, SPEAKER_ONLY)

@@ -379,7 +379,7 @@ def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
             if section.get("detector"):
                 section["detector"]["seed"] += 6
     rewritten = path.read_text()
-    assert yaml.safe_load(rewritten) == yaml.safe_load(overlays.with_start(text, 7))
+    assert yaml.safe_load(rewritten) == yaml.safe_load(overlays.set_start(text, 7))
     assert overlays.find_nearest_profile(rewritten, [name], profiles) == (name, [])
     with modify_yaml(path) as values:
         values["train"]["optimisation"]["epochs"] = 12345

@@ -14,7 +14,7 @@ from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import DISCRIMINATOR, SPEAKER_ONLY, Method, Term, UpdateSchedule
-from pipeline.composition.retrieval_rewards import with_discriminator
+from pipeline.composition.retrieval_rewards import add_discriminator
 from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.wtf_rl import rl, wtf_rl
@@ -133,7 +133,7 @@ def test_the_human_probability_gives_the_discriminator_no_gradient(toy):
 
 
 def test_a_discriminator_is_saved_with_the_methods_agents(toy, tmp_path):
-    method = with_discriminator(rl(toy.agents(), Objective(), rewards := make_reward_models()), rewards, rewards.search)
+    method = add_discriminator(rl(toy.agents(), Objective(), rewards := make_reward_models()), rewards, rewards.search)
     save_agents(tmp_path / "weights.safetensors", method.agents)
     loaded = load_agent(tmp_path / "weights.safetensors", "discriminator")
     assert all(torch.equal(value, loaded.state_dict()[n]) for n, value in rewards.discriminator.state_dict().items())

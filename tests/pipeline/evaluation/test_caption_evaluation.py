@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Beam
-from pipeline.channels.search import without_repeated_ngrams
+from pipeline.channels.search import ban_repeated_ngrams
 from pipeline.data.batches import iterate_sequentially
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
@@ -18,7 +18,7 @@ from pipeline.evaluation.baseline_captions import build_random_captioner
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import find_galleries_by_vectors
+from pipeline.evaluation.hard_gallery import build_vector_gallery
 from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.evaluation.multi_sample import MultiSample
@@ -95,7 +95,7 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
     for beam, no_repeat in ((1, None), (3, None), (3, 1)):
         evaluation = make_evaluation(prepared_data, store, beam=beam, no_repeat=no_repeat)
         results, columns = evaluation.evaluate_split(speaker.train(), split)
-        channel = without_repeated_ngrams(Beam(beam), no_repeat)
+        channel = ban_repeated_ngrams(Beam(beam), no_repeat)
         batches = iterate_sequentially(prepared_data, store, prepared_data.rows(split), 8)
         generated = generate_captions(speaker, batches, channel, CPU, prepared_data.vocabulary.unk)
         texts = [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
@@ -114,7 +114,7 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared_data, store
 
 def test_every_judge_ranks_generated_and_human_captions_among_the_split(prepared_data, store, speaker, judge):
     rows = torch.from_numpy(prepared_data.rows("val"))
-    hard_gallery = find_galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
+    hard_gallery = build_vector_gallery(lambda images: torch.eye(IMAGES)[images], 3)
     evaluation = make_evaluation(
         prepared_data, store, {"own": judge}, hard_gallery=hard_gallery, hard_gallery_name="features:3"
     )
@@ -177,7 +177,7 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speak
         return next(iterate_sequentially(prepared_data, store, images, len(images)))
 
     pragmatic_speaker = decoding.bind(speaker, rows, read_batch, prepared_data.vocabulary)
-    channel = without_repeated_ngrams(Beam(3), 1)
+    channel = ban_repeated_ngrams(Beam(3), 1)
     generated = generate_captions(pragmatic_speaker, [read_batch(rows)], channel, CPU, prepared_data.vocabulary.unk)
     assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
     assert columns["caption"] != plain["caption"]

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from pipeline.evaluation.hard_gallery import find_galleries_by_key, find_galleries_by_vectors
+from pipeline.evaluation.hard_gallery import build_vector_gallery, find_galleries_by_key
 
 
 def test_images_of_one_key_form_a_gallery():
@@ -21,5 +21,5 @@ def test_images_of_one_key_form_a_gallery():
 def test_a_retrievers_galleries_hold_the_nearest_images():
     vectors = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
     rows = np.array([1, 2, 3, 4])
-    assert find_galleries_by_vectors(lambda images: vectors[images], 2)(rows).tolist() == [[2], [3], [0], [1]]
-    assert find_galleries_by_vectors(lambda images: vectors[images], 10)(rows).shape == (4, 3)  # all other images
+    assert build_vector_gallery(lambda images: vectors[images], 2)(rows).tolist() == [[2], [3], [0], [1]]
+    assert build_vector_gallery(lambda images: vectors[images], 10)(rows).shape == (4, 3)  # all other images

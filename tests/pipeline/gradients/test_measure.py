@@ -7,8 +7,15 @@ from linear_score import LinearScore
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.gradients import measure
 from pipeline.gradients.gradient_world import draw_world
-from pipeline.gradients.measure import compute_accuracy, estimate_accuracy, estimate_gradients, measure_step_time
+from pipeline.gradients.measure import (
+    compute_accuracy,
+    estimate_accuracy,
+    estimate_gradient,
+    estimate_gradients,
+    measure_step_time,
+)
 
 TRUTH = torch.tensor([3.0, 4.0], dtype=torch.float64)
 
@@ -60,9 +67,14 @@ def test_rounds_are_independent_and_repeatable():
     assert not torch.equal(found[0], found[1])
 
 
-def test_a_step_takes_time():
-    world = draw_world(2, 2, 2, seed=0, dtype=torch.float32)
-    assert (
-        measure_step_time(world, ScoreFunction(Multinomial()), lambda message, batch: message.tokens[:, 0].float(), 2)
-        > 0
-    )
+def test_the_time_of_a_step_is_the_median_after_a_warm_up(monkeypatch):
+    world, seconds, clock = draw_world(2, 2, 2, seed=0, dtype=torch.float32), iter((100.0, 2.0, 9.0, 1.0)), [0.0]
+
+    def estimate_slowly(*arguments):
+        clock[0] += next(seconds)
+        return estimate_gradient(*arguments)
+
+    monkeypatch.setattr(measure, "estimate_gradient", estimate_slowly)
+    monkeypatch.setattr(measure.time, "process_time", lambda: clock[0])
+    estimator = ScoreFunction(Multinomial())
+    assert measure_step_time(world, estimator, lambda message, batch: message.tokens[:, 0].float(), 3) == 2

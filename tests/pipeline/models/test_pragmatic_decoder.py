@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Beam, Greedy
-from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_images
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_in_split
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, compute_pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
@@ -118,8 +118,8 @@ def test_rows_move_with_their_states_and_priors(toy, speaker):
 
 def test_distractors_are_the_nearest_other_images():
     vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-    assert find_nearest_images(vectors, 1).flatten().tolist() == [1, 0, 3, 2]
-    assert find_nearest_images(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
+    assert find_nearest_in_split(vectors, 1).flatten().tolist() == [1, 0, 3, 2]
+    assert find_nearest_in_split(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
 
 
 def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, speaker):
@@ -147,7 +147,7 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
     )
     assert not speaker.training
     found = generate(pragmatic, batch, Greedy(), rng()).tokens
-    nearest = find_nearest_images(RowEncoder().encode_image(torch.arange(8)), 2)
+    nearest = find_nearest_in_split(RowEncoder().encode_image(torch.arange(8)), 2)
     assert loaded_rows == nearest.T.tolist()
     distractors = DistractorBatches([load_images(column.numpy()) for column in nearest.T], nearest >= 0)
     expected = generate(PragmaticDecoder(speaker, ALPHA, lambda _: distractors), batch, Greedy(), rng()).tokens
@@ -159,7 +159,7 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
         speaker, split, load_images, Vocabulary(tuple("abcdefghijkl"))
     )
     generate(pragmatic, load_images(split), Greedy(), rng())
-    nearest = find_nearest_images(RowEncoder().encode_image(torch.from_numpy(split)), 2)
+    nearest = find_nearest_in_split(RowEncoder().encode_image(torch.from_numpy(split)), 2)
     assert loaded_rows[1:] == torch.from_numpy(split)[nearest].T.tolist()
     decoders = [
         PragmaticCaptions(ALPHA, count, "speaker", RowEncoder()).bind(

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.evaluation.judges import ListenerJudge
-from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_images, stack_distractors
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_in_split, stack_distractors
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.retrieval_pragmatics import (
     TEMPERATURE,
@@ -67,7 +67,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     speaker, listener = agents
     batch = toy.batch()
     vectors = listener.encode_image(batch.pooled)
-    nearest = find_nearest_images(vectors, 2)
+    nearest = find_nearest_in_split(vectors, 2)
     nearest[3, 1] = -1
     images = stack_distractors(vectors, vectors, nearest)
     pragmatic = RetrievalPragmaticDecoder(
@@ -100,7 +100,7 @@ def test_rows_move_with_their_images_and_tokens(toy, agents):
     speaker, listener = agents
     batch = toy.batch()
     vectors = listener.encode_image(batch.pooled)
-    images = stack_distractors(vectors, vectors, find_nearest_images(vectors, 2))
+    images = stack_distractors(vectors, vectors, find_nearest_in_split(vectors, 2))
     pragmatic = RetrievalPragmaticDecoder(
         speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
     )
@@ -125,7 +125,7 @@ def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
     found = generate(pragmatic, batch, Beam(3), rng()).tokens
     with torch.no_grad():
         vectors = listener.encode_image(batch.pooled)
-        images = stack_distractors(vectors, vectors, find_nearest_images(vectors, 2))
+        images = stack_distractors(vectors, vectors, find_nearest_in_split(vectors, 2))
         expected = RetrievalPragmaticDecoder(
             speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
         )

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.comparison_tables import (
     build_compact_comparison,
@@ -18,7 +18,7 @@ from pipeline.report.comparison_tables import (
 
 
 def compare_world(world, **settings):
-    results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ("mle", "luo"))
+    results = add_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ("mle", "luo"))
     return compare_methods(results, ReportSettings(**settings))
 
 

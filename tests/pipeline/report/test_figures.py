@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import build_curves
 from pipeline.report.figures import build_curve_panels, build_drift_panel, build_rho_panels, choose_styles
@@ -73,7 +73,7 @@ def test_unmeasured_values_are_not_drawn(world, make_cell):
 
 
 def test_methods_have_colours_curves_markers_and_frozen_speakers_dashes(full_world):
-    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    results = add_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     style = choose_styles(results)
     assert len({style[curve.label] for curve in build_curves(results)}) == len(build_curves(results)) == 10
     rhos = [style[f"psst_multinomial ρ {rho}"] for rho in ("0", "0.25", "0.5", "0.75", "1")]
@@ -85,7 +85,7 @@ def test_methods_have_colours_curves_markers_and_frozen_speakers_dashes(full_wor
 
 
 def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
-    results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
+    results = add_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     panels = {panel.name: panel for panel in build_curve_panels(results, [])}
     assert list(panels) == ["own", "adapted", "pretrained", "judge"]
     points_by_panel = {name: {series.label: series.points for series in panel.series} for name, panel in panels.items()}

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader
 from PIL import Image
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.features.images import open_image
@@ -32,7 +32,7 @@ LEVELS = ReportSettings(images=3, cider_levels=(0.9,), score_levels=(80.0, 200.0
 
 
 def read(world):
-    results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
+    results = add_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
     return results, build_gallery_views(results, choose_all(results, SETTINGS), compare_methods(results, SETTINGS))
 
 

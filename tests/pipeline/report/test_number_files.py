@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.judge_titles import make_recall_keys
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all, describe_rule
 from pipeline.report import number_files
 from pipeline.report.comparison_tables import build_compact_comparison, build_equal_tables, build_rho_tables
@@ -15,7 +15,7 @@ from pipeline.report.result_tables import build_compact_tables, build_galleries_
 
 def format_tables(world, compact=True):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
-    results = with_frozen_speakers(results, ("mle",))
+    results = add_frozen_speakers(results, ("mle",))
     settings = ReportSettings()
     choices, comparison = choose_all(results, settings), compare_methods(results, settings)
     if compact:

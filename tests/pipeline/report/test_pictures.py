@@ -5,13 +5,13 @@ import pytest
 from PIL import Image
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.judge_titles import judge_title
+from pipeline.analysis.judge_titles import get_judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.gallery import build_gallery_views, choose_example_along, sample_images, select_pictures
 from pipeline.report.pictures import draw_along_png, draw_gallery_png
 
-SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
+SETTINGS, OWN = ReportSettings(images=5), get_judge_title("own")
 
 
 def read(world, settings=SETTINGS):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.analysis.judge_titles import make_human_recall_keys, make_recall_keys
-from pipeline.analysis.results import read_results, with_frozen_speakers
+from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report.caption_tables import build_caption_tables
@@ -22,7 +22,7 @@ MULTI_SAMPLE = {
 
 def read(world, frozen=("mle",)):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
-    results = with_frozen_speakers(results, frozen)
+    results = add_frozen_speakers(results, frozen)
     return results, choose_all(results, ReportSettings())
 
 

@@ -10,7 +10,7 @@ from toy_batches import ToyBatches
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.scheduled_sampling import ScheduledSampling
-from pipeline.composition.caption_pretraining import adapt_listener
+from pipeline.composition.caption_pretraining import build_adaptation_to_speaker
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import build_teacher_forcing
@@ -91,7 +91,7 @@ def test_a_listener_adapts_to_captions_that_the_frozen_speaker_draws(toy):
         toy.agents(),
         MatchingSettings(objective="hinge", margin=0.2, temperature=0.1, negatives="hardest"),
     )
-    training = train(adapt_listener(settings, agents.speaker, agents.listener), toy)
+    training = train(build_adaptation_to_speaker(settings, agents.speaker, agents.listener), toy)
     assert training.history[-1]["captions_drawn"] == 3 * IMAGES
 
 

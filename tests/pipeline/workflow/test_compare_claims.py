@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.config.overlays import compose_profile_text, with_start
+from pipeline.config.overlays import compose_profile_text, set_start
 from pipeline.report.claim_tables import read_claims
 from pipeline.workflow.compare_claims import check_profile_claims, main, select_claims
 from pipeline.workflow.nearest_record import find_nearest_record
@@ -46,7 +46,7 @@ def test_the_nearest_recorded_profile_is_named_with_the_differences(tmp_path):
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "results").mkdir()
     text = compose_profile_text("scenes", ROOT / "profiles")
-    (tmp_path / "params.yaml").write_text(with_start(text.replace("  beam: 2", "  beam: 5"), 4))
+    (tmp_path / "params.yaml").write_text(set_start(text.replace("  beam: 2", "  beam: 5"), 4))
     assert find_nearest_record(tmp_path) is None
     for name in ("scenes", "films"):
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(RESULT))

@@ -15,7 +15,7 @@ from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere
 from saywhich.cli import main
 from saywhich.drawn_benchmark import benchmark_folder
 from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark, make_benchmark, read_benchmark
-from saywhich.drawn_benchmark.benchmark_galleries import differs_subtly, sample_galleries
+from saywhich.drawn_benchmark.benchmark_galleries import has_equal_counts_and_colours, sample_galleries
 from saywhich.drawn_benchmark.benchmark_scores import (
     CLAIMS,
     EXACT,
@@ -56,7 +56,7 @@ def test_scenes_of_a_higher_difficulty_differ_in_fewer_or_less_conspicuous_facts
         galleries = [[sample_scene(SEED, n) for n in each] for each in numbers]
         pairs = [(a, b) for scenes in galleries for a, b in combinations(scenes, 2)]
         differing[difficulty] = sum(len(list_facts(a) - list_facts(b)) for a, b in pairs) / len(pairs)
-        subtle[difficulty] = [differs_subtly(scenes) for scenes in galleries]
+        subtle[difficulty] = [has_equal_counts_and_colours(scenes) for scenes in galleries]
     assert differing[1] > differing[2] > differing[3] + 1
     assert max(differing[3], differing[4]) < 3
     assert all(subtle[4])
