@@ -287,9 +287,10 @@ def _select_rho_curves(method: str, curves: Sequence[Curve]) -> Iterator[tuple[l
 
 
 def _resample_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
-    """Return the value of `cider`, as a share of the control's highest CIDEr, in every resample.
+    """Return the level in every resample: the share of the control's CIDEr that `cider` is over all images.
 
-    Return None if the control's CIDEr is not measured, not positive or not resampled.
+    Of the control, the setting with the highest CIDEr counts. Return None if the control's CIDEr is not measured, not
+    positive or not resampled.
 
     Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed CIDEr
     would then lie at another position on each curve, or beyond its end.

@@ -29,7 +29,7 @@ JUDGE_TITLES = (
     JudgeTitle(
         ADAPTED,
         "Adapted listener",
-        "the listener before joint training, after training on this speaker's captions with the speaker frozen",
+        "the pretrained listener, adapted to this method's frozen speaker",
     ),
     JudgeTitle(PRETRAINED, "Pretrained listener", "the pretrained listener, before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),

@@ -37,7 +37,7 @@ class ReportSettings:
 class SelectionBasis(StrEnum):
     """Reason for the selection of a point."""
 
-    MET = "met"  # the highest score among points that reach the floor
+    MET = "met"  # the highest score among points that reach the floor, or among all where no floor is asked for
     BELOW = "below"  # no point reaches the floor: the highest CIDEr
     NO_CONTROL = "no control"  # the control was not measured: the highest score
     UNMEASURED = "unmeasured"  # validation metrics are missing
@@ -130,6 +130,6 @@ def describe_rule(results: Results, settings: ReportSettings) -> str:
     return (
         f"λ is chosen on the validation split: the method's setting with the highest {results.score} ({judge}) among "
         f"those whose CIDEr is at least {floor:.3f}, {100 * settings.min_cider_share:g}% of the CIDEr of "
-        f"{settings.control}; if there is none, the setting with the highest CIDEr, marked *. Seeds are averaged "
-        "before choosing."
+        f"{settings.control}. If no setting reaches it, the setting with the highest CIDEr is shown, marked *. Seeds "
+        "are averaged before choosing."
     )

@@ -1,4 +1,4 @@
-"""Parts that methods with a fixed retriever's reward share (Chaffin, Kijak, Claveau 2024)."""
+"""Components of the methods that a fixed retriever rewards (Chaffin, Kijak, Claveau 2024)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.surrogate import ScoreFunction, Weighting
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.decoder import Decoder
-from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.protocols import Channel
 from pipeline.scores.contrastive import Combine, ContrastiveScore, Directions
@@ -38,7 +37,7 @@ class RewardModels:
 
     @property
     def search_trajectory(self) -> SearchTrajectory:
-        """Return the searched captions as a trajectory with log-probabilities."""
+        """Return the channel of the searched captions, teacher-forced for their log-probabilities."""
         return SearchTrajectory(self.search)
 
     @property
@@ -46,18 +45,10 @@ class RewardModels:
         """Return the regularisation reward P_D."""
         return HumanProbability(self.retriever, self.discriminator)
 
-    def contrastive(
-        self,
-        directions: Directions,
-        combine: Combine,
-        clamp: float | None,
-        retriever: Retriever | Listener | None = None,
-    ) -> ContrastiveScore:
-        """Build Eq. 2 over the batch's searched, greedy and human captions; `retriever` overrides `self.retriever`."""
+    def contrastive(self, directions: Directions, combine: Combine, clamp: float | None) -> ContrastiveScore:
+        """Build Eq. 2 over the batch's searched, greedy and human captions."""
         captions = (self.search, Greedy(), TeacherForcing(requires_grad=False))
-        return ContrastiveScore(
-            retriever or self.retriever, captions, self.retriever.temperature, directions, combine, clamp
-        )
+        return ContrastiveScore(self.retriever, captions, self.retriever.temperature, directions, combine, clamp)
 
 
 def build_head_pretraining(rewards: RewardModels, speaker: Decoder) -> Method:
@@ -89,7 +80,7 @@ def build_reward_terms(
 
 
 def add_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
-    """Add to `method` a discriminator of captions through `channel`.
+    """Return `method` with a discriminator that separates human captions from captions through `channel`.
 
     The discriminator is updated at the beginning of every step after the method's warm-up. The recall by
     the retriever and the judge is validated.

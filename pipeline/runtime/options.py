@@ -52,8 +52,8 @@ ALLOWED = {
 def check_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check `options` for `network` of `library`, and return them as a dict.
 
-    Raises UserError for an unknown option, a value of another type, and a number beyond ± its limit. Raises UserError
-    for texts and lists longer than MAX_LENGTH, too, and for lists nested deeper than MAX_DEPTH.
+    Raises UserError for an unknown option, a number beyond ± its limit, and a value that is no null, bool, number, text
+    or list. Texts and lists have at most MAX_LENGTH entries, and lists at most MAX_DEPTH levels.
     """
     for name, value in options.items():
         problem = f"features.options: the network {network} does not accept them"

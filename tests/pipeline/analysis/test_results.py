@@ -93,7 +93,7 @@ def test_equal_settings_twice_and_no_results_at_all_are_refused(world, make_cell
     with pytest.raises(UserError, match="same settings"):
         read_results(world.sweep, [])
     (world.sweep / "cells.json").write_text("[]")
-    with pytest.raises(UserError, match="no cell"):
+    with pytest.raises(UserError, match="expected a cell or an evaluation, found none"):
         read_results(world.sweep, [])
 
 

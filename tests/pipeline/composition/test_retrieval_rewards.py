@@ -124,7 +124,6 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
     assert (score.retriever, score.temperature) == (rewards.retriever, rewards.retriever.temperature)
     assert (score.directions, score.combine, score.clamp) == ("both", "mean", 3.0)
     other = make_reward_models(6).retriever
-    assert rewards.contrastive("both", "sum", None, other).retriever is other
     assert rewards.search_trajectory == SearchTrajectory(rewards.search)
     with_judge = replace(rewards, judge=other)
     assert with_judge.validation_judge == {"rewarded": rewards.retriever, "judged": other}
