@@ -147,7 +147,9 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     vectors = load_file(images)
     save_file(vectors | {"vectors": vectors["vectors"][:, :5].contiguous()}, images)
     write_checksums(images.parent)
-    assert "the discriminator takes vectors of 8 numbers, and the retriever's have 5" in catch_training_error(capsys)
+    assert "the discriminator takes vectors of size 8, and the retriever's vectors have size 5" in catch_training_error(
+        capsys
+    )
     restore_files()
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
     write_checksums(images.parent)
@@ -169,7 +171,7 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     shutil.rmtree(images.parent)
     assert "there are no reward models; run the retriever stage" in catch_training_error(capsys)
     set_parameter(folder, "retriever", to=None)
-    assert "methods.wtf: its rewards need the section retriever; add it" in catch_training_error(capsys)
+    assert "methods.wtf: it takes rewards, which need the section retriever; add it" in catch_training_error(capsys)
 
 
 @pytest.mark.parametrize("name", ["images.safetensors", "settings.json", "weights.safetensors"])

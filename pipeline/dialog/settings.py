@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
-from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.extension import AgentSections, NameReference
 from pipeline.ranges import Distinct, DropoutRate, Natural, NonNegative, Seed, Size, SmallCount
 from pipeline.section import FromMapping, Name, Section
@@ -116,7 +115,7 @@ DIALOG_AGENTS = AgentSections(
 )
 
 
-class CandidateRankers(EvaluationSettings):
+class CandidateRankers(Section):
     """Key of `evaluate` for dialogs.
 
     `candidate_rankers` maps a method to rankers of candidate answers, which are evaluated once, together with the
@@ -128,8 +127,9 @@ class CandidateRankers(EvaluationSettings):
 
     def _check(self) -> None:
         super()._check()
+        judges: Mapping[str, str] = getattr(self, "judges", {})  # a key of EvaluationSettings
         for ranker in chain.from_iterable(self.candidate_rankers.values()):
-            if ranker in self.judges and (ranker in PRIORS or self.judges[ranker] != ranker):
+            if ranker in judges and (ranker in PRIORS or judges[ranker] != ranker):
                 raise ValueError(f"candidate ranker {ranker} has the name of another judge; rename the judge")
 
     def references(self, methods: Collection[str], agents: Mapping[str, type[Section]]) -> Iterator[NameReference]:

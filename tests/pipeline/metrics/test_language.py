@@ -191,7 +191,7 @@ def test_invalid_inputs_are_reported_in_one_line():
         score(["a"], [["a"], ["b"]], BLEU)
     with pytest.raises(UserError, match="'BLEU' is not known"):
         score(["a"], [["a"]], ["BLEU"])
-    with pytest.raises(UserError, match="references of image 1: none of 2"):
+    with pytest.raises(UserError, match="references of image 1: expected a reference with a word, found none among 2"):
         score(["a", "b"], [["a"], ["", "."]], BLEU)
     with LanguageScorer(BLEU) as scorer, pytest.raises(UserError, match="'BLEU' is not known"):
         scorer.score(["a"], [["a"]], ["BLEU"])

@@ -119,7 +119,7 @@ def test_the_report_has_the_table_and_the_curves(trained_world, tmp_path):
 def test_a_damaged_history_is_reported_in_one_line(trained_world):
     path = trained_world.sweep.parent / "models/mle/history.jsonl"
     path.write_text(path.read_text()[:-9])
-    with pytest.raises(UserError, match=r"mle/history.jsonl: a line is not JSON \(.*\); run the stage"):
+    with pytest.raises(UserError, match=r"mle/history.jsonl: a line is not JSON \(.*\); run again the stage"):
         read_runs(trained_world)
 
 
