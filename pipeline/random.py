@@ -103,7 +103,7 @@ class ReplayedGenerators:
         self._entries.append((generator, seed_at))
         return generator
 
-    def seed_of(self, generator: Generator) -> SeedAt:
+    def find_seed(self, generator: Generator) -> SeedAt:
         """Return the seed of a generator of this step by training step. Raises UserError for any other generator."""
         for known, seed_at in self._entries:
             if known is generator:
@@ -124,6 +124,6 @@ def make_seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> G
 def _derive_generator(rng: Generator, stream: int, batch: Batch) -> Generator:
     """Return a generator on the batch's device whose seed is that of `rng` plus `stream`."""
     if (generators := ReplayedGenerators._current) is not None:
-        seed_at = generators.seed_of(rng)
+        seed_at = generators.find_seed(rng)
         return generators.get(batch.device, lambda step: (seed_at(step) + stream) % 2**63, batch.step)
     return Generator(batch.device).manual_seed((rng.initial_seed() + stream) % 2**63)

@@ -46,7 +46,8 @@ def rewards(world) -> RewardModels:
 def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewards, directions):
     """The gradient is the mean of −r(x) ∇ log p(x) over captions drawn for all images at once."""
     contrastive = replace(
-        rewards.contrastive(directions, "sum", None), captions=(Greedy(), TeacherForcing(requires_grad=False))
+        rewards.build_contrastive_score(directions, "sum", None),
+        captions=(Greedy(), TeacherForcing(requires_grad=False)),
     )
     score = contrastive.bind_batch(StepRollouts(world.speaker, world.batch, seed=0))
     outcomes, log_probs = world.outcomes(), world.log_probs()
@@ -72,7 +73,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
         "beam": rollouts.get_message(rewards.search),
         "human": rollouts.get_message(TeacherForcing(requires_grad=False)),
     }
-    contrastive = rewards.contrastive("both", "sum", None).bind_batch(rollouts)
+    contrastive = rewards.build_contrastive_score("both", "sum", None).bind_batch(rollouts)
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
     for name in sources:
         message = generated[name]

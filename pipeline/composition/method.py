@@ -99,7 +99,7 @@ class Method:
     gamma: float = 1.0  # guidance of the final speaker; training and validation use none
     rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's
     # retrievers whose recall is validated beside the listener's, by metric prefix: the reward's retriever and a judge
-    validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
+    validation_judges: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "terms", tuple(term for term in self.terms if term.weight))

@@ -31,7 +31,7 @@ class RewardModels:
     judge: Retriever | None = None  # for validation only; it gives no reward
 
     @property
-    def validation_judge(self) -> dict[str, Retriever]:
+    def validation_judges(self) -> dict[str, Retriever]:
         """Return the retrievers whose recall is validated during training, by metric prefix."""
         return {"rewarded": self.retriever} | ({"judged": self.judge} if self.judge else {})
 
@@ -45,7 +45,9 @@ class RewardModels:
         """Return the regularisation reward P_D."""
         return HumanProbability(self.retriever, self.discriminator)
 
-    def contrastive(self, directions: Directions, combine: Combine, clamp: float | None) -> ContrastiveScore:
+    def build_contrastive_score(
+        self, directions: Directions, combine: Combine, clamp: float | None
+    ) -> ContrastiveScore:
         """Build Eq. 2 over the batch's searched, greedy and human captions."""
         captions = (self.search, Greedy(), TeacherForcing(requires_grad=False))
         return ContrastiveScore(self.retriever, captions, self.retriever.temperature, directions, combine, clamp)
@@ -94,5 +96,5 @@ def add_discriminator(method: Method, rewards: RewardModels, channel: Channel) -
         terms=(term, *method.terms),
         schedule=replace(method.schedule, order=order, early=DISCRIMINATOR),
         rates={**method.rates, "discriminator": rewards.rate},
-        validation_judge=rewards.validation_judge,
+        validation_judges=rewards.validation_judges,
     )

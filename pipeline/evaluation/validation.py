@@ -36,8 +36,8 @@ class Validation:
 
     For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, in percent. With
     `hard_gallery` (M, K), K other images for each image of the split, padded with −1, it adds the listener's
-    hard_recall@1. With a speaker, each retriever of `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone
-    adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
+    hard_recall@1. With a speaker, each retriever of `validation_judges` adds NAME_recall@1, @5 and @10. A listener
+    alone adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None
@@ -47,7 +47,7 @@ class Validation:
     device: torch.device
     unk: int  # token that is never generated; −1: none
     dtype: torch.dtype | None = None  # type of large matrix products in generation; None: that of the weights
-    validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
+    validation_judges: Mapping[str, Retriever] = field(default_factory=dict)
     hard_gallery: torch.Tensor | None = None
 
     def __call__(self) -> dict[str, float]:
@@ -61,7 +61,7 @@ class Validation:
         _warn_of_collapse(tokens)
         cider = self.cider(tokens.to(self.device), generated.images.to(self.device))
         metrics = {"cider": float(cider.mean())}
-        for prefix, retriever in self.validation_judge.items():
+        for prefix, retriever in self.validation_judges.items():
             recalls = self._compute_retriever_recall(retriever, tokens, generated.images)
             metrics |= {f"{prefix}_{name}": value for name, value in recalls.items()}
         if self.listener is None:
@@ -121,7 +121,7 @@ def build_validation(
         device,
         prepared.vocabulary.unk,
         torch.bfloat16 if precision == "bfloat16" else None,
-        method.validation_judge,
+        method.validation_judges,
         hard_gallery,
     )
 

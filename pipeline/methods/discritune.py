@@ -30,4 +30,4 @@ def discritune(
     channel = Multinomial(objective.samples) if captions == "sampled" else rewards.search_trajectory
     score = TargetLogProbability(rewards.retriever, rewards.retriever.temperature)
     term = Term("discriminability", 1.0, score, ScoreFunction(channel, RunningMean()), SPEAKER)
-    return Method(agents.roles, (term,), SPEAKER_ONLY, validation_judge=rewards.validation_judge)
+    return Method(agents.roles, (term,), SPEAKER_ONLY, validation_judges=rewards.validation_judges)

@@ -44,7 +44,9 @@ def wtf(
     clamp: Positive | None = None,
 ) -> Method:
     """Build weighted teacher forcing: the reward of each human caption weights its log-likelihood (§3.3)."""
-    return _train_on_trajectories(agents, rewards, alpha, rewards.contrastive("both", combine, clamp), TeacherForcing())
+    return _train_on_trajectories(
+        agents, rewards, alpha, rewards.build_contrastive_score("both", combine, clamp), TeacherForcing()
+    )
 
 
 def rl(
@@ -58,7 +60,7 @@ def rl(
 ) -> Method:
     """Build training on the speaker's searched captions, weighted by their reward (Eq. 1 and 2)."""
     return _train_on_trajectories(
-        agents, rewards, alpha, rewards.contrastive(directions, combine, clamp), rewards.search_trajectory
+        agents, rewards, alpha, rewards.build_contrastive_score(directions, combine, clamp), rewards.search_trajectory
     )
 
 
@@ -91,7 +93,7 @@ def rl_sampled(
         Term("discriminability", lam, contrastive, score_function(objective), SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    return Method(agents.roles, terms, SPEAKER_ONLY, validation_judge=rewards.validation_judge)
+    return Method(agents.roles, terms, SPEAKER_ONLY, validation_judges=rewards.validation_judges)
 
 
 def wtf_rl(
@@ -107,7 +109,7 @@ def wtf_rl(
 
     `weighting` selects the mean of each trajectory: over its tokens, or over captions as in Eq. 3.
     """
-    contrastive = rewards.contrastive("both", combine, clamp)
+    contrastive = rewards.build_contrastive_score("both", combine, clamp)
     return _train_on_trajectories(
         agents, rewards, alpha, contrastive, rewards.search_trajectory, TeacherForcing(), weighting=weighting
     )
@@ -133,7 +135,7 @@ def scst_grammar(
         Term("discriminability", similarity, ClipScore(CosineScore(rewards.retriever)), self_critical, SPEAKER),
         Term("naturalness", grammar, HumanProbability(rewards.retriever, rewards.grammar), self_critical, SPEAKER),
     )
-    return Method(agents.roles, terms, SPEAKER_ONLY, validation_judge=rewards.validation_judge)
+    return Method(agents.roles, terms, SPEAKER_ONLY, validation_judges=rewards.validation_judges)
 
 
 def psst_wtf(

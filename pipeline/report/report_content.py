@@ -74,9 +74,9 @@ class ReportContent:
     @cached_property
     def pictures(self) -> list[gallery.GalleryPicture]:
         """Return the images of the gallery; empty without image files."""
-        return self.pictures_of(gallery.sample_images(self.prepared, self.settings)) if self.images_root else []
+        return self.load_pictures(gallery.sample_images(self.prepared, self.settings)) if self.images_root else []
 
-    def pictures_of(self, rows: Sequence[int]) -> list[gallery.GalleryPicture]:
+    def load_pictures(self, rows: Sequence[int]) -> list[gallery.GalleryPicture]:
         """Return the images `rows` with their captions; empty without image files."""
         if self.images_root is None:
             return []
@@ -123,7 +123,7 @@ class ReportContent:
         if control is None or control.point is None or other is None or other.point is None:
             return None
         runs = control.point.runs[0], other.point.runs[0]
-        return find_shared_captions(self.results, *runs, self.settings.seed, self.pictures_of)
+        return find_shared_captions(self.results, *runs, self.settings.seed, self.load_pictures)
 
     @cached_property
     def rule(self) -> str:
@@ -176,7 +176,7 @@ class ReportContent:
     def _captions(self) -> list[gallery.GalleryCaption]:
         return [entry for picture in self.pictures for entry in picture.captions]
 
-    def control_caption(self, picture: gallery.GalleryPicture) -> str:
+    def get_control_caption(self, picture: gallery.GalleryPicture) -> str:
         """Return the picture's caption by the chosen setting of the control, or ""."""
         chosen = (entry for entry in picture.captions if "chosen" in entry.views)
         captions = (entry.caption for entry in chosen if entry.method == self.settings.control)

@@ -43,19 +43,19 @@ class Spread:
         """Return the standard deviation between starts; None for one start."""
         return stdev(self.values) if len(self.values) > 1 else None
 
-    def interval(self) -> tuple[float, float] | None:
+    def compute_interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of the mean by Student's t over starts; None for one start.
 
         Starts are independent, and a start's value contains the effects of its seeds and images. The interval therefore
         covers starts, seeds and images; t has n − 1 degrees of freedom for n starts.
         """
-        return self._compute_interval(1 / len(self.values))
+        return self._scale_interval(1 / len(self.values))
 
-    def next_start(self) -> tuple[float, float] | None:
+    def predict_next_start(self) -> tuple[float, float] | None:
         """Return the 95 % prediction interval of another start's value; None for one start."""
-        return self._compute_interval(1 + 1 / len(self.values))
+        return self._scale_interval(1 + 1 / len(self.values))
 
-    def _compute_interval(self, factor: float) -> tuple[float, float] | None:
+    def _scale_interval(self, factor: float) -> tuple[float, float] | None:
         from scipy.special import stdtrit  # the quantile of scipy.stats.t, whose import takes a second
 
         if self.deviation is None:
@@ -66,7 +66,7 @@ class Spread:
     @property
     def verdict(self) -> str:
         """Return "holds" or "fails" if the interval over at least three starts is on one side of 0, else "open"."""
-        ends = self.interval()
+        ends = self.compute_interval()
         if ends is None or len(self.values) < MIN_STARTS:
             return "open"
         if ends[0] > 0:
@@ -174,7 +174,7 @@ def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
         difference, by_start, verdict = MISSING, MISSING, "open"
         if spread is not None:
             digits = max(map(_count_decimals, cells))
-            ends, verdict = spread.interval(), spread.verdict
+            ends, verdict = spread.compute_interval(), spread.verdict
             interval = f" [{_format_signed(ends[0], digits)}, {_format_signed(ends[1], digits)}]" if ends else ""
             difference = _format_signed(spread.mean, digits) + interval
             by_start = ", ".join(_format_signed(value, digits) for value in spread.values)
@@ -206,7 +206,7 @@ def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable])
                 cells.append(cell)
                 continue
             cells.append(f"{cell} ({_format_with_deviation(spread, digits[column])})")
-            ends = spread.next_start()
+            ends = spread.predict_next_start()
             if ends and not ends[0] <= value <= ends[1]:
                 low, high = (f"{end:.{digits[column]}f}" for end in ends)
                 outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, where 95 % of starts lie")

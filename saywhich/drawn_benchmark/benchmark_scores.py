@@ -56,7 +56,7 @@ class ScoredAnswers:
     scores: dict[str, ScoreValues]
     resampled: dict[ScoreKey, np.ndarray]
 
-    def interval(self, score: str) -> tuple[float, float] | None:
+    def compute_interval(self, score: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a score; None where no image has such a fact or claim."""
         return compute_score_interval(self.resampled.get(ScoreKey("", score)))
 
@@ -77,7 +77,7 @@ class BenchmarkScores:
             "difficulty": self.difficulty,
             "notes": list(self.notes),
             "captions": {
-                row.name: {name: {"value": each.value, "interval": row.interval(name)}
+                row.name: {name: {"value": each.value, "interval": row.compute_interval(name)}
                            for name, each in row.scores.items()}
                 for row in self.rows
             },
@@ -166,6 +166,6 @@ def _score_captions(
 def _format_cell(row: ScoredAnswers, name: str) -> str:
     if name not in row.scores:
         return "–"
-    interval = row.interval(name)
+    interval = row.compute_interval(name)
     brackets = f" [{interval[0]:.1f}, {interval[1]:.1f}]" if interval and np.isfinite(interval).all() else ""
     return f"{row.scores[name].value:.1f}{brackets}"

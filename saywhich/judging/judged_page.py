@@ -117,14 +117,14 @@ def _format_headlines(judgement: Judgement, comparison: CaptionComparison | None
         )
         yield escape_line(
             f"By the captions of {row.name}, {judge} ranks {show_number(row.scores[key].value, score)} % "
-            f"{show_interval(row.interval(key), score)} of the images first {gallery} ({baselines})."
+            f"{show_interval(row.compute_interval(key), score)} of the images first {gallery} ({baselines})."
         )
 
 
 def _make_bars(judgement: Judgement, key: ScoreKey) -> list[RecallBar]:
     bars = []
     for row in (*judgement.rows, *judgement.baselines):
-        if (interval := row.interval(key)) is not None:
+        if (interval := row.compute_interval(key)) is not None:
             bars.append(RecallBar(escape_line(row.name), row.scores[key].value, *interval))
     return bars
 
@@ -138,7 +138,7 @@ def _format_scores(judgement: Judgement) -> Iterator[tuple[str, list[tuple[str, 
             for row in (*judgement.rows, *judgement.baselines):
                 has_score = key in row.scores
                 number = show_number(row.scores[key].value, key.name) if has_score else MISSING
-                cells.append((number, show_interval(row.interval(key), key.name) if has_score else ""))
+                cells.append((number, show_interval(row.compute_interval(key), key.name) if has_score else ""))
             lines.append((key.name, cells))
         yield title, lines
 

@@ -68,7 +68,7 @@ class JudgedRow:
         """Return a score; `judge` is "" for scores that no judge gives."""
         return self.scores[ScoreKey(judge, name)].value
 
-    def interval(self, key: ScoreKey) -> tuple[float, float] | None:
+    def compute_interval(self, key: ScoreKey) -> tuple[float, float] | None:
         """Return a score's 95 % interval over images; None for scores of the whole set of captions."""
         return compute_score_interval(self.drawn.get(key))
 

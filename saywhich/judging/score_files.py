@@ -40,7 +40,7 @@ def write_csv(path: Path, judgement: Judgement) -> None:
         table.writerow(COLUMNS)
         for row in (*judgement.rows, *judgement.baselines):
             for key, values in row.scores.items():
-                low, high = row.interval(key) or ("", "")
+                low, high = row.compute_interval(key) or ("", "")
                 table.writerow(
                     (escape_csv_cell(row.name), escape_csv_cell(key.judge), key.name, values.value, low, high)
                 )
@@ -49,7 +49,7 @@ def write_csv(path: Path, judgement: Judgement) -> None:
 def _make_row_record(row: JudgedRow) -> dict[str, Any]:
     scores: dict[str, dict[str, Any]] = {}
     for key, values in row.scores.items():
-        interval = row.interval(key)
+        interval = row.compute_interval(key)
         number = {
             "value": values.value,
             **({} if interval is None else dict(zip(("low", "high"), interval, strict=True))),

@@ -72,7 +72,7 @@ def _format_cell(row: JudgedRow, key: ScoreKey) -> str:
     if key not in row.scores:
         return MISSING
     number = show_number(row.scores[key].value, key.name)
-    return f"{number} {show_interval(row.interval(key), key.name)}".rstrip()
+    return f"{number} {show_interval(row.compute_interval(key), key.name)}".rstrip()
 
 
 def shorten(text: str, width: int) -> str:

@@ -184,7 +184,9 @@ class DialogEvaluation:
         rounds, likelihoods = get_questions(batch), compute_candidate_likelihoods(speaker, batch)
         yield "rank", likelihoods
         yield "words", likelihoods / make_caption_mask(rounds.answers).sum(1)[rounds.options]
-        if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
+        if isinstance(speaker, DialogDecoder) and (
+            shares := speaker.encoder.compute_attention_shares(batch, speaker.word)
+        ):
             yield from zip(("history", "regions"), shares, strict=True)
         message = Message(answers, make_caption_mask(answers), torch.arange(len(answers), device=self.device), 1)
         same = is_human(message, batch)

@@ -63,7 +63,7 @@ class DialogEncoder(nn.Module, ABC):
     ) -> list[Tensor]:
         """Return the encodings of history and image, (N, H) each, for the questions (N, H)."""
 
-    def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+    def compute_attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         """Return attention weights of history items (N, R) and of regions (N, K); None unless both exist."""
         return None
 
@@ -104,7 +104,7 @@ class Hciae(DialogEncoder):
         return [history, image]
 
     @torch.no_grad()
-    def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
+    def compute_attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         if not (self.history and self.image):
             return None
         rounds = get_questions(batch)

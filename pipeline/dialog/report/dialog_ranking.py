@@ -28,13 +28,13 @@ class Ranker:
     point: Point  # metrics of the ranking, one run per seed
     columns: tuple[str, ...]  # by run: the column of the captions file with the human answers' ranks
 
-    def reciprocals(self) -> list[np.ndarray | None]:
+    def compute_reciprocal_ranks(self) -> list[np.ndarray | None]:
         """Return the mean reciprocal rank of each test dialog, (D,), for each seed; None where it is unknown."""
         return [
             compute_reciprocal_ranks(run, column) for run, column in zip(self.point.runs, self.columns, strict=True)
         ]
 
-    def true_shares(self) -> list[np.ndarray | None]:
+    def compute_true_shares(self) -> list[np.ndarray | None]:
         """Return each seed's share of true answers per test dialog, (D,); None where it is unknown."""
         return [
             compute_dialog_means(run, "relevance_answer", lambda relevance: relevance == 1) for run in self.point.runs
@@ -158,4 +158,4 @@ def get_known_difference(rankers: Mapping[str, Ranker], name: str, other: str) -
     """Return the MRR of ranker `name` minus the MRR of ranker `other`; None if one of them is unknown."""
     if not {name, other} <= rankers.keys():
         return None
-    return compute_mrr_difference(rankers[name].reciprocals(), rankers[other].reciprocals())
+    return compute_mrr_difference(rankers[name].compute_reciprocal_ranks(), rankers[other].compute_reciprocal_ranks())

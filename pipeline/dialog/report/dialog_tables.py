@@ -154,7 +154,7 @@ def _build_answer_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]
         if not {point.method, control} <= rankers.keys():
             return MISSING
         return _format_difference(
-            compute_mrr_difference(rankers[point.method].true_shares(), rankers[control].true_shares())
+            compute_mrr_difference(rankers[point.method].compute_true_shares(), rankers[control].compute_true_shares())
         )
 
     columns = [

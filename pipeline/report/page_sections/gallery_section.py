@@ -12,7 +12,7 @@ def build_gallery(content: ReportContent) -> SectionContent:
     pictures = content.pictures
     return SectionContent(
         files={"gallery.png": draw_gallery_png(pictures, content.results.first)},
-        values={"control_captions": {picture.row: content.control_caption(picture) for picture in pictures}},
+        values={"control_captions": {picture.row: content.get_control_caption(picture) for picture in pictures}},
         shown=True,
     )
 

@@ -25,7 +25,7 @@ def build_rewarded(content: ReportContent) -> SectionContent:
     pictures = []
     if retriever and content.images_root:
         captions = select_hacked_captions(results, choices, histories, retriever, control)
-        pictures = build_hacked_pictures(captions, control, content.pictures_of)
+        pictures = build_hacked_pictures(captions, control, content.load_pictures)
     return SectionContent(
         [table] if table else [],
         {"training": training, "discriminator": discriminator},

@@ -75,7 +75,7 @@ def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, mak
     assert_same_gradients(losses["discriminator"], expected, rewards.discriminator)
     assert method.rates == {"discriminator": 0.02}
     assert method.agents["discriminator"] is rewards.discriminator
-    assert method.validation_judge == rewards.validation_judge == {"rewarded": rewards.retriever}
+    assert method.validation_judges == rewards.validation_judges == {"rewarded": rewards.retriever}
 
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
@@ -119,19 +119,19 @@ def test_a_discriminator_is_updated_in_every_step_after_the_warm_up(toy, rewards
 
 
 def test_searched_greedy_and_human_captions_are_compared(rewards):
-    score = rewards.contrastive("both", "mean", 3.0)
+    score = rewards.build_contrastive_score("both", "mean", 3.0)
     assert score.captions == (rewards.search, Greedy(), TeacherForcing(requires_grad=False))
     assert (score.retriever, score.temperature) == (rewards.retriever, rewards.retriever.temperature)
     assert (score.directions, score.combine, score.clamp) == ("both", "mean", 3.0)
     other = make_reward_models(6).retriever
     assert rewards.search_trajectory == SearchTrajectory(rewards.search)
     with_judge = replace(rewards, judge=other)
-    assert with_judge.validation_judge == {"rewarded": rewards.retriever, "judged": other}
+    assert with_judge.validation_judges == {"rewarded": rewards.retriever, "judged": other}
 
 
 def test_a_method_drops_terms_of_weight_0(toy, rewards):
     terms = build_reward_terms(
-        rewards.contrastive("both", "sum", None), rewards, 1.0, TeacherForcing(), rewards.search_trajectory
+        rewards.build_contrastive_score("both", "sum", None), rewards, 1.0, TeacherForcing(), rewards.search_trajectory
     )
     method = Method(toy.agents().roles, terms, SPEAKER_ONLY)
     assert [term.name for term in method.terms] == ["discriminability_of_human", "discriminability"]

@@ -45,7 +45,7 @@ def _make_judge(toy):
 
 
 def _compute_attention(speaker):
-    return speaker.encoder.attention_shares(small_dialogs.make_batch(), speaker.word)
+    return speaker.encoder.compute_attention_shares(small_dialogs.make_batch(), speaker.word)
 
 
 EVALUATIONS = {

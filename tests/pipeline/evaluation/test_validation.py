@@ -42,7 +42,7 @@ def test_a_validation_judge_ranks_the_vectors_of_the_splits_images(toy):
     rows, agents = torch.arange(8).flip(0), toy.agents()
     judge = SimpleNamespace(vectors=torch.eye(8), encode_text=lambda message: torch.eye(8)[rows])
     batches = [replace(toy.batch(), images=rows)]
-    found = Validation(agents.speaker, None, toy.cider, lambda: batches, CPU, -1, validation_judge={"judged": judge})()
+    found = Validation(agents.speaker, None, toy.cider, lambda: batches, CPU, -1, validation_judges={"judged": judge})()
     assert found["judged_recall@1"] == 100
 
 

@@ -209,7 +209,7 @@ def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone
     assert_same_gradients(losses["naturalness"], expected, agents.speaker)
     assert set(losses) == {"discriminability", "naturalness"}
     assert method.schedule.all_roles == {"speaker"}
-    assert method.validation_judge == rewards.validation_judge
+    assert method.validation_judges == rewards.validation_judges
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])

@@ -33,9 +33,9 @@ def make_table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -
 def test_intervals_of_three_starts_use_students_t():
     spread = Spread((1.0, 2.0, 3.0))
     assert (spread.mean, spread.deviation) == (2.0, 1.0)
-    assert spread.interval() == pytest.approx((2 - T / 3**0.5, 2 + T / 3**0.5))
-    assert spread.next_start() == pytest.approx((2 - T * (4 / 3) ** 0.5, 2 + T * (4 / 3) ** 0.5))
-    assert Spread((1.0,)).interval() is None
+    assert spread.compute_interval() == pytest.approx((2 - T / 3**0.5, 2 + T / 3**0.5))
+    assert spread.predict_next_start() == pytest.approx((2 - T * (4 / 3) ** 0.5, 2 + T * (4 / 3) ** 0.5))
+    assert Spread((1.0,)).compute_interval() is None
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_the_adapted_listener_has_columns_where_it_judged(full_world):
     assert "Test R@10 adapted" in find_row(build_runs_table(results, choices), "mle")
     first, second = build_compact_tables(results, choices)
     assert [column.label for column in first.columns][5:7] == ["R@10 own", "R@10 judge"]
-    assert "adapted: the listener before joint training, after" in second.notes[0]
+    assert "adapted: the pretrained listener, adapted to" in second.notes[0]
     for table in (build_results_table(results, choices), build_human_table(results, choices), first, second):
         assert {len(cells) for cells in table.rows} == {len(table.columns)}
 

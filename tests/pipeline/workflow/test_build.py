@@ -255,10 +255,10 @@ def test_training_uses_the_training_split_and_validation_the_validation_split(ag
 
 
 def test_validation_generates_with_the_methods_agents_and_never_unk(agents, models, data, monkeypatch):
-    method = replace(luo(agents, Objective(), 0.5), validation_judge={"rewarded": agents.listener})
+    method = replace(luo(agents, Objective(), 0.5), validation_judges={"rewarded": agents.listener})
     found = make_training(method, data, models).validate
     assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
-    assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
+    assert (found.dtype, found.validation_judges, found.device) == (None, method.validation_judges, CPU)
     scores = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
     assert torch.equal(scores, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
     listener_only = make_training(

@@ -122,7 +122,7 @@ def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retriev
     exact = next(row for row in found.rows if row.name == EXACT)
     assert (exact.scores[TRUE].value, exact.scores[TRUE_CAPTIONS].value) == (100, 100)
     assert exact.scores[RECALL].value > 50
-    assert exact.interval(RECALL)[0] < exact.scores[RECALL].value <= exact.interval(RECALL)[1]
+    assert exact.compute_interval(RECALL)[0] < exact.scores[RECALL].value <= exact.compute_interval(RECALL)[1]
     other = next(row for row in found.rows if row.name == OTHERS)
     assert other.scores[RECALL].value == 0
     assert any(OTHERS in line for line in found.lines()), "the head of the column is truncated"

@@ -121,12 +121,12 @@ def test_intervals_are_those_of_the_images_drawn(judgement):
     hits = drawn @ np.array([100.0, 0.0, 100.0]) / 3
     low, high = np.percentile(hits, (2.5, 97.5))
     (row,) = judgement.rows
-    assert row.interval(ScoreKey("colours", "R@1")) == (low, high)
+    assert row.compute_interval(ScoreKey("colours", "R@1")) == (low, high)
     counts = np.stack([drawn @ [3, 3, 5], drawn @ [2, 1, 1]])  # words, and those that match
     closest = drawn @ [3, 3, 1]
     bleu = counts[1] / counts[0] * np.exp(np.minimum(0, 1 - closest / counts[0]))
-    assert row.interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
-    assert row.interval(ScoreKey("", "Self-BLEU")) is None
+    assert row.compute_interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
+    assert row.compute_interval(ScoreKey("", "Self-BLEU")) is None
 
 
 def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judgement):
@@ -152,7 +152,7 @@ def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judg
         "with absent objects, % (CHAIR_s)": (0, 100),
     }
     (row,) = judgement.rows
-    ends = {key.name: row.interval(key) for key in row.scores if key.name in expected}
+    ends = {key.name: row.compute_interval(key) for key in row.scores if key.name in expected}
     assert ends == {name: pytest.approx(bounds, abs=1e-6) for name, bounds in expected.items()}
 
 
@@ -178,7 +178,7 @@ def test_meteor(tmp_path):
     assert row.value("", "METEOR") == pytest.approx(corpus)
     shift = corpus - sum(by_image) / 3
     ends = by_image[1] + shift, by_image[2] + shift
-    assert row.interval(ScoreKey("", "METEOR")) == pytest.approx(ends)
+    assert row.compute_interval(ScoreKey("", "METEOR")) == pytest.approx(ends)
 
 
 SPICE_CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
@@ -204,7 +204,7 @@ def test_spice(folder):
         pytest.skip(str(error))
     row = judge_by_spice()
     assert row.value("", "SPICE") == pytest.approx(SPICE_EXPECTED)
-    assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
+    assert row.compute_interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
 def test_spice_of_its_parsers_tuples(folder, monkeypatch):
@@ -244,7 +244,7 @@ def test_spice_of_its_parsers_tuples(folder, monkeypatch):
     monkeypatch.setattr(java, "_run", run_without_parser)
     row = judge_by_spice()
     assert row.value("", "SPICE") == pytest.approx(SPICE_EXPECTED)
-    assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
+    assert row.compute_interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
 def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run_is_named_once(folder, monkeypatch):

@@ -178,7 +178,7 @@ def test_rows_name_the_image_the_round_and_the_attention(evaluated_split, speake
     decode = prepared_corpus[0].vocabulary.decode
     assert columns["question"] == [decode(row) for row in batch.rounds.questions.tolist()]
     assert columns["caption"] == [decode(row) for row in np.repeat(dialogs.captions[rows], ROUNDS, 0).tolist()]
-    history, regions = speaker.eval().encoder.attention_shares(batch, speaker.word)
+    history, regions = speaker.eval().encoder.compute_attention_shares(batch, speaker.word)
     np.testing.assert_allclose(columns["history_shares"], history.numpy(), atol=6e-4)
     np.testing.assert_allclose(columns["regions_shares"], regions.numpy(), atol=6e-4)
     assert math.isclose(sum(columns["regions_shares"][0]), 1, abs_tol=5e-3)

@@ -72,7 +72,7 @@ def test_all_rankers_are_listed_and_seeds_are_merged(rankers):
 
 def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
     def compute_means(name: str) -> list[float]:
-        return [found.mean() for found in rankers[name].reciprocals()]
+        return [found.mean() for found in rankers[name].compute_reciprocal_ranks()]
 
     assert compute_means("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
     assert compute_means("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
@@ -105,7 +105,7 @@ def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
 
 
 def test_true_answers_of_a_method_have_relevance_1(rankers):
-    first, second = rankers["g_mle"].true_shares(), rankers["gan2"].true_shares()
+    first, second = rankers["g_mle"].compute_true_shares(), rankers["gan2"].compute_true_shares()
     assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
     found = compute_mrr_difference(second, first)
     assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
