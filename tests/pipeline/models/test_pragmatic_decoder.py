@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from selected_rows import check_selected_rows
 
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_in_split
-from pipeline.models.decoder import RolloutDropout
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, compute_pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
-from pipeline.random import BatchRandom
 from pipeline.vocabulary import Vocabulary
 
 ALPHA = 2.0
@@ -102,18 +101,10 @@ def test_beam_search_of_width_1_is_greedy(toy, speaker):
     assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, greedy)
 
 
-@torch.no_grad()
 def test_rows_move_with_their_states_and_priors(toy, speaker):
     batch = toy.batch()
     pragmatic = PragmaticDecoder(speaker, ALPHA, make_distractors)
-    drop = RolloutDropout(0.0, BatchRandom(batch, None))
-    first = torch.full((len(batch),), speaker.vocabulary + 1)
-    _, state = pragmatic.step(pragmatic.word(first), pragmatic.begin(batch, pragmatic.encode_image(batch), drop, 1))
-    _, state = pragmatic.step(pragmatic.word(1 + torch.arange(len(batch)) % 5), state)
-    rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
-    expected, _ = pragmatic.step(pragmatic.word(last), state)
-    found, _ = pragmatic.step(pragmatic.word(last[rows]), pragmatic.select(state, rows))
-    torch.testing.assert_close(found, expected[rows])
+    check_selected_rows(pragmatic, batch)
 
 
 def test_distractors_are_the_nearest_other_images():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from selected_rows import check_selected_rows
 
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.evaluation.judges import ListenerJudge
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, find_nearest_in_split, stack_distractors
-from pipeline.models.decoder import RolloutDropout
 from pipeline.models.retrieval_pragmatics import (
     TEMPERATURE,
     RetrievalPragmaticDecoder,
@@ -16,7 +16,6 @@ from pipeline.models.retrieval_pragmatics import (
     compute_retrieval_posterior,
 )
 from pipeline.models.unroll import generate, teacher_force
-from pipeline.random import BatchRandom
 from pipeline.types import Message, make_caption_mask
 from pipeline.vocabulary import Vocabulary
 
@@ -95,7 +94,6 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, tokens)
 
 
-@torch.no_grad()
 def test_rows_move_with_their_images_and_tokens(toy, agents):
     speaker, listener = agents
     batch = toy.batch()
@@ -104,14 +102,7 @@ def test_rows_move_with_their_images_and_tokens(toy, agents):
     pragmatic = RetrievalPragmaticDecoder(
         speaker, ALPHA, lambda _: images, lambda tokens: embed_tokens(listener, tokens)
     )
-    drop = RolloutDropout(0.0, BatchRandom(batch, None))
-    first = torch.full((len(batch),), speaker.vocabulary + 1)
-    _, state = pragmatic.step(pragmatic.word(first), pragmatic.begin(batch, pragmatic.encode_image(batch), drop, 1))
-    _, state = pragmatic.step(pragmatic.word(1 + torch.arange(len(batch)) % 5), state)
-    rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
-    expected, _ = pragmatic.step(pragmatic.word(last), state)
-    found, _ = pragmatic.step(pragmatic.word(last[rows]), pragmatic.select(state, rows))
-    torch.testing.assert_close(found, expected[rows])
+    check_selected_rows(pragmatic, batch)
 
 
 def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
