@@ -91,6 +91,18 @@ def test_every_method_is_in_a_comparison_on_scenes_or_in_folder_blip():
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
+def test_re_ranked_models_are_those_of_the_rewarded_methods_on_scenes():
+    rewarded, similarity = load_profile("scenes_wtf"), load_profile("scenes_similarity")
+    for section in ("pretrain", "retriever", "train", "adapt"):
+        assert rewarded[section] == similarity[section]
+    trained = {name: block for name, block in similarity["methods"].items() if "rerank" not in block}
+    assert trained == {name: rewarded["methods"][name] for name in trained}
+    ranked = {name.replace("psst_sim", "psst_multinomial_sim"): block for name, block in similarity["methods"].items()}
+    for name, block in trained.items():
+        block = {"method": name, **block, "rerank": ranked[f"{name}_similarity"]["rerank"]}
+        assert ranked[f"{name}_similarity"] == block
+
+
 def test_the_speaker_without_attention_has_the_settings_of_scenes():
     scenes, lstm = compose_base("scenes"), load_profile("scenes_lstm")
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "report", "sweep"}
@@ -203,6 +215,7 @@ def test_every_profile_is_listed_here():
         "scenes_rewards",
         "scenes_seeds",
         "scenes_settings",
+        "scenes_similarity",
         "scenes_temperature",
         "scenes_transformer",
         "scenes_wtf",

@@ -32,6 +32,9 @@ CARDS = {
     "rloo": MethodCard("RLOO, contrastive", 4, "Chaffin et al., 2024; Kool et al., 2019"),
     "grpo": MethodCard("GRPO, contrastive", 5, "Chaffin et al., 2024; Shao et al., 2024"),
     "psst_wtf": MethodCard("PSST with WTF-RL's reward", 8, "Vered et al., ICCV 2019; Chaffin et al., 2024"),
+    "psst_wtf_similarity": MethodCard(
+        "PSST with WTF-RL's reward, re-ranked by similarity", 8, "Vered et al., ICCV 2019; Chaffin et al., 2024"
+    ),
 }
 
 
