@@ -21,6 +21,7 @@ from toy_world import make_toy_params, run_command
 from toy_world import write_repository as write_toy_repository
 
 from pipeline.config import overlays
+from pipeline.config.name_checks import CHECKED
 from pipeline.errors import UserError
 from pipeline.workflow import repro, unchanged
 
@@ -75,7 +76,9 @@ def folder(tmp_path) -> Path:
 
 
 def write_params(folder: Path, seed: int = 1, **methods: str) -> None:
-    (folder / "params.yaml").write_text(yaml.safe_dump({"seed": seed, "methods": {"a": "one", "b": "two"} | methods}))
+    sweep = {"seeds": [1], "grid": {"a": {}}}
+    params = {"seed": seed, "methods": {"a": "one", "b": "two"} | methods, "sweep": sweep}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
 
 
 def start_repro(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
@@ -351,7 +354,22 @@ def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
     assert repro.make_profile_title() == "data, changed, start None"
 
 
-def test_the_grid_waits_for_all_instances():
+def test_a_grid_with_cells_waits_for_all_instances():
     dependencies = {"prepare": set(), "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
-    assert repro.order_grid_last(dependencies) == dependencies | {"sweep": {"prepare", "train@a"}}
-    assert repro.order_grid_last({"sweep": set()}) == {"sweep": set()}
+    assert repro.order_grid_last(dependencies, cells=1) == dependencies | {"sweep": {"prepare", "train@a"}}
+    assert repro.order_grid_last(dependencies, cells=0) == dependencies
+    assert repro.order_grid_last({"sweep": set()}, cells=1) == {"sweep": set()}
+
+
+def test_checked_parameters_are_checked_once(tmp_path, monkeypatch):
+    """The stage validate gets the digest of a file that was checked without errors."""
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("{}")
+    jobs, environments = repro.DvcJobs(lambda: None), []
+    monkeypatch.setattr(jobs, "_start_process", lambda name, environment, *module: environments.append(environment))
+    for status in (2, 0):
+        monkeypatch.setattr(jobs, "_wait_for_next", lambda: {"validate": status, "dvc repro": 0})  # noqa: B023
+        assert jobs.check_parameters() == status
+        jobs.run(1, "repro")
+    digest = hashlib.sha256(b"{}").hexdigest()
+    assert [environment.get(CHECKED) for environment in environments] == [None, None, None, digest]

@@ -1,12 +1,15 @@
 """Errors that `validate` reports before any training, each in one line."""
 
+import hashlib
 import shutil
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import yaml
 from whole_profiles import load_profile
 
+from pipeline.config.name_checks import CHECKED
 from stages.validate import main
 
 PG_SPIDER = {"from": "spider", "speaker": "speaker"}
@@ -35,6 +38,14 @@ def test_a_profile_is_valid_and_its_digests_are_written(capsys):
     assert not Path("data").exists()
     assert main() == 0
     assert Path("data/code/train/luo.sha256").is_file()
+
+
+def test_only_a_file_that_was_checked_as_it_is_now_is_not_checked_again(monkeypatch, capsys):
+    assert run_validate(capsys, rho=1) == (2, ANY)
+    monkeypatch.setenv(CHECKED, hashlib.sha256(Path("params.yaml").read_bytes()).hexdigest())
+    assert main(["--check"]) == 2, "--check always checks"
+    assert main() == 0
+    assert run_validate(capsys, rho=2) == (2, ANY)
 
 
 @pytest.mark.usefixtures("no_parser")

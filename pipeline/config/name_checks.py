@@ -11,6 +11,7 @@ from pipeline.config.reading import read_mapping, show_value
 from pipeline.errors import UserError
 from pipeline.section import NAME
 
+CHECKED = "SAYWHICH_CHECKED"  # the environment variable with the SHA-256 of a params.yaml that was checked as a whole
 SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their keys name stages, folders and cells
 
 

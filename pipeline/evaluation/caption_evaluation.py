@@ -21,7 +21,7 @@ from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import HardGallery
 from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
-from pipeline.evaluation.human_reference import measure_human_reference
+from pipeline.evaluation.human_reference import measure_against_references, measure_human_reference
 from pipeline.evaluation.judges import Judge, JudgedCaptions, encode_judged_captions, judge_retrieval, sample_galleries
 from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
@@ -104,6 +104,7 @@ class Evaluation:
         results, columns = self._evaluate(JudgedCaptions(tokens, texts), split_data)
         for name, human_recalls in self._measure_human_recalls(split_data).items():
             results["judges"][name]["human"] = human_recalls
+        results |= measure_human_reference(self.prepared, rows)
         results["diversity"]["human_log_likelihood"] = compute_human_log_likelihood(
             speaker, iterate_batches(), self.prepared, self.device
         )
@@ -131,8 +132,7 @@ class Evaluation:
                 baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words
             )
             baseline_results, scores = self._evaluate(baseline_captions, split_data)
-            metrics = {key: value for key, value in baseline_results.items() if not key.startswith("human_")}
-            results.setdefault("baselines", {})[name] = metrics
+            results.setdefault("baselines", {})[name] = baseline_results
             columns |= {f"{name}_{key}": values for key, values in scores.items() if key.startswith(BASELINE_COLUMNS)}
         return results, columns
 
@@ -181,7 +181,7 @@ class Evaluation:
         columns |= {name: values.tolist() for name, values in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
-        results |= measure_human_reference(texts, captions.tokens, self.prepared, rows)
+        results |= measure_against_references(texts, captions.tokens, self.prepared, rows)
         results["diversity"]["Self-BLEU"] = compute_self_bleu(texts)
         if self.truth:
             truth = self.truth(texts, rows)

@@ -15,17 +15,26 @@ from pipeline.metrics.diversity import measure_caption_diversity
 from pipeline.metrics.reader import compute_reader_statistics, leave_one_out
 
 
-def measure_human_reference(
+def measure_against_references(
     texts: Sequence[str], tokens: Tensor, prepared: PreparedData, rows: np.ndarray
 ) -> dict[str, Any]:
-    """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T).
-
-    `human_…` holds the same statistics of human captions. `human_diversity` depends on the number of captions, so it
-    uses the first caption of each image. The other statistics compare each caption with the image's other captions and
-    need an image with two captions.
-    """
+    """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T)."""
     vocabulary = prepared.vocabulary
     words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
+    human_words = [prepared.words(row) for row in rows]
+    return {
+        "diversity": measure_caption_diversity(texts, tokens.tolist(), vocabulary.unk),
+        "reader": compute_reader_statistics(words, human_words),
+        "chair": compute_chair(words, human_words, prepared.annotated_objects(rows)),
+    }
+
+
+def measure_human_reference(prepared: PreparedData, rows: np.ndarray) -> dict[str, Any]:
+    """Return the statistics of `measure_against_references` of human captions of the images `rows` (M,).
+
+    `human_diversity` depends on the number of captions, so it uses the first caption of each image. `human_reader` and
+    `human_chair` compare each caption with the image's other captions; both are missing if no image has two captions.
+    """
     human_words = [prepared.words(row) for row in rows]
     held_out, other_captions = leave_one_out(human_words)
     object_names = prepared.annotated_objects(rows)
@@ -35,12 +44,9 @@ def measure_human_reference(
             held_out_objects += [names] * len(captions) if len(captions) > 1 else []
     first_captions = [" ".join(captions[0]) for captions in human_words]
     statistics: dict[str, Any] = {
-        "diversity": measure_caption_diversity(texts, tokens.tolist(), vocabulary.unk),
         "human_diversity": measure_caption_diversity(
-            first_captions, prepared.references(rows)[:, 0].tolist(), vocabulary.unk
-        ),
-        "reader": compute_reader_statistics(words, human_words),
-        "chair": compute_chair(words, human_words, object_names),
+            first_captions, prepared.references(rows)[:, 0].tolist(), prepared.vocabulary.unk
+        )
     }
     if held_out:
         statistics["human_reader"] = compute_reader_statistics(held_out, other_captions)

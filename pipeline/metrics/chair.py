@@ -7,7 +7,7 @@ COCO's categories.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 
 from pipeline.errors import UserError
@@ -51,24 +51,25 @@ def count_objects(
         raise UserError(
             f"CHAIR: need as many captions as references, one or more (got {len(captions)} and {len(references)})"
         )
-    mentioned = [find_mentioned_objects(caption) for caption in captions]
-    present = [set(chain.from_iterable(map(find_mentioned_objects, human))) for human in references]
+    mentioned = [find_mentioned_objects(tuple(caption)) for caption in captions]
+    present = [set(chain.from_iterable(find_mentioned_objects(tuple(text)) for text in human)) for human in references]
     for objects, names in zip(present, annotated, strict=bool(annotated)):
-        objects.update(chain.from_iterable(find_mentioned_objects(name.lower().split()) for name in names))
+        objects.update(chain.from_iterable(find_mentioned_objects(tuple(name.lower().split())) for name in names))
     pairs = zip(mentioned, present, strict=True)
     return [(sum(name not in objects for name in names), len(names)) for names, objects in pairs]
 
 
-def find_mentioned_objects(words: Words) -> list[str]:
+@lru_cache(2**16)  # an evaluation counts the objects of the same references for several captions
+def find_mentioned_objects(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the objects that a caption mentions, by name; the longest phrase counts, so a hot dog is not a dog."""
-    objects, position = [], 0
+    objects, position = list[str](), 0
     while position < len(words):
         for length in range(min(MAX_PHRASE, len(words) - position), 0, -1):
             if name := _find_object(" ".join(words[position : position + length])):
                 objects.append(name)
                 break
         position += length
-    return objects
+    return tuple(objects)
 
 
 @cache

@@ -3,7 +3,8 @@
 `python -m pipeline.workflow.repro` gives the results of `dvc repro`, except for the ninth digit of a few figures.
 The order of PyTorch's sums depends on the number of threads. Each stage is one `dvc repro --single-item`, which waits
 for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. A stage starts as soon
-as its dependencies are done. The grid uses all cores itself, so it starts after the instances of foreach stages.
+as its dependencies are done. A grid with cells uses all cores itself, so it starts after the instances of foreach
+stages.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 
 from voluptuous import Invalid
 
-from pipeline.config.name_checks import find_value, read_checked_names
+from pipeline.config.name_checks import CHECKED, find_value, read_checked_names
 from pipeline.config.overlays import identify_profile
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.runtime.command import USER_ERROR, report_failure
+from pipeline.runtime.files import compute_digest
 from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
 from pipeline.workflow.grid_cells import count_gpus, count_parallel_cells, list_cells
@@ -102,9 +104,12 @@ def make_profile_title(params: Path = PARAMS) -> str:
     return f"{name}, start {settings.get('seed')}"
 
 
-def order_grid_last(dependencies: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the stages with their inputs; the grid also waits for all instances of foreach stages."""
-    instances = {stage for stage in dependencies if "@" in stage}
+def order_grid_last(dependencies: Mapping[str, set[str]], cells: int) -> dict[str, set[str]]:
+    """Return the stages with their inputs; a grid of `cells` cells also waits for all instances of foreach stages.
+
+    A grid without cells waits for its inputs alone.
+    """
+    instances = {stage for stage in dependencies if "@" in stage and cells}
     return {stage: inputs | (instances if stage == GRID else set()) for stage, inputs in dependencies.items()}
 
 
@@ -116,11 +121,11 @@ class DvcJobs:
         self._get_request = get_request
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._meteor: subprocess.Popen[str] | None = None
-        self._profile: dict[str, str] = {}
+        self._environment: dict[str, str] = {}
 
     def nest_runs(self, profile: str) -> None:
         """Record all runs as children of one run named `profile`."""
-        self._profile = {PROFILE: profile}
+        self._environment[PROFILE] = profile
 
     def share_meteor(self) -> None:
         """Start one METEOR server for all processes. It ends with this process."""
@@ -136,9 +141,15 @@ class DvcJobs:
         return self._wait_for_next()[name]
 
     def check_parameters(self) -> int:
-        """Check params.yaml in a process of its own, since the check imports PyTorch; return the exit status."""
+        """Check params.yaml in a process of its own, since the check imports PyTorch; return the exit status.
+
+        After a check without errors the stage validate does not repeat it.
+        """
+        digest = compute_digest(PARAMS)
         self._start_process(VALIDATE, os.environ, "stages.validate", "--check")
-        return self._wait_for_next()[VALIDATE]
+        if not (status := self._wait_for_next()[VALIDATE]):
+            self._environment[CHECKED] = digest
+        return status
 
     def run_stages(self, dependencies: Mapping[str, set[str]], cores: int, max_parallel: int) -> int:
         """Run each stage once its dependencies are done, and print a line for each; return the exit status.
@@ -148,8 +159,9 @@ class DvcJobs:
         failure the running stages finish, and no other stage starts. If others were running, the last line names the
         failed stage.
         """
-        grid_size = len(list_cells(read_mapping(PARAMS))) if GRID in dependencies else 0
-        costs = add_grid_cost(read_recorded_costs(Path()), grid_size, max_parallel)
+        cells = len(list_cells(read_mapping(PARAMS))) if GRID in dependencies else 0
+        dependencies = order_grid_last(dependencies, cells)
+        costs = add_grid_cost(read_recorded_costs(Path()), cells, max_parallel)
         progress = Progress(dependencies, costs, max_parallel)
         start_times: dict[str, float] = {}
         order = TopologicalSorter(dependencies)
@@ -180,7 +192,7 @@ class DvcJobs:
         return sorted(self._running)
 
     def _start_dvc(self, name: str, threads: int, *command: str) -> None:
-        environment = {"OMP_NUM_THREADS": str(threads)} | self._profile | os.environ
+        environment = {"OMP_NUM_THREADS": str(threads)} | self._environment | os.environ
         self._start_process(name, environment, "pipeline.workflow.run_dvc", *command, "--quiet")
 
     def _start_process(self, name: str, environment: Mapping[str, str], *module: str) -> None:
@@ -254,9 +266,7 @@ def run_stale(jobs: DvcJobs) -> int:
         return 0
     jobs.nest_runs(make_profile_title())
     jobs.share_meteor()
-    if status := jobs.run_stages(
-        order_grid_last(stale), count_parallel_cells(), 1 if count_gpus() else count_parallel_cells()
-    ):
+    if status := jobs.run_stages(stale, count_parallel_cells(), 1 if count_gpus() else count_parallel_cells()):
         return status
     with signals.raise_requests():
         find_stale_stages()  # records that nothing is outdated, for the next time

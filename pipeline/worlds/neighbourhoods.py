@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pipeline.data.prepared import PreparedData
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
+from pipeline.worlds.scenes.known_scenes import read_known_scenes
+from pipeline.worlds.scenes.scene_facts import Scene
 
 
 def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
@@ -14,10 +17,11 @@ def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
 
     Raises UserError if the file of facts is damaged.
     """
-    films_path, scenes_path = prepared.folder / FILM_FACTS, prepared.folder / SCENE_FACTS
-    if films_path.exists():
-        scenes = {name: record.film.scene for name, record in read_films(films_path).items()}
-    else:
-        scenes = read_facts(scenes_path) if scenes_path.exists() else {}
+    films_path = prepared.folder / FILM_FACTS
+    scenes: Mapping[str, Scene] = (
+        {name: record.film.scene for name, record in read_films(films_path).items()}
+        if films_path.exists()
+        else read_known_scenes(prepared)
+    )
     numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
     return None if (numbers < 0).any() else numbers

@@ -28,7 +28,7 @@ def make_rule_row(captions: Captions, references: Captions) -> list[list[str]]:
     """Return "a photo of a NOUN" for each image: the first object named in its references, or else in its captions."""
     captions_by_rule = []
     for texts, reference_texts in zip(captions, references, strict=True):
-        names = (name for text in (*reference_texts, *texts) for name in find_mentioned_objects(tokenise(text)))
+        names = (name for text in (*reference_texts, *texts) for name in find_mentioned_objects(tuple(tokenise(text))))
         noun = next(names, None)
         if noun is None:
             captions_by_rule.append([f"a photo of {NOTHING}"])

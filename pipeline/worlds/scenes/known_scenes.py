@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -16,10 +19,18 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 T = TypeVar("T")
 
 
-def read_known_scenes(prepared: PreparedData) -> dict[str, Scene]:
+def read_known_scenes(prepared: PreparedData) -> Mapping[str, Scene]:
     """Return the facts of drawn scenes by image id; {} for other images. Raises UserError if the file is damaged."""
     path = prepared.folder / SCENE_FACTS
-    return read_facts(path) if path.exists() else {}
+    if not path.exists():
+        return {}
+    state = path.stat()
+    return _read_unchanged_facts(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(1)  # several parts of an evaluation read the facts of all images
+def _read_unchanged_facts(path: Path, modified: int, size: int) -> Mapping[str, Scene]:
+    return MappingProxyType(read_facts(path))
 
 
 def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
