@@ -5,10 +5,10 @@ python -m stages.adapt --method luo → data/models/luo/adapted: weights, histor
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINING_OUTPUTS, reuse_finished
 from pipeline.workflow.stage import Stage, main
@@ -62,4 +62,4 @@ def build_adaptation(
 
 
 if __name__ == "__main__":
-    sys.exit(main("adapt", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))
+    end_process(main("adapt", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))

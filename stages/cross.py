@@ -5,12 +5,12 @@ python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by 
 """
 
 import json
-import sys
 
 from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import find_evaluations, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.runtime.checksums import write_checksums
+from pipeline.runtime.command import end_process
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -43,4 +43,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("cross", run))
+    end_process(main("cross", run))

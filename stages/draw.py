@@ -7,11 +7,11 @@ Each folder gets images, captions in Karpathy's and COCO's form, and facts. Scen
 if configured.
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
@@ -33,4 +33,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("draw", run))
+    end_process(main("draw", run))

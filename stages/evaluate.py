@@ -7,7 +7,6 @@ the last split, and captions.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.load import resolve_method_settings
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CAPTIONS, serialise_with_checksum
+from pipeline.runtime.command import end_process
 from pipeline.runtime.files import atomic_path, compute_sha256, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import reuse_finished
@@ -130,4 +130,4 @@ def flatten_numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, f
 
 
 if __name__ == "__main__":
-    sys.exit(main("evaluate", reuse_finished(run, list_inputs, OUTPUTS)))
+    end_process(main("evaluate", reuse_finished(run, list_inputs, OUTPUTS)))

@@ -10,11 +10,11 @@ With --shard 3/8 the stage extracts the third of eight parts. A run without --sh
 extracts shards in parallel. Until they are joined, parts lie in data/checkpoints/features.
 """
 
-import sys
 from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import check_checksums
+from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
@@ -107,4 +107,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("features", run))
+    end_process(main("features", run))

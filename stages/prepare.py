@@ -4,12 +4,12 @@ python -m stages.prepare → data/prepared: images, captions, vocabulary and CID
 the names of objects and the images' facts are written where the corpus has them.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CHECKSUMS, check_checksums, write_checksums
+from pipeline.runtime.command import end_process
 from pipeline.runtime.files import atomic_path, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -106,4 +106,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("prepare", run))
+    end_process(main("prepare", run))

@@ -6,11 +6,11 @@ python -m stages.pretrain --role listener → data/pretrained/listener: weights,
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.schema import ListenerBlock, PretrainedJudgeSettings, PretrainSettings, SpeakerBlock
+from pipeline.runtime.command import end_process
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -85,4 +85,4 @@ def import_judge(stage: Stage, settings: PretrainedJudgeSettings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("pretrain", run))
+    end_process(main("pretrain", run))

@@ -3,10 +3,10 @@
 python -m stages.report → data/report: report.html; table.md, tables.md; the figures as PNG and their numbers as CSV.
 """
 
-import sys
 from pathlib import Path
 
 from pipeline.runtime.checksums import check_checksums, write_checksums
+from pipeline.runtime.command import end_process
 from pipeline.runtime.processor_seconds import FOLDER
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -57,4 +57,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("report", run))
+    end_process(main("report", run))

@@ -4,11 +4,11 @@ python -m stages.retriever → data/retriever: image vectors, weights of the hea
 each file. Without a section `retriever` in params.yaml the stage writes a note that there is none.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
+from pipeline.runtime.command import end_process
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -63,4 +63,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("retriever", run))
+    end_process(main("retriever", run))

@@ -8,6 +8,7 @@ import sys
 
 from pipeline.errors import UserError
 from pipeline.runtime import signals
+from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.grid_cells import count_parallel_cells, wait_for_other_snakemake
 from pipeline.workflow.stage import Stage, main
@@ -28,4 +29,4 @@ def run(stage: Stage) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main("sweep", run))
+    end_process(main("sweep", run))

@@ -5,12 +5,12 @@ python -m stages.train --method psst_multinomial → data/models/psst_multinomia
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config.load import MethodSettings, resolve_method_settings
 from pipeline.runtime.checksums import compute_data_digests
+from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINING_OUTPUTS, reuse_finished
 from pipeline.workflow.stage import Stage, main
@@ -80,4 +80,4 @@ def build_method(
 
 
 if __name__ == "__main__":
-    sys.exit(main("train", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))
+    end_process(main("train", reuse_finished(run, list_inputs, TRAINING_OUTPUTS)))

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.config.load import load
 from pipeline.config.name_checks import CHECKED, find_value, read_checked_names
 from pipeline.errors import UserError
-from pipeline.runtime.command import run_command
+from pipeline.runtime.command import end_process, run_command
 from pipeline.runtime.files import compute_digest
 from pipeline.workflow.dependencies import write_code_digests
 
@@ -87,4 +87,4 @@ def _needs_spice(reward: Any) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_process(main(sys.argv[1:]))

@@ -18,7 +18,10 @@ from pipeline.metrics.reader import compute_reader_statistics, leave_one_out
 def measure_against_references(
     texts: Sequence[str], tokens: Tensor, prepared: PreparedData, rows: np.ndarray
 ) -> dict[str, Any]:
-    """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T)."""
+    """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,).
+
+    The captions are given as texts, and as `tokens` (M, T).
+    """
     vocabulary = prepared.vocabulary
     words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
     human_words = [prepared.words(row) for row in rows]

@@ -70,10 +70,15 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
 
 
 def select_rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
-    """Return the histories of methods whose rewards a fixed retriever computes."""
-    return {
-        name: history for name, history in histories.items() if any(f"{REWARD_RECALL}1" in entry for entry in history)
-    }
+    """Return the histories of methods whose rewards a fixed retriever computes.
+
+    A method that decodes the model of another one has the history of that training, and is omitted.
+    """
+    rewarded: dict[str, History] = {}
+    for name, history in histories.items():
+        if any(f"{REWARD_RECALL}1" in entry for entry in history) and history not in rewarded.values():
+            rewarded[name] = history
+    return rewarded
 
 
 def build_training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 from pipeline.errors import UserError, escape_line
 from pipeline.runtime import (
@@ -64,6 +68,18 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
                 raise
             print(f"{name}: interrupted", file=sys.stderr)
             return 130
+
+
+def end_process(status: int) -> NoReturn:
+    """Run the exit handlers, flush the standard streams, and end this process with the exit status `status`.
+
+    The interpreter does not clear its modules, which takes most of a second after an import of PyTorch and numba.
+    """
+    atexit._run_exitfuncs()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(status)
 
 
 def describe_os_error(name: str, error: OSError) -> str:

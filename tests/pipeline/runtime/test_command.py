@@ -1,9 +1,12 @@
-"""Exit statuses of commands that are asked to end."""
+"""Exit statuses of commands, and the end of their processes."""
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
+from toy_world import ROOT
 
 from pipeline.runtime.command import run_command
 from pipeline.runtime.signals import StopRequest
@@ -65,3 +68,21 @@ def test_an_os_error_without_errno_does_not_hide_a_request(capfd):
 
     assert run_command("train", fail_to_read) == 128 + signal.SIGTERM
     assert capfd.readouterr().err == "train: ended by SIGTERM; run the same command to continue\n"
+
+
+def test_a_process_ends_with_its_handlers_and_output_but_keeps_its_modules():
+    code = """
+import atexit, sys
+from pipeline.runtime.command import end_process
+
+class Module:
+    def __del__(self):
+        print("cleared")
+
+module = Module()
+atexit.register(print, "handled")
+sys.stdout.write("written, ")
+end_process(3)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "written, handled\n", "")
