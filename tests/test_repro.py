@@ -373,3 +373,12 @@ def test_checked_parameters_are_checked_once(tmp_path, monkeypatch):
         jobs.run(1, "repro")
     digest = hashlib.sha256(b"{}").hexdigest()
     assert [environment.get(CHECKED) for environment in environments] == [None, None, None, digest]
+
+
+def test_missing_parameters_are_reported_in_one_line(tmp_path):
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages/validate.py").touch()  # the check itself is that of this repository
+    status, printed = run_repro(tmp_path)
+    assert status == 2
+    assert printed.startswith("params.yaml: ")
+    assert printed.count("\n") == 1

@@ -145,7 +145,7 @@ class DvcJobs:
 
         After a check without errors the stage validate does not repeat it.
         """
-        digest = compute_digest(PARAMS)
+        digest = compute_digest(PARAMS) if PARAMS.is_file() else ""  # the check reports a missing file
         self._start_process(VALIDATE, os.environ, "stages.validate", "--check")
         if not (status := self._wait_for_next()[VALIDATE]):
             self._environment[CHECKED] = digest
