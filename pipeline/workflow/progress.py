@@ -66,6 +66,7 @@ class Progress:
             for dependency in dependencies[stage]:
                 chain = self._costs[dependency] + self._chains[stage]
                 self._chains[dependency] = max(self._chains[dependency], chain)
+        self._begun: dict[str, float] = {}  # times at which the running stages began, in seconds
         self._done: set[str] = set()
         self._recorded_seconds = self._measured_seconds = 0.0
 
@@ -73,47 +74,51 @@ class Progress:
         """Return the stages by the seconds of the longest chain that begins with each of them, longest first."""
         return sorted(stages, key=lambda stage: -self._chains[stage])
 
-    def begin(self, stage: str) -> str:
-        """Count a stage that begins, and return its line."""
+    def begin(self, stage: str, now: float) -> str:
+        """Count a stage that begins at the time `now`, in seconds, and return its line."""
         self._started += 1
+        self._begun[stage] = now
         count = len(self._costs)
         name, _, instance = stage.partition("@")
         work = WORK.get(name, "").format(instance) or "run"
-        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._format_time_left()}"
+        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._format_time_left(now)}"
 
-    def end(self, stage: str, seconds: float) -> None:
-        """Record that a stage has ended, `seconds` after it began.
+    def end(self, stage: str, now: float) -> None:
+        """Record that a stage has ended at the time `now`, in seconds.
 
         A stage without a recorded cost, or with outputs from DVC's cache, does not count for this machine's speed.
         """
         self._done.add(stage)
+        seconds = now - self._begun.pop(stage)
         if (cost := self._costs[stage]) and seconds > CACHED_SHARE * cost:
             self._recorded_seconds += cost
             self._measured_seconds += seconds
 
-    def _format_time_left(self) -> str:
-        """Return the time left as text: the seconds left, scaled by measured over recorded seconds of ended stages."""
-        seconds_left = self._compute_seconds_left()
-        if not seconds_left:
+    def _format_time_left(self, now: float) -> str:
+        """Return the time left as text, "" where no cost is recorded."""
+        seconds = self._compute_seconds_left(now)
+        if not seconds:
             return ""
-        slowdown = self._measured_seconds / self._recorded_seconds if self._recorded_seconds > 30 else 1.0
-        seconds = seconds_left * slowdown
         return "; less than a minute left" if seconds < 60 else f"; about {round(seconds / 60)} min left"
 
-    def _compute_seconds_left(self) -> float:
-        """Return the seconds left by recorded costs, with at most `max_parallel` stages at the same time.
+    def _compute_seconds_left(self, now: float) -> float:
+        """Return the seconds left with at most `max_parallel` stages at the same time.
 
-        A stage that runs counts with all its seconds.
+        Recorded costs are scaled by measured over recorded seconds of the stages that have ended.
         """
+        slowdown = self._measured_seconds / self._recorded_seconds if self._recorded_seconds > 30 else 1.0
+        seconds = {stage: cost * slowdown for stage, cost in self._costs.items()}
+        seconds |= {stage: max(0.0, seconds[stage] - (now - begun)) for stage, begun in self._begun.items()}
         remaining = {stage: inputs - self._done for stage, inputs in self._inputs.items() if stage not in self._done}
         order = TopologicalSorter(remaining)
         order.prepare()
-        now, ready, running = 0.0, list[str](), list[tuple[float, str]]()
+        passed, ready, running = 0.0, list[str](), list[tuple[float, str]]()
         while order.is_active():
             ready = self.order_by_chain([*ready, *order.get_ready()])
+            ready.sort(key=lambda stage: stage not in self._begun)
             while ready and len(running) < self._max_parallel:
                 stage = ready.pop(0)
-                heappush(running, (now + self._costs[stage], stage))
-            now, stage = heappop(running)
+                heappush(running, (passed + seconds[stage], stage))
+            passed, stage = heappop(running)
             order.done(stage)
-        return now
+        return passed

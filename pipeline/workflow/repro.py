@@ -163,7 +163,6 @@ class DvcJobs:
         dependencies = order_grid_last(dependencies, cells)
         costs = add_grid_cost(read_recorded_costs(Path()), cells, max_parallel)
         progress = Progress(dependencies, costs, max_parallel)
-        start_times: dict[str, float] = {}
         order = TopologicalSorter(dependencies)
         order.prepare()
         ready, failure, hint = progress.order_by_chain(order.get_ready()), 0, ""
@@ -171,15 +170,14 @@ class DvcJobs:
             threads = max(1, cores // min(max_parallel, max(1, len(self._running) + len(ready))))
             while ready and not failure and len(self._running) < max_parallel:
                 stage = ready.pop(0)
-                start_times[stage] = time.monotonic()
-                print(progress.begin(stage), flush=True)
+                print(progress.begin(stage, time.monotonic()), flush=True)
                 self._start_dvc(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._wait_for_next().items():
                 if status and not failure:
                     failure = status if status == USER_ERROR else 1
                     # the lines of stages that still run come after the error
                     hint = f"repro: {stage} failed; its error stands above" if self._running else ""
-                progress.end(stage, time.monotonic() - start_times[stage])
+                progress.end(stage, time.monotonic())
                 order.done(stage)
             ready = progress.order_by_chain([*ready, *order.get_ready()])
         if hint:
