@@ -15,7 +15,7 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local
 from pipeline.runtime.hub_loading import locate_repository
-from pipeline.runtime.options import check_options
+from pipeline.runtime.options import check_options, explain_build_error
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
@@ -59,13 +59,6 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
             f"({summarise_error(error)}); run hf download {repository} on a machine with internet access, and copy "
             "the hub's cache here"
         ) from None
-
-
-def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
-    """Return the error for a network that cannot be built with its options."""
-    if options:
-        return UserError(f"features.options: the network {name} does not accept them ({summarise_error(error)})")
-    return UserError(f"features.network: {name} cannot be built ({summarise_error(error)}); name another network")
 
 
 class ClipNetwork(GridNetwork):
@@ -123,7 +116,7 @@ class ClipNetwork(GridNetwork):
         except (UserError, torch.OutOfMemoryError):
             raise
         except BUILD_ERRORS as error:
-            raise _explain_build_error(name, options, error) from None
+            raise explain_build_error(name, options, error) from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:
@@ -137,7 +130,7 @@ class ClipNetwork(GridNetwork):
                 open_clip.load_checkpoint(model, str(path))
             except RuntimeError as error:  # its message lists the tensors from the second line on
                 problem = RuntimeError(" ".join(str(error).split()))
-                raise _explain_build_error(name, options, problem) from None
+                raise explain_build_error(name, options, problem) from None
         else:
             source = load_local(model, weights, name)
         preprocessing = {key: image_config[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError, summarise_error
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, fetch_hub_file, load_local, load_torchvision
-from pipeline.runtime.options import check_options
+from pipeline.runtime.options import check_options, explain_build_error
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
@@ -130,13 +130,7 @@ def build_torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     try:
         return models.get_model(name, weights=None, **backbone, **options)
     except BUILD_ERRORS as error:
-        raise _explain_build_error(name, options, error) from None
-
-
-def _explain_build_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
-    if options:
-        return UserError(f"features.options: the network {name} does not accept them ({summarise_error(error)})")
-    return UserError(f"features.network: {name} cannot be built ({summarise_error(error)}); name another network")
+        raise explain_build_error(name, options, error) from None
 
 
 def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
@@ -163,7 +157,7 @@ def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple
     except (UserError, torch.OutOfMemoryError):
         raise
     except BUILD_ERRORS as error:
-        raise _explain_build_error(name, options, error) from None
+        raise explain_build_error(name, options, error) from None
     return model, source or load_local(model, weights, name)
 
 

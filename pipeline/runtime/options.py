@@ -7,9 +7,10 @@ its image preprocessing and its detections are allowed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from reprlib import repr as shorten
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, summarise_error
 
 SIZES = frozenset(
     ("context_length", "head_width", "heads", "image_size", "layers", "patch_size", "vocab_size", "width")
@@ -56,13 +57,13 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
     or list. Texts and lists have at most MAX_LENGTH entries, and lists at most MAX_DEPTH levels.
     """
     for name, value in options.items():
-        problem = f"features.options: the network {network} does not accept them"
+        problem = f"features.options: the network {network} does not accept {name}: {shorten(value)}"
         if name not in ALLOWED[library]:
-            raise UserError(f"{problem} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
+            raise UserError(f"{problem} (allowed are {', '.join(sorted(ALLOWED[library]))})")
         inner: Mapping[Any, Any] = {name: value}
         if name in MAPPINGS and value is not None:
             if not isinstance(value, Mapping):
-                raise UserError(f"{problem} ({name}: a mapping of {', '.join(sorted(MAPPINGS[name]))} is allowed)")
+                raise UserError(f"{problem} (a mapping of {', '.join(sorted(MAPPINGS[name]))} is allowed)")
             if unknown := sorted(map(str, value.keys() - MAPPINGS[name])):
                 raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {', '.join(sorted(MAPPINGS[name]))})")
             inner = value
@@ -70,11 +71,22 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
             if not _is_plain(entry):
                 allowed = f"null, true, false, numbers, texts of up to {MAX_LENGTH} characters"
                 lists = f"lists of up to {MAX_LENGTH} of them, in up to {MAX_DEPTH} levels"
-                raise UserError(f"{problem} ({name}: allowed are {allowed}, and {lists})")
+                raise UserError(f"{problem} (allowed are {allowed}, and {lists})")
             limit = next((limit for part, limit in MAX_VALUES.items() if part in key), MAX_OTHERS)
             if any(not abs(number) <= limit for number in _list_numbers(entry)):
                 raise UserError(f"{problem} ({key}: allowed are numbers from −{limit:,} to {limit:,})")
     return dict(options)
+
+
+def explain_build_error(network: str, options: Mapping[str, Any], error: Exception) -> UserError:
+    """Return the error for a network that cannot be built with its options."""
+    summary = summarise_error(error)
+    if options:
+        return UserError(
+            f"features.options: the network {network} does not accept {shorten(dict(options))} ({summary}); remove or "
+            "change an option"
+        )
+    return UserError(f"features.network: {network} cannot be built ({summary}); name another network")
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:

@@ -103,7 +103,7 @@ def test_an_unknown_network_or_weights_is_reported_in_one_line(name, weights, me
 def test_options_that_open_clip_refuses_are_reported_in_one_line(clip, tmp_path, part, changed, message):
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     options = {**SMALL, part: {**SMALL.get(part, {}), **changed}}
-    line = f"^features.options: the network {NAME} does not accept them .*{message}"
+    line = f"^features.options: the network {NAME} does not accept .*{message}"
     with pytest.raises(UserError, match=line) as error:
         ClipNetwork(NetworkSettings(NAME, 64, str(tmp_path / "clip.safetensors"), options))
     assert "\n" not in str(error.value)

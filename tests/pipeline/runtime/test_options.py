@@ -8,7 +8,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.options import MAX_LENGTH, check_options
 
 ALLOWED_VALUES = (
-    "(embed_dim: allowed are null, true, false, numbers, texts of up to 100 characters, "
+    "(allowed are null, true, false, numbers, texts of up to 100 characters, "
     "and lists of up to 100 of them, in up to 2 levels)"
 )
 
@@ -35,23 +35,23 @@ def test_options_of_a_networks_shape_are_returned(library, options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pretrained": "x.pt"}, "(pretrained; allowed are embed_dim, "),
+        ({"pretrained": "x.pt"}, "pretrained: 'x.pt' (allowed are embed_dim, "),
         ({"vision_cfg": {"timm_model_name": "x"}}, "(vision_cfg.timm_model_name; allowed are context_length, "),
         ({"vision_cfg": {1: 2, "z": 3}}, "(vision_cfg.1; allowed are context_length, "),
-        ({"vision_cfg": 5}, "(vision_cfg: a mapping of context_length, "),
-        ({"force_preprocess_cfg": [1]}, "(force_preprocess_cfg: a mapping of fill_color, "),
+        ({"vision_cfg": 5}, "(a mapping of context_length, "),
+        ({"force_preprocess_cfg": [1]}, "(a mapping of fill_color, "),
         (
             {"embed_dim": {"a": 1}},
             ALLOWED_VALUES,
         ),
-        ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(embed_dim: allowed are null, true, false, "),
-        ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: allowed are null, true, false, "),
-        ({"embed_dim": nest_lists(3)}, "(embed_dim: allowed are null, true, false, "),
-        ({"embed_dim": nest_lists(1500)}, "(embed_dim: allowed are null, true, false, "),
+        ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(allowed are null, true, false, "),
+        ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(allowed are null, true, false, "),
+        ({"embed_dim": nest_lists(3)}, "(allowed are null, true, false, "),
+        ({"embed_dim": nest_lists(1500)}, "(allowed are null, true, false, "),
         ({"vision_cfg": {"layers": [1, 129]}}, "(layers: allowed are numbers from −128 to 128)"),
         ({"embed_dim": float("nan")}, "(embed_dim: allowed are numbers from −1,048,576 to 1,048,576)"),
     ],
 )
 def test_other_options_are_refused_in_one_line(options, message):
-    with pytest.raises(UserError, match=re.escape(f"the network net does not accept them {message}")):
+    with pytest.raises(UserError, match="the network net does not accept " + ".*" + re.escape(message)):
         check_options("open_clip", "net", options)
