@@ -11,6 +11,11 @@ NULL = re.compile(r"(?<=[:,\[-]) *null(?= *(?:[,}\]]|$))")
 BRACKETS = re.compile(r"(?<=[{\[]) +| +(?=[,}\]])")  # blanks within brackets
 
 
+def remove_comment(line: str) -> str:
+    """Return a line of YAML without its comment."""
+    return _split_comment(line)[0].rstrip()
+
+
 def remove_layout(text: str) -> list[str]:
     """Return the lines of a parameter file in a form that DVC's rewriting does not change."""
     lines: list[str] = []

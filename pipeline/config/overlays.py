@@ -31,7 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.dvc_rewriting import remove_layout
+from pipeline.config.dvc_rewriting import remove_comment, remove_layout
 from pipeline.config.reading import compose_node, parse_yaml, read_yaml_text, suggest_words
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
@@ -196,15 +196,20 @@ def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
 
 
 def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
-    """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
-    given_lines, start = remove_layout(text), _read_start(text)
+    """Return the profile of `names` that lacks the fewest lines of `text`, and these lines, without comments."""
+    given_lines, start = _list_values(text), _read_start(text)
     differing = {}
     for name in names:
-        profile_lines = remove_layout(set_start(profiles.text(name), start))
+        profile_lines = _list_values(set_start(profiles.text(name), start))
         lines = list(difflib.unified_diff(profile_lines, given_lines, n=0, lineterm=""))[2:]
-        differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
+        differing[name] = [line[1:].strip() for line in lines if line[0] == "+"]
     nearest = min(differing, key=lambda name: len(differing[name]))
     return nearest, differing[nearest]
+
+
+def _list_values(text: str) -> list[str]:
+    """Return the lines of a parameter file without layout, comments and blank lines."""
+    return [line for line in map(remove_comment, remove_layout(text)) if line.strip()]
 
 
 def set_start(text: str, start: int | None) -> str:

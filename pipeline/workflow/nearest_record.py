@@ -23,7 +23,7 @@ class NearestRecord:
 
     def describe(self) -> str:
         """Return one sentence on the recorded profile and the differences."""
-        lines = [line.partition(" #")[0].strip() for line in self.different_lines]
+        lines = self.different_lines
         remainder = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
         differences = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{remainder}" if lines else ""
         return f"Recorded: the profile {self.name}, results/{self.name}.json{differences}."
