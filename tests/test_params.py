@@ -520,6 +520,10 @@ def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     assert resolve_method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
         load(params, ["methods.luo.pragmatic={alpha: 2}", "methods.luo.rerank={samples: 5}"])
+    decodings = "rerank: [null, {samples: 5}]", "pragmatic: [null, {alpha: 2}]"
+    with pytest.raises(UserError, match=r"sweep\.grid\.luo: .*, or list two grids, one for each$"):
+        load(params, [f"sweep.grid={{luo: {{{', '.join(decodings)}}}}}"])
+    load(params, [f"sweep.grid={{luo: [{{{decodings[0]}}}, {{{decodings[1]}}}]}}"])
     with pytest.raises(UserError, match=r"sweep\.grid\.luo.*rerank"):
         load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
     # no cell has both

@@ -243,6 +243,7 @@ def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequen
         for grid_keys, grid in grids:
             if all(any(grid.get(key, [block[key]])) for key in ("rerank", "pragmatic")):
                 wrong = "pragmatic decoding replaces the samples that rerank ranks; remove one of them"
+                wrong += ", or list two grids, one for each" if grid else ""
                 raise _ParameterError(grid_keys, f"{'.'.join(grid_keys)}: {wrong}")
 
 
