@@ -21,9 +21,8 @@ def compose_base(data: str) -> dict:
     return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
 
 
-def test_the_default_profile_has_the_comparisons_training_with_centred_advantages_and_no_grid():
+def test_the_default_profile_has_the_comparisons_training_and_no_grid():
     default, scenes = load_profile("scenes"), compose_base("scenes")
-    scenes["train"]["objective"]["centre_advantages"] = True
     assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep"}
     assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
 
@@ -203,10 +202,10 @@ def test_every_profile_is_listed_here():
         "folder_blip",
         "scenes",
         "scenes_beyond",
-        "scenes_centring",
         "scenes_clipping",
         "scenes_gumbel",
         "scenes_lambda",
+        "scenes_leave_one_out",
         "scenes_lstm",
         "scenes_mixer",
         "scenes_paper",

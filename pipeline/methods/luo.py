@@ -11,7 +11,6 @@ CARDS = {
     "luo": MethodCard("Luo et al.", 3, "Luo et al., CVPR 2018"),
     "luo_anchored": MethodCard("Luo et al., anchored", 3, "Luo et al., CVPR 2018"),
     "luo_clipped": MethodCard("Luo et al., clipped by norm", 3, "Luo et al., CVPR 2018"),
-    "luo_uncentred": MethodCard("Luo et al., not centred", 3, "Luo et al., CVPR 2018"),
     "luo_normalised": MethodCard("Luo et al., normalised", 3, "Luo et al., CVPR 2018"),
     "luo_scaled": MethodCard("Luo et al., scaled", 3, "Luo et al., CVPR 2018"),
     "luo_rerank": MethodCard("Luo et al., re-ranked", 3, "Luo et al., CVPR 2018; Andreas and Klein, EMNLP 2016"),

@@ -17,7 +17,6 @@ CARDS = {
     "psst_rho50": MethodCard("PSST-Multinomial, ρ = 0.5", 1, "Vered et al., ICCV 2019"),
     "psst_rho100": MethodCard("PSST-Multinomial, ρ = 1", 1, "Vered et al., ICCV 2019"),
     "psst_clipped": MethodCard("PSST-Multinomial, clipped by norm", 1, "Vered et al., ICCV 2019"),
-    "psst_uncentred": MethodCard("PSST-Multinomial, not centred", 1, "Vered et al., ICCV 2019"),
     "psst_normalised": MethodCard("PSST-Multinomial, normalised", 1, "Vered et al., ICCV 2019"),
     "psst": MethodCard("PSST", 1, "Vered et al., ICCV 2019", ordinary_word=True),
     "psst_rerank": MethodCard(
@@ -45,6 +44,9 @@ CARDS = {
     ),
     "st_clipped": MethodCard("ST-Multinomial, clipped by norm", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "st_normalised": MethodCard("ST-Multinomial, normalised", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
+    "st_rloo": MethodCard(
+        "ST-Multinomial with RLOO", 8, "Jang et al., ICLR 2017; Vered et al., ICCV 2019; Kool et al., 2019"
+    ),
     "st_gumbel": MethodCard("ST-Gumbel", 6, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "reinforce": MethodCard("REINFORCE", 4, "Williams, 1992; Vered et al., ICCV 2019"),
     "reinforce_greedy": MethodCard("REINFORCE, greedy baseline", 4, "Williams, 1992; Vered et al., ICCV 2019"),
