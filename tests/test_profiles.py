@@ -205,7 +205,6 @@ def test_every_profile_is_listed_here():
         "scenes_clipping",
         "scenes_gumbel",
         "scenes_lambda",
-        "scenes_leave_one_out",
         "scenes_lstm",
         "scenes_mixer",
         "scenes_paper",

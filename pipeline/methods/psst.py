@@ -44,9 +44,6 @@ CARDS = {
     ),
     "st_clipped": MethodCard("ST-Multinomial, clipped by norm", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "st_normalised": MethodCard("ST-Multinomial, normalised", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
-    "st_rloo": MethodCard(
-        "ST-Multinomial with RLOO", 8, "Jang et al., ICLR 2017; Vered et al., ICCV 2019; Kool et al., 2019"
-    ),
     "st_gumbel": MethodCard("ST-Gumbel", 6, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "reinforce": MethodCard("REINFORCE", 4, "Williams, 1992; Vered et al., ICCV 2019"),
     "reinforce_greedy": MethodCard("REINFORCE, greedy baseline", 4, "Williams, 1992; Vered et al., ICCV 2019"),
