@@ -33,6 +33,7 @@ JUDGE_TITLES = (
     ),
     JudgeTitle(PRETRAINED, "Pretrained listener", "the pretrained listener, before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),
+    JudgeTitle("retriever", "Retriever", "the fixed retriever, which rewards the captions of WTF-RL's methods"),
     JudgeTitle("symbolic", "Symbolic judge", "claims of captions compared with the facts, without a network"),
 )
 
