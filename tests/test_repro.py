@@ -382,3 +382,21 @@ def test_missing_parameters_are_reported_in_one_line(tmp_path):
     assert status == 2
     assert printed.startswith("params.yaml: ")
     assert printed.count("\n") == 1
+
+
+def test_a_training_waits_for_the_equal_training_of_an_earlier_method():
+    methods = {
+        "mle": {"from": "likelihood", "speaker": "speaker"},
+        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.8},
+        "mle_rerank": {"method": "mle", "from": "likelihood", "speaker": "speaker", "rerank": {"samples": 5}},
+        "mle_pragmatic": {"from": "likelihood", "method": "mle", "speaker": "speaker", "pragmatic": {"alpha": 1.0}},
+        "luo_low": {"from": "luo", "method": "luo", "speaker": "speaker", "lambda": 0.5, "rerank": {"samples": 5}},
+    }
+    stages = {f"{stage}@{name}": {"prepare"} for stage in ("train", "adapt", "evaluate") for name in methods}
+    del stages["adapt@mle_pragmatic"]  # not outdated
+    ordered = repro.order_equal_trainings(stages, methods)
+    assert {stage: inputs - {"prepare"} for stage, inputs in ordered.items() if inputs != {"prepare"}} == {
+        "train@mle_rerank": {"train@mle"},
+        "adapt@mle_rerank": {"adapt@mle"},
+        "train@mle_pragmatic": {"train@mle"},
+    }

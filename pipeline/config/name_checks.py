@@ -12,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.section import NAME
 
 CHECKED = "SAYWHICH_CHECKED"  # the environment variable with the SHA-256 of a params.yaml that was checked as a whole
+DECODING_KEYS = ("rerank", "pragmatic")  # keys of a method's block that change its evaluation alone
 SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their keys name stages, folders and cells
 
 

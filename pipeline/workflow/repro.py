@@ -10,6 +10,7 @@ stages.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -19,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from voluptuous import Invalid
 
-from pipeline.config.name_checks import CHECKED, find_value, read_checked_names
+from pipeline.config.name_checks import CHECKED, DECODING_KEYS, find_value, read_checked_names
 from pipeline.config.overlays import identify_profile
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
@@ -113,6 +115,23 @@ def order_grid_last(dependencies: Mapping[str, set[str]], cells: int) -> dict[st
     return {stage: inputs | (instances if stage == GRID else set()) for stage, inputs in dependencies.items()}
 
 
+def order_equal_trainings(dependencies: Mapping[str, set[str]], methods: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the stages with their inputs; a training also waits for the equal training of an earlier method.
+
+    It then copies the files of that training (`reuse_finished`). If both began together, the second would only wait,
+    in the place of another stage.
+    """
+    ordered, first_methods = dict(dependencies), dict[str, str]()
+    for name, block in methods.items():
+        options = block.items() if isinstance(block, Mapping) else ()
+        training = {"method": name} | {key: value for key, value in options if key not in DECODING_KEYS}
+        first = first_methods.setdefault(json.dumps(training, sort_keys=True), name)
+        for stage in ("train", "adapt"):
+            if first != name and {f"{stage}@{first}", f"{stage}@{name}"} <= ordered.keys():
+                ordered[f"{stage}@{name}"] = ordered[f"{stage}@{name}"] | {f"{stage}@{first}"}
+    return ordered
+
+
 class DvcJobs:
     """DVC processes and the METEOR server that they share."""
 
@@ -159,8 +178,9 @@ class DvcJobs:
         failure the running stages finish, and no other stage starts. If others were running, the last line names the
         failed stage.
         """
-        cells = len(list_cells(read_mapping(PARAMS))) if GRID in dependencies else 0
-        dependencies = order_grid_last(dependencies, cells)
+        params = read_mapping(PARAMS)
+        cells = len(list_cells(params)) if GRID in dependencies else 0
+        dependencies = order_equal_trainings(order_grid_last(dependencies, cells), params.get("methods") or {})
         costs = add_grid_cost(read_recorded_costs(Path()), cells, max_parallel)
         progress = Progress(dependencies, costs, max_parallel)
         order = TopologicalSorter(dependencies)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.data_schema import MAIN
 from pipeline.config.load import load
+from pipeline.config.name_checks import DECODING_KEYS
 from pipeline.config.schema import Params
 from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
@@ -136,7 +137,7 @@ class Stage:
         methods = [str(params[f"{prefix}from"])] if self.name == "train" else []
         title = self.title
         if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
-            keys = (key for key in params if not key.startswith((f"{prefix}rerank", f"{prefix}pragmatic")))
+            keys = (key for key in params if not key.startswith(tuple(f"{prefix}{key}" for key in DECODING_KEYS)))
             title, params = self.name, {key.replace(prefix, "methods.*."): params[key] for key in keys}
         parts = {
             "stage": title,
