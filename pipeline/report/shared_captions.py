@@ -58,7 +58,7 @@ class SharedCaptions:
         control, other = replace_method_names(self.control), replace_method_names(self.other)
         return (
             f"{control} gives {total:,} of {self.images:,} test images a caption that another image also has. The "
-            f"pairs are drawn at random from these images. With captions by {other} the {self.judge.title.lower()} "
+            f"pairs are drawn at random from these images. With captions by {other}, the {self.judge.title.lower()} "
             f"ranks {self.higher:,} of the {total:,} images higher {scope}, {self.lower:,} lower and {self.equal:,} "
             "the same."
         )

@@ -332,7 +332,7 @@ def test_a_note_occurs_once_in_the_comparison_and_the_protocol_once_on_the_page(
 def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_labelled(full_html):
     finding = re.search(r'<p class="finding">(.*?)</p>', full_html).group(1)
     assert full_html.index(finding) < full_html.index("<nav")
-    assert re.match(r"With captions by [-\w. ]+ the independent judge ranks the right image among the first", finding)
+    assert re.match(r"With captions by [-\w. ]+, the independent judge ranks the right image among the first", finding)
     assert "with captions by MLE in " in finding
     assert "95 % interval " in finding
     first = find_section(full_html, "first")
