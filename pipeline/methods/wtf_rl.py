@@ -22,7 +22,6 @@ from pipeline.scores.naturalness import CiderScore
 CARDS = {
     "wtf": MethodCard("WTF", 9, "Chaffin et al., 2024", ordinary_word=True),
     "rl": MethodCard("RL", 4, "Chaffin et al., 2024", ordinary_word=True),
-    "rl_slow": MethodCard("RL, a fifth of the learning rate", 4, "Chaffin et al., 2024"),
     "rl_unidirectional": MethodCard("RL, unidirectional", 6, "Chaffin et al., 2024"),
     "wtf_rl": MethodCard("WTF-RL", 10, "Chaffin et al., 2024"),
     "scst_discriminator": MethodCard("SCST with discriminator", 5, "Chaffin et al., 2024"),
