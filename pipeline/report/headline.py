@@ -80,9 +80,9 @@ def compose_headline_sentence(
         if choice.point
     ]
     return (
-        f"With captions by {replace_method_names(best.method)}, the {judge.title.lower()} {success} in {score:.1f} % of "
-        f"cases, with captions by {replace_method_names(control_choice.method)} in {control_score:.1f} % (difference "
-        f"{format_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
+        f"With captions by {replace_method_names(best.method)}, the {judge.title.lower()} {success} in {score:.1f} % "
+        f"of cases, with captions by {replace_method_names(control_choice.method)} in {control_score:.1f} % "
+        f"(difference {format_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )
 

@@ -91,7 +91,11 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
         ),
         (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, and the network has no such tensor"),
         ("resnet18", {}, "conv1.weight: is missing, the network expects"),
-        (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not accept nonsense: 1 .allow"),
+        (
+            SMALL,
+            {"nonsense": 1},
+            "features.options: the network mobilenetv3_small_050 does not accept nonsense: 1 .allow",
+        ),
         ("resnet0", {}, "features.network: timm has no network 'resnet0'"),
     ):
         with pytest.raises(UserError, match=message) as error:
@@ -107,7 +111,12 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
 @pytest.mark.parametrize(
     ("name", "size", "options", "message"),
     [
-        (SMALL, 64, {"global_pool": "nonsense"}, f"the network {SMALL} does not accept {{'global_pool': 'nonsense'}} .*; remove or"),
+        (
+            SMALL,
+            64,
+            {"global_pool": "nonsense"},
+            f"the network {SMALL} does not accept {{'global_pool': 'nonsense'}} .*; remove or",
+        ),
         (f"{SMALL}.nonsense", 64, {}, f"features.network: Invalid pretrained tag .nonsense. for {SMALL}; see timm"),
         (SMALL, 0, {}, f"features.image_size: the network {SMALL} cannot process an image of 0×0 pixels"),
     ],
@@ -165,8 +174,16 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     [
         ("torchvision/resnet0", {}, "torchvision has no network 'resnet0'"),
         ("torchvision/resnet18.V9", {}, "resnet18 has no weights 'V9'; it has IMAGENET1K_V1"),
-        ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not accept nonsense: 1 .allow"),
-        ("torchvision/resnet18", {"num_classes": -1}, "the network resnet18 does not accept .'num_classes': -1. .Trying"),
+        (
+            "torchvision/resnet18",
+            {"nonsense": 1},
+            "features.options: the network resnet18 does not accept nonsense: 1 .allow",
+        ),
+        (
+            "torchvision/resnet18",
+            {"num_classes": -1},
+            "the network resnet18 does not accept .'num_classes': -1. .Trying",
+        ),
         (
             "torchvision/mobilenet_v2",
             {},
