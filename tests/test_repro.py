@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -387,7 +388,7 @@ def test_missing_parameters_are_reported_in_one_line(tmp_path):
 def test_a_training_waits_for_the_equal_training_of_an_earlier_method():
     methods = {
         "mle": {"from": "likelihood", "speaker": "speaker"},
-        "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.8},
+        "luo": {"from": "luo", "speaker": "speaker", "lambda": date(2026, 1, 1)},  # YAML has dates
         "mle_rerank": {"method": "mle", "from": "likelihood", "speaker": "speaker", "rerank": {"samples": 5}},
         "mle_pragmatic": {"from": "likelihood", "method": "mle", "speaker": "speaker", "pragmatic": {"alpha": 1.0}},
         "luo_low": {"from": "luo", "method": "luo", "speaker": "speaker", "lambda": 0.5, "rerank": {"samples": 5}},

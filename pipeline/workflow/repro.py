@@ -125,7 +125,7 @@ def order_equal_trainings(dependencies: Mapping[str, set[str]], methods: Mapping
     for name, block in methods.items():
         options = block.items() if isinstance(block, Mapping) else ()
         training = {"method": name} | {key: value for key, value in options if key not in DECODING_KEYS}
-        first = first_methods.setdefault(json.dumps(training, sort_keys=True), name)
+        first = first_methods.setdefault(json.dumps(training, sort_keys=True, default=str), name)
         for stage in ("train", "adapt"):
             if first != name and {f"{stage}@{first}", f"{stage}@{name}"} <= ordered.keys():
                 ordered[f"{stage}@{name}"] = ordered[f"{stage}@{name}"] | {f"{stage}@{first}"}
