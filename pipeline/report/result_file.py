@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,10 +100,9 @@ def read_result(root: Path, name: str) -> ResultFile:
     try:
         return ResultFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        names = ", ".join(sorted(other.stem for other in path.parent.glob("*.json")))
-        raise UserError(
-            f"{shown_path} is missing; there are: {names or 'none'}; make record PROFILE={name} writes it"
-        ) from None
+        close = difflib.get_close_matches(name, sorted(other.stem for other in path.parent.glob("*.json")), n=1)
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        raise UserError(f"{shown_path} is missing; {suggestion}make record PROFILE={name} writes it") from None
     except ValidationError as error:
         first = error.errors()[0]
         position = ".".join(map(str, first["loc"]))

@@ -238,7 +238,8 @@ def test_provenance_is_one_line(root):
 @pytest.mark.parametrize(
     ("request_text", "message"),
     [
-        ("large | Recall", "results/large.json is missing; there are: small; make record PROFILE=large writes it"),
+        ("large | Recall", "results/large.json is missing; make record PROFILE=large writes it"),
+        ("smal | Words", "results/smal.json is missing; did you mean small? make record PROFILE=smal writes it"),
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
         ("small | Wor", "results/small.json has 3 tables “Wor”; there are: Words; Words, all; Work"),
         ("small | figure: rho", "results/small.json has no figure “rho”; there are: curve"),
