@@ -17,6 +17,7 @@ CARDS = {
     "psst_rho50": MethodCard("PSST-Multinomial, ρ = 0.5", 1, "Vered et al., ICCV 2019"),
     "psst_rho100": MethodCard("PSST-Multinomial, ρ = 1", 1, "Vered et al., ICCV 2019"),
     "psst_clipped": MethodCard("PSST-Multinomial, clipped by norm", 1, "Vered et al., ICCV 2019"),
+    "psst_caption": MethodCard("PSST-Multinomial, whole captions", 1, "Vered et al., ICCV 2019"),
     "psst_normalised": MethodCard("PSST-Multinomial, normalised", 1, "Vered et al., ICCV 2019"),
     "psst": MethodCard("PSST", 1, "Vered et al., ICCV 2019", ordinary_word=True),
     "psst_rerank": MethodCard(
