@@ -344,7 +344,7 @@ def test_a_candidate_ranker_named_like_another_judge_is_refused(params, ranker, 
 
 
 def test_the_same_mistake_in_the_file_names_the_file(params):
-    params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
+    params.write_text(params.read_text().replace("rho: 0.75, mix", "rho: 2.5, mix"))
     assert catch_error(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
@@ -456,7 +456,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
     blocks = load(params, overrides).methods
     defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
     defaults |= {"feed": "distribution", "train": {}, "rerank": None, "pragmatic": None}
-    assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
+    assert blocks["psst_multinomial"] == {**defaults, "lambda": 0.005, "rho": 0.75, "gamma": 1.0, "mix": "token"}
     assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
 
 
