@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import sys
 import unicodedata
@@ -17,6 +16,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from pipeline.errors import UserError, summarise_error
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.film_decoding import check_film, is_moving
 from pipeline.runtime.untrusted import resolve_inside
 from pipeline.vocabulary import Vocabulary
@@ -82,7 +82,7 @@ def tokenise(text: str) -> tuple[str, ...]:
 def check_images(
     images: Path, files: Collection[str], corrupt: Collection[str] = (), missing: float = 0.0
 ) -> list[str]:
-    """Decode every image once, in threads, films to their last frame; return the files to skip.
+    """Decode every image, and films to their last frame, in threads; return the files to skip.
 
     The files of `corrupt` that are absent or cannot be decoded are skipped. A share of at most `missing` of all files
     may also be absent or not decodable, with a warning on stderr. Raises UserError for the first image beyond that
@@ -91,7 +91,7 @@ def check_images(
     skipped: list[str] = []
     faults: list[str] = []
     total = len(files)
-    with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
+    with ThreadPoolExecutor(count_cores()) as pool, tqdm(desc="checking images", unit="", disable=None) as bar:
         remaining = iter(files)
         while chunk := list(itertools.islice(remaining, 512)):
             problems = pool.map(lambda file: _find_image_problem(resolve_inside(images, file)), chunk)

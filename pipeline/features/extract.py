@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import shutil
 import sys
 import tempfile
@@ -45,6 +44,7 @@ from pipeline.features.object_detector import AnnotatedImage, ObjectDetection
 from pipeline.features.projection import FittedTransforms, Projection, Standardisation
 from pipeline.features.texture import SIZE, TrainingTexture, compute_texture_statistics
 from pipeline.features.word_detector import CaptionReferences, WordDetectorNetwork, WordPrediction, resize_square
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import allocate, read_checked, write_atomically, write_checked
 from pipeline.runtime.untrusted import resolve_inside
 from pipeline.vocabulary import Vocabulary
@@ -72,7 +72,7 @@ class CaptionedImages(CaptionReferences, Protocol):
     def file(self, image: int) -> str: ...
 
 
-Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # function of an image's row and of its preparation
+Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # function of an image's row and of the function to prepare it
 
 
 def extract(
@@ -209,7 +209,8 @@ def _load_or_train_detector(
             return network
         except (safetensors.SafetensorError, RuntimeError, OSError, ValueError) as error:
             tqdm.write(
-                f"warning: {path}: cannot be read ({summarise_error(error)}), so it is trained again", file=sys.stderr
+                f"warning: {path}: cannot be read ({summarise_error(error)}); the detector is trained again",
+                file=sys.stderr,
             )
     training = []
 
@@ -330,7 +331,7 @@ def _load_batches(
 ) -> Generator[tuple[np.ndarray, list[Tensor]], None, None]:
     """Yield batches of rows with their prepared images, which threads load while the consumer processes others."""
     with (
-        ThreadPoolExecutor(os.cpu_count()) as pool,
+        ThreadPoolExecutor(count_cores()) as pool,
         tqdm(total=sum(map(len, parts)), desc="images", unit="", disable=None) as bar,
     ):
         pending: deque[list[Future[Tensor]]] = deque()

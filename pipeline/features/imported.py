@@ -11,7 +11,6 @@ import binascii
 import hashlib
 import io
 import json
-import os
 import threading
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -28,6 +27,7 @@ from tqdm import tqdm
 from pipeline.corpora.archives import UNREADABLE
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError, summarise_error
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import compute_sha256
 from pipeline.runtime.untrusted import MAX_ARRAY_BYTES, read_dataset, read_npy, require_plain_file, resolve_inside
 
@@ -104,7 +104,7 @@ def import_features(
                     if image.regions.shape[1] != size or len(vector) != length:
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
-                            f"vector of {len(vector)} numbers, but image {ids[first.row]} of {size} and {length}; "
+                            f"vector of {len(vector)} numbers, but image {ids[first.row]} has {size} and {length}; "
                             "extract both with the same network"
                         )
                     indices = np.arange(min(len(image.regions), max_regions))
@@ -169,12 +169,15 @@ def _check_row(
 
 def _require_numbers(values: np.ndarray, dimensions: int, subject: str, expected: str) -> None:
     if values.ndim != dimensions or 0 in values.shape or values.dtype.kind != "f":
-        raise UserError(f"{subject} {values.shape} {values.dtype}, but {expected} floating-point numbers are needed")
+        raise UserError(
+            f"{subject} {values.shape} {values.dtype}, but {expected} floating-point numbers are needed; extract them "
+            "again"
+        )
 
 
 def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     folder = _NumpyFolder(folders[0], digests)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         for start in range(0, len(ids), BATCH):
             for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + BATCH]), start):
                 yield ImportedRow(row, str(file), features)
@@ -205,12 +208,13 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
                     try:
                         features, boxes = _parse_line(line)
                     except (ValueError, OverflowError) as error:  # OverflowError: a width of 309 digits
-                        damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
+                        problem = f"image {ids[row]} cannot be read ({error}); extract its features again"
+                        damaged.setdefault(row, f"{file}, line {number}: {problem}")
                         continue
                     is_read[row] = True
                     yield ImportedRow(row, f"{file}, line {number}", features, boxes)
         except OSError as error:
-            raise UserError(f"{file}: the TSV file cannot be read ({error.strerror})") from None
+            raise UserError(f"{file}: the TSV file cannot be read ({error.strerror}); name another file") from None
         digests[str(file)] = digest.hexdigest()
     if not is_read.all():
         row = int(np.argmin(is_read))
@@ -241,8 +245,8 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
     try:
         archive = h5py.File(require_plain_file(file), "r")
     except OSError as error:
-        cause = "there is none" if isinstance(error, FileNotFoundError) else summarise_error(error)
-        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({cause})") from None
+        cause = "no such file" if isinstance(error, FileNotFoundError) else summarise_error(error)
+        raise UserError(f"{file}: the HDF5 file of detections cannot be read ({cause}); name another file") from None
     with archive:
         for row, id_ in enumerate(ids):
             try:
@@ -262,11 +266,12 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
                 ) from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 raise UserError(
-                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)})"
+                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)}); extract them again"
                 ) from None
             if confidence is not None and features.ndim and len(confidence) != len(features):
                 raise UserError(
-                    f"{file}: image {id_} has {len(features)} regions, but {len(confidence)} in {id_}_cls_prob"
+                    f"{file}: image {id_} has {len(features)} regions, but {len(confidence)} in {id_}_cls_prob; "
+                    "extract its features again"
                 )
             yield ImportedRow(row, str(file), features, confidence=confidence)
     digests[str(file)] = compute_sha256(file)
@@ -296,9 +301,9 @@ class _NumpyFolder:
                 continue
             except (OSError, *UNREADABLE) as error:
                 raise UserError(
-                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)})"
+                    f"{file}: the features of image {id_} cannot be read ({summarise_error(error)}); extract them again"
                 ) from None
-        raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there")
+        raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there; extract its features")
 
 
 FORMATS = (

@@ -140,7 +140,7 @@ class CiderD:
         return mask_after_end(tokens.to(torch.int16), self.eos), self.words[images].permute(2, 1, 0).contiguous()
 
     def __call__(self, tokens: Tensor, images: Tensor) -> Tensor:
-        """Return the score (N,) of captions `tokens` (N, T) int64, 0 after the end, of `images` (N,) int64, rows of M.
+        """Return the score (N,) of captions `tokens` (N, T) int64, 0 after the end, of image rows `images` (N,) int64.
 
         With `eos`, a caption that ends before T has EOS as its last token; a caption of T words has no EOS. Nothing is
         copied from the device to the host. Ids outside 0 … 32767 are therefore checked on the CPU only; they raise
@@ -223,7 +223,7 @@ def mask_after_end(tokens: Tensor, eos: bool) -> Tensor:
     words = tokens.movedim(-1, 0).contiguous()
     ends = words == 0
     ended = ends.cumsum(dim=0, dtype=torch.int16)
-    return words.masked_fill_((ended > ends) if eos else (ended > 0), -1)
+    return words.masked_fill((ended > ends) if eos else (ended > 0), -1)
 
 
 def _count_bigrams(words: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class CaptionerSize:
     layers: int
     heads: int
     hidden: int
-    keys: int  # numbers in one layer's keys of one token; its values have as many
+    keys: int  # numbers in the keys of one token in one layer; its values have as many
     vocabulary: int
     regions: int
     words: int
@@ -70,7 +70,7 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     """Return the sizes of the captioner `model`, from its config and its prompt.
 
     `lora` are the settings of the adapters; None: all weights are trained. Raises UserError where the config cannot be
-    read, or does not have the numbers from which regions are counted.
+    read, or lacks the numbers of regions, heads or layers.
     """
     import torch
     from torch import nn
@@ -207,14 +207,22 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
             f"at least {cost.seconds:.2f} s a step, at most {3600 / cost.seconds:,.0f} steps an hour"
         )
     if lines:
-        heading = f"by calculation in float32, for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s; nothing was measured:"
+        heading = f"calculated, not measured, in float32 for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s:"
         lines.insert(0, heading)
     return lines
 
 
 def _get_first_set(config: Any, names: Sequence[str]) -> int:
-    """Return the value of the first of `names` that `config` sets to another value than 0."""
-    return int(next(filter(None, (getattr(config, name, None) for name in names))))
+    """Return the value of the first of `names` that `config` sets to another value than 0.
+
+    Raises UserError if `config` sets none of them.
+    """
+    value = next(filter(None, (getattr(config, name, None) for name in names)), None)
+    if value is None:
+        raise UserError(
+            f"config.json of {config.model_type}: expected one of {', '.join(names)}; its costs are unknown"
+        )
+    return int(value)
 
 
 def _is_matmul(module: nn.Module, embedding: type) -> bool:

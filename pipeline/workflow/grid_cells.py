@@ -26,6 +26,7 @@ from pipeline.config.views import list_deps, list_stage_keys
 from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
 from pipeline.runtime.command import run_command
+from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import atomic_path, compute_digest, write_atomically
 
 CELLS = Path("data/cells")
@@ -198,7 +199,7 @@ def count_parallel_cells() -> int:
     value = os.environ.get("SAYWHICH_CORES")
     if value and not (value.isdecimal() and int(value)):
         raise UserError(f"SAYWHICH_CORES = {value}: give a whole number of cores, 1 or more")
-    return int(value or os.cpu_count() or 1)
+    return int(value or count_cores())
 
 
 def count_gpus() -> int:
@@ -217,7 +218,7 @@ def wait_for_other_snakemake(folder: Path = Path(".snakemake")) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("sweep: another Snakemake is running this grid; waiting until it has ended", file=sys.stderr)
+            print("sweep: another Snakemake is running this grid; waiting for its end", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
 
 

@@ -47,7 +47,7 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
         saywhich.load(model)
 
 
-def test_a_model_that_an_earlier_version_exported_is_read(exported_model, tmp_path):
+def test_a_model_that_an_earlier_version_exported_is_read(exported_model, photos, tmp_path):
     shutil.copytree(exported_model, tmp_path / "out")
     record = json.loads((tmp_path / "out/saywhich.json").read_text())
     manifest = json.loads((tmp_path / "out/features/manifest.json").read_text())
@@ -56,4 +56,5 @@ def test_a_model_that_an_earlier_version_exported_is_read(exported_model, tmp_pa
     (tmp_path / "out/features/manifest.json").write_text(json.dumps(manifest))
     record["files"]["features/manifest.json"] = compute_sha256(tmp_path / "out/features/manifest.json")
     (tmp_path / "out/saywhich.json").write_text(json.dumps(record))
-    saywhich.load(tmp_path / "out")
+    captions = saywhich.load(tmp_path / "out").caption(photos / "a.jpg")
+    assert captions == saywhich.load(exported_model).caption(photos / "a.jpg")

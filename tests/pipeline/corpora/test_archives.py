@@ -137,6 +137,7 @@ def test_folders_of_an_archive_are_no_files(tmp_path):
         archive.addfile(info)
     for name in ("zip", "tar"):
         unpack_photos(tmp_path / f"a.{name}", tmp_path / f"out {name}", files=1)
+        assert [path.name for path in (tmp_path / f"out {name}").rglob("*.jpg")] == ["1.jpg"]
 
 
 def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, form):

@@ -66,7 +66,7 @@ def write_tsv(folder: Path) -> dict[str, object]:
 
 
 def write_detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None = None) -> dict[str, str]:
-    """Write coco_detections.hdf5: ID_features (n, 2048), ID_boxes (n, 4), ID_cls_prob (n, 1601), background first."""
+    """Write coco_detections.hdf5: ID_features (n, D), ID_boxes (n, 4), ID_cls_prob (n, classes), background first."""
     with h5py.File(folder / "coco_detections.hdf5", "w") as file:
         for row, id_ in enumerate(IDS):
             file[f"{id_}_features"] = make_regions(row)
@@ -211,7 +211,7 @@ def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
     settings = write_npy_folders(tmp_path)
     (tmp_path / "fc" / "184613.npy").unlink()
     assert catch_import_error(tmp_path / "out", settings) == (
-        f"{tmp_path / 'fc'}: image 184613 has neither 184613.npz nor 184613.npy there"
+        f"{tmp_path / 'fc'}: image 184613 has neither 184613.npz nor 184613.npy there; extract its features"
     )
     settings = write_tsv(tmp_path)
     assert "no line of image 184613" in catch_import_error(
@@ -295,7 +295,7 @@ def test_damaged_and_foreign_files_are_reported_in_one_line_and_nothing_is_execu
     np.save(tmp_path / "fc" / "522418.npy", np.zeros((1, SIZE), np.float32))
     assert "image 522418 has a vector (1, 8) float32" in catch_import_error(tmp_path / "shape", settings)
     np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE + 1, np.float32))
-    assert "and a vector of 9 numbers, but image 391895 of 8 and 8" in catch_import_error(tmp_path / "size", settings)
+    assert "and a vector of 9 numbers, but image 391895 has 8 and 8" in catch_import_error(tmp_path / "size", settings)
     np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE, np.float32))
     whole = (tmp_path / "att" / "522418.npz").read_bytes()
     for name, content in (("cut", whole[:-30]), ("flipped", whole[:60] + bytes([whole[60] ^ 255]) + whole[61:])):

@@ -104,7 +104,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
     with pytest.raises(UserError, match="the weights of mobilenetv3_small_050 are missing; put the safetensors file"):
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "none.safetensors")))
     (tmp_path / "part.safetensors").write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not a complete safetensors file"):
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "part.safetensors")))
 
 

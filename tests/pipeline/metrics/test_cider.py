@@ -183,6 +183,13 @@ def test_parts_of_images_give_the_same_scores(monkeypatch):
     assert torch.equal(CiderD.build(references, *compute_document_frequencies(references), 10)(tokens, images), whole)
 
 
+def test_masking_after_the_end_leaves_its_input_unchanged():
+    tokens = torch.tensor([[3, 0, 0]], dtype=torch.int16)
+    assert cider.mask_after_end(tokens, eos=True).tolist() == [[3], [0], [-1]]
+    assert cider.mask_after_end(tokens, eos=False).tolist() == [[3], [-1], [-1]]
+    assert tokens.tolist() == [[3, 0, 0]]
+
+
 def test_tokens_after_eos_are_ignored():
     references = [[[1, 2, 3]], [[4]]]
     scorer = CiderD.build(references, *compute_document_frequencies(references, max_words=6), 2, max_words=6)

@@ -211,7 +211,8 @@ def test_greedy_captions_are_those_of_generate(captioner):
         found = found[: found.index(0)] if 0 in found else found
         expected = expected[: expected.index(captioner.end)] if captioner.end in expected else expected
         assert captioner.numbers[found].tolist() == expected
-    assert len({tuple(row) for row in tokens.tolist()}) > 1 or captioner.kind == "florence2"
+    if captioner.kind != "florence2":  # its tiny captioner generates one caption for all images
+        assert len({tuple(row) for row in tokens.tolist()}) > 1
 
 
 def make_channels():

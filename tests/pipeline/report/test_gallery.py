@@ -14,8 +14,8 @@ from pipeline.features.images import open_image
 from pipeline.report import gallery as module
 from pipeline.report.gallery import (
     build_gallery_views,
-    choose_example_along,
     choose_example_line,
+    choose_lambda_example,
     find_changed_words,
     make_thumbnails,
     mark_words,
@@ -87,6 +87,7 @@ def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world
 def test_a_frozen_speaker_has_its_methods_captions(full_world):
     for picture in make_world_gallery(full_world):
         luo, frozen = ([entry for entry in picture.captions if entry.line == m] for m in ("luo", "frozen_luo"))
+        assert luo
         assert [entry.caption for entry in luo] == [entry.caption for entry in frozen]
         assert [entry.ranks["adapted"] for entry in luo] == [entry.ranks["own"] for entry in frozen]
         assert [entry.ranks["judge"] for entry in luo] == [entry.ranks["judge"] for entry in frozen]
@@ -224,11 +225,11 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
     results, _, views = read_views(world)
     pictures = make_gallery(results, views, world.prepared, world.images, LEVELS)
     same = replace(pictures[0], captions=tuple(replace(entry, caption="the same") for entry in pictures[0].captions))
-    picture, texts = choose_example_along([same, *pictures[1:]], "psst_multinomial")
+    picture, texts = choose_lambda_example([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
     assert [entry.setting for entry in texts] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
-    assert choose_example_along(pictures, None) is None
-    assert choose_example_along([], "psst_multinomial") is None
+    assert choose_lambda_example(pictures, None) is None
+    assert choose_lambda_example([], "psst_multinomial") is None
 
 
 def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):

@@ -90,7 +90,9 @@ def test_a_film_with_a_rotation_is_upright(tmp_path):
     start = content.index(b"tkhd") + 44  # offset of the matrix in the header
     content[start : start + 36] = struct.pack(">9i", 0, 2**16, 0, -(2**16), 0, 0, 48 * 2**16, 0, 2**30)
     path.write_bytes(content)
-    for image in decode_frames(path, [0, 2], read_timeline(path)):
+    frames = list(decode_frames(path, [0, 2], read_timeline(path)))
+    assert len(frames) == 2
+    for image in frames:
         assert image.size == (48, 64)
         assert [image.convert("L").getpixel(pixel) for pixel in ((24, 10), (24, 54))] == pytest.approx([255, 0], abs=8)
 

@@ -22,7 +22,7 @@ from pipeline.models.hub_captioner import HubDecoder, serialise_config
 from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import import_transformers, load_captioner
 from pipeline.types import Batch
-from pipeline.workflow import estimate
+from pipeline.workflow import captioner_costs, estimate
 from pipeline.workflow.captioner_costs import (
     OVERHEAD,
     CaptionerSize,
@@ -91,6 +91,13 @@ def test_a_tower_without_the_size_of_its_images_is_reported(tmp_path):
     config["vision_config"]["image_size"] = [16, 16]
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(UserError, match=r"expected whole numbers image_size .* got \[16, 16\] and 8"):
+        read_size(str(tmp_path), 6, None)
+
+
+def test_a_decoder_without_a_number_of_layers_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(captioner_costs, "LAYER_COUNTS", ("depth", "blocks"))
+    write_captioner("blip", tmp_path)
+    with pytest.raises(UserError, match=r"expected one of depth, blocks; its costs are unknown"):
         read_size(str(tmp_path), 6, None)
 
 
@@ -167,7 +174,7 @@ def test_the_command_prints_the_cost_of_each_method(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert estimate.main(["--gpu-memory", "0.7"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head == "by calculation in float32, for 5 TFLOP/s and 200 GB/s; nothing was measured:"
+    assert head == "calculated, not measured, in float32 for 5 TFLOP/s and 200 GB/s:"
     assert [line.partition(":")[0] for line in lines] == list(load(tmp_path / "params.yaml").methods)
     captions = {line.partition(":")[0]: line.split()[1] for line in lines}
     assert captions == {

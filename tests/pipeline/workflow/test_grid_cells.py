@@ -1,5 +1,6 @@
 """The cells of a grid, and errors in a grid."""
 
+import os
 from datetime import date
 from pathlib import Path
 
@@ -28,6 +29,16 @@ def test_cells_are_the_product_of_options_and_seeds():
     assert " ".join(cells[0].options) == (
         '--method a --set methods.a.lambda=0.1 --set methods.a.mix="token" --set methods.a.eos=true --seed 1'
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not report allowed cores")
+def test_as_many_cells_run_at_once_as_the_process_may_use_cores(monkeypatch):
+    monkeypatch.delenv("SAYWHICH_CORES", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 7})
+    assert grid_cells.count_parallel_cells() == 3
+    monkeypatch.setenv("SAYWHICH_CORES", "5")
+    assert grid_cells.count_parallel_cells() == 5
 
 
 def test_names_of_cells_survive_submission_to_a_cluster():
