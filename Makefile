@@ -6,10 +6,10 @@
 # make repro DATA=scenes METHODS=wtf GRID=wtf  run the pipeline for a composition of data, methods and a grid: profiles/README.md
 # make repro PROFILE=scenes START=2  run the pipeline from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write only params.yaml
-# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out; then make record PROFILE=tests
+# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of skipped tests; then make record PROFILE=tests
 # make test-all [WORKERS=2]       run all tests, slow ones included: tests that kill processes, browser tests, whole reruns, a sample of make mutants
 # make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skipped where not installed
-# make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on so many machines
+# make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on this many machines
 # make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  calculate memory and time of a training step of a pretrained captioner
 # make costs                      print seconds and peak memory of every stage, from MLflow's records
 # make bench                      run the benchmarks, each compared with a published implementation; BENCHMARKS=decoding: one of them
@@ -26,7 +26,7 @@
 # make ui                         serve MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      serve captions, search and a game for your photos, on http://127.0.0.1:8000
 # make setup [TORCH=cu128]        install only; without a GPU, PyTorch for the CPU; TORCH names another build
-# make fmt | clean                format the code; drop checkpoints, grid cells and tool caches
+# make fmt | clean                format the code; remove checkpoints, grid cells and tool caches
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

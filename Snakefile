@@ -76,7 +76,7 @@ shell.prefix("set -euo pipefail; trap 'case $? in 129|130|143) kill -$(($? - 128
 
 
 # Neither a dry run nor a job runs this. All cells of this machine share one METEOR server. A signal to the grid also
-# ends the cells that run on this machine; a cluster's scheduler keeps its own.
+# ends the cells that run on this machine; a cluster's scheduler keeps its cells.
 onstart:
     SERVERS.append(shared_meteor.start_server(os.environ))
     if workflow.local_exec:

@@ -4,9 +4,9 @@
 
 The benchmark writes random features (--images 113287, COCO's training split: 17.2 GB, and as much again for h5py). It
 reads an epoch of shuffled batches without training, each way of reading in its own process. The first reading is cold,
-with the file dropped from the page cache, and the second is warm. It then waits --step seconds per batch, as a process
-that trains on a GPU does, while `Batches` reads ahead. Memory is the process's own, and the pages of files that it
-maps.
+with the file dropped from the page cache, and the second is warm. The benchmark then waits --step seconds per batch, as
+a process that trains on a GPU does, while `Batches` reads ahead. Memory is the process's own memory, and the pages of
+the files that the process maps.
 """
 
 from __future__ import annotations

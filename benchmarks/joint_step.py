@@ -1,4 +1,4 @@
-"""A training step at the papers' size and at the scenes' size: decodes, CIDEr-D, backward, clipping, updates by Adam.
+"""A training step at the papers' size and at the scenes' size: decoding, CIDEr-D, backward, clipping, updates by Adam.
 
     python benchmarks/joint_step.py
 

@@ -1,4 +1,4 @@
-"""Judging of many captions, each of one photo: processor time, and memory beside the size of the full score matrix.
+"""Judging of many captions, each of one photo: processor time, and memory compared with the full score matrix.
 
     python benchmarks/judging.py
 

@@ -1,4 +1,4 @@
-"""Times of `saywhich judge` and `compare` on real photos, with an exported model's listener as judge, and of `bags`.
+"""Times of `saywhich judge`, `compare` and `bags` on real photos, with an exported model's listener as judge.
 
     python benchmarks/judging_photos.py DATASET.json IMAGES --judge DIR
 

@@ -1,7 +1,7 @@
 """Plain unroll and listener: the reference for the optimised forms in benchmarks and tests.
 
-Ended captions are decoded on until all have ended. The listener multiplies one-hot rows with its embedding. Autograd
-differentiates every step, and decoders run without fused kernels.
+Decoding continues for ended captions until all captions have ended. The listener multiplies one-hot rows with its
+embedding. Autograd differentiates every step, and decoders run without fused kernels.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ class ReachingTests:
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
         """Return tests that reach the fault with their seconds: `budget` seconds in all, or one longer test.
 
-        The tests of a file stay together. The test file with the module's name comes first, then cheap tests and those
-        of the same folder. Each test with several parameter sets has one turn before any test has a second one.
+        The tests of a file stay together. The test file with the module's name comes first, then cheap tests and tests
+        of the same folder. The first parameter set of each test precedes the second parameter set of any test.
         """
         stem, package = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 

@@ -42,7 +42,7 @@ sys.exit(os.waitstatus_to_exitcode(status) != 0)
 def measure_peaks(folder: Path, images: int, factor: int) -> Iterator[tuple[str, float, float]]:
     """Yield each of REPORTED_STAGES with its peak memory in MiB for `images` and for `factor` · `images` images.
 
-    A quarter of the images is in the validation split, and as many are in the test split.
+    About a quarter of the images is in the validation split, and as many are in the test split.
     """
     small, large = (_measure_stages(folder / f"{n}", n) for n in (images, factor * images))
     yield from ((name, small[name], large[name]) for name in REPORTED_STAGES)

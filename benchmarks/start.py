@@ -1,4 +1,4 @@
-"""Seconds from a stage's command to its first batch, and of a `dvc repro` with nothing to do, beside `import torch`.
+"""Seconds from a stage's command to its first batch, and of an idle `dvc repro`, compared with `import torch`.
 
     python benchmarks/start.py
 

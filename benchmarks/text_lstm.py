@@ -1,4 +1,4 @@
-"""Time of an LSTM over texts of different lengths, forward and backward, beside torch's LSTM on packed sequences.
+"""Time of an LSTM over texts of different lengths, forward and backward, compared with torch's packed LSTM.
 
     python benchmarks/text_lstm.py
 

@@ -75,7 +75,7 @@ def _list_pages(nav):
 
 
 def _list_reference():
-    """Yield the page, the title and the module of each package; the public package is first if there is one."""
+    """Yield the page, the title and the name of each package and of each module of pipeline/; saywhich comes first."""
     packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
     if (ROOT / "saywhich" / "__init__.py").exists():
         packages.insert(0, ROOT / "saywhich")

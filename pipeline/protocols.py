@@ -57,7 +57,7 @@ class RelaxingChannel(Channel, Protocol):
     """A channel whose tokens pass a gradient to a distribution (`relaxes`)."""
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """Return the distributions (M, V+1) that receive the gradient of the tokens `index` (M,).
+        """Return the values (M, V+1) that receive the gradient of the tokens `index` (M,).
 
         They are differentiable in `logits`; only their gradient is used. `noise` is the noise of the `TokenChoice`.
         """

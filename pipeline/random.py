@@ -104,7 +104,7 @@ class ReplayedGenerators:
         return generator
 
     def find_seed(self, generator: Generator) -> SeedAt:
-        """Return the seed of a generator of this step by training step. Raises UserError for any other generator."""
+        """Return the function from training step to seed of `generator`. Raises UserError if it is not recorded."""
         for known, seed_at in self._entries:
             if known is generator:
                 return seed_at

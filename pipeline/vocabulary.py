@@ -19,7 +19,7 @@ class Vocabulary:
     """The words that a speaker can generate, in the order of their ids; UNK is the last."""
 
     words: tuple[str, ...]
-    reads_text: ClassVar[bool] = False  # whether `encode` needs a caption's text, not its words
+    encodes_text: ClassVar[bool] = False  # whether `encode` needs a caption's text, not its words
 
     @classmethod
     def count(cls, captions: Iterable[Sequence[str]], more_than: int) -> Vocabulary:

@@ -168,11 +168,12 @@ def reward(
 ) -> CaptionReward:
     """Make a reward function of captions for TRL and other trainers: reward(prompts, completions, **columns).
 
-    `judge` is a name of `saywhich judge --judge`, or a judge. The `score` "contrastive" has both directions over the
-    batch, and over look-alikes where `photos` is given. The score "hard" compares the photo with its look-alikes in
-    the folder `photos`. The score "clip_score" is CLIPScore. `hard` is the number of photos in a hard gallery, which
-    the encoder `neighbours` chooses. `temperature` is the τ of the other two scores. `column` is the data set's column
-    of photos. Raises UserError in one line for invalid settings.
+    `judge` is a name of `saywhich judge --judge`, or a judge. The `score` "contrastive" compares the captions and
+    photos of a batch in both directions, and the captions with look-alikes where `photos` is given. The score "hard"
+    compares the photo with its look-alikes in the folder `photos`. The score "clip_score" is CLIPScore, or PAC-S for
+    a judge of PAC-S. `hard` is the number of photos in a hard gallery, which the encoder `neighbours` chooses.
+    `temperature` is the τ of the scores "contrastive" and "hard". `column` is the data set's column of photos. Raises
+    UserError in one line for invalid settings.
 
     >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
     >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP

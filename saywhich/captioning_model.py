@@ -29,9 +29,9 @@ Features = TypeVar("Features", bound=EncodedPhotos)
 class Caption:
     """A caption of one photo; `str` returns its text.
 
-    `candidates` begin with this caption. `rank` is the photo's retrieval rank by the listener among `of` photos, 1 the
-    best. `margin` is its score minus the best distractor's score, infinite without a distractor. `unlike` is True for
-    a photo unlike the training images, whose caption and rank are unreliable.
+    `candidates` begin with this caption. `rank` is the photo's retrieval rank by the listener among `of` photos; 1 is
+    best. `margin` is the photo's score minus the best distractor's score, infinite without a distractor. `unlike` is
+    True for a photo unlike the training images, whose caption and rank are unreliable.
     """
 
     text: str

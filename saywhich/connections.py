@@ -42,7 +42,7 @@ class LimitedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._start_waiting()
-        super().on_response_complete()  # may begin with a request that has come already
+        super().on_response_complete()  # may start a request that has already arrived
         if not self.cycle.response_complete:
             self._stop_waiting()
 

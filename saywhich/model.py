@@ -117,7 +117,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions
         if not len(captions):
             return torch.zeros(0, self.listener.image.out_features)
-        texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
+        texts = [text if vocabulary.encodes_text else " ".join(tokenise(text)) for text in captions]
         return self._make_judge().encode_text(encode_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()

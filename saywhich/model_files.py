@@ -1,6 +1,6 @@
 """File locations of a trained model: in the repository that trained it, or in an exported folder.
 
-This module must not import PyTorch, which takes a second.
+This module must not import PyTorch, whose import takes a second.
 """
 
 from __future__ import annotations

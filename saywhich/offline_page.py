@@ -1,4 +1,4 @@
-"""HTML pages in one file that need no network and execute nothing: styles and pictures stand in the page."""
+"""HTML pages in one file that need no network and execute nothing: styles and pictures are embedded."""
 
 from __future__ import annotations
 

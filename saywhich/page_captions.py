@@ -42,7 +42,7 @@ def caption_photos(
 def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
     """Return the photos ranked by the listener's scores with `text`, best first."""
     matches = find_best_matches(model.encode_text([text])[0], features.vectors, None)
-    vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
+    vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.encodes_text else None
     unknown = [] if vocabulary is None else [word for word in tokenise(text) if word not in vocabulary.ids]
     hits = [PhotoHit(photo=match.index, score=match.score) for match in matches]
     return FindResponse(found=hits, unknown=unknown, unlike=[n for n, unlike in enumerate(features.unlike) if unlike])
@@ -96,7 +96,7 @@ def _caption_batch(
 
 def _compute_attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
     """Return the attention (M, T, R) of each word to the regions; None if there is no distribution per word."""
-    if model.vocabulary.reads_text:
+    if model.vocabulary.encodes_text:
         return None
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
     for row, caption_words in zip(tokens, words, strict=True):

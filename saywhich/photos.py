@@ -77,7 +77,7 @@ def _convert_to_rgb(image: Image.Image) -> Image.Image:
         raise UserError(f"{kind} is no photo: give one with pixels")
     try:
         return to_upright_rgb(image)
-    except Exception as error:  # Pillow decodes a file on first use, and decoders raise nearly anything
+    except Exception as error:  # Pillow decodes a file on first use, and decoders can raise any exception
         raise UserError(f"{kind} cannot be read ({summarise_error(error)}); convert it to RGB") from None
 
 

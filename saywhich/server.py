@@ -130,9 +130,9 @@ def add_page(app: FastAPI, models: Sequence[str], copies: Sequence[bytes], limit
 def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], limit: UploadLimits) -> None:
     """Raise HTTPException 422 for options that do not go together, and for more captions than one request may have."""
     if query.pragmatic is not None and not query.among:
-        raise make_unprocessable("pragmatic: goes with among")
+        raise make_unprocessable("pragmatic: goes with among; set among to true")
     if query.pragmatic is not None and query.score == SIMILARITY:
-        raise make_unprocessable("pragmatic: does not go with the score similarity")
+        raise make_unprocessable("pragmatic: does not go with the score similarity; leave one out")
     candidates = query.candidates
     pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
     if pretrained and candidates > limit.generated:

@@ -1,4 +1,4 @@
-"""The listener's text encoder in NumPy: a search need not import PyTorch, which takes a second.
+"""The listener's text encoder in NumPy: a search need not import PyTorch, whose import takes a second.
 
 A test compares its embeddings with the embeddings of pipeline/models/listener.py.
 """
@@ -97,11 +97,11 @@ class TextEncoder:
     def find_unknown(self, text: str) -> list[str]:
         """Return the words of a text that are not in the vocabulary."""
         vocabulary = self.vocabulary
-        return [] if vocabulary.reads_text else [word for word in tokenise(text) if word not in vocabulary.ids]
+        return [] if vocabulary.encodes_text else [word for word in tokenise(text) if word not in vocabulary.ids]
 
     def __call__(self, text: str) -> np.ndarray:
         """Return the text embedding (H,) float32 of length 1."""
-        words = text.split() if self.vocabulary.reads_text else tokenise(text)
+        words = text.split() if self.vocabulary.encodes_text else tokenise(text)
         ids = self.vocabulary.encode(words)[: self.longest]
         inputs = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
         table, parts = self.weights["word.weight"], []

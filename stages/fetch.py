@@ -1,4 +1,4 @@
-"""Download of a corpus of the papers. It is not a DVC stage, because its files are not made here.
+"""Download of a corpus of the papers. It is not a DVC stage, because the corpus's files are not made here.
 
 python -m stages.fetch --dataset coco → data/external/coco; without --dataset it lists the corpora.
 """

@@ -1,8 +1,8 @@
 """Measurement of gradient estimators. This is a command, and not a DVC stage.
 
 `python -m stages.gradients` measures every estimator against the exact gradient in enumerable worlds, without any data.
-It writes gradients.json, .csv and .md, plane.png, claim.png and sha256.json into data/gradients. The report shows them
-from then on.
+It writes gradients.json, .csv and .md, plane.png, claim.png and sha256.json into data/gradients. Later reports show
+these results.
 
 `python -m stages.gradients --trained data` measures estimators at the pretrained speaker of the run in data/. It
 compares them with a gradient from at least 100,000 captions. It writes gradients.json and .md, plane.png and

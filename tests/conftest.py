@@ -195,7 +195,7 @@ def browser():
     if path is None:
         pytest.skip(f"no browser on PATH: none of {', '.join(BROWSERS)}")
     with playwright.sync_playwright() as driver:
-        # A container's root may not have Chromium's sandbox; the pages are the project's own.
+        # Chromium refuses its sandbox to root, as in containers; the pages are the project's own.
         chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield chromium
         chromium.close()

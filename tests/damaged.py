@@ -1,4 +1,4 @@
-"""Damaged files with unchanged times, and the readers of stages: whether they name the damage or use it silently."""
+"""Damage to files whose times stay unchanged, and the readers of stages, which must name each damaged file."""
 
 import io
 import json

@@ -59,7 +59,7 @@ def start_stage(world: Path, arguments: Sequence[str], log: Path) -> subprocess.
 
 
 class ForkedStage:
-    """A stage in a fork of this process, which has the imports: all of its time is the stage's own work."""
+    """A stage in a fork of this process, without imports of its own: all of its time is the stage's work."""
 
     def __init__(self, world: Path, arguments: Sequence[str], log: Path) -> None:
         self.pid = os.fork()

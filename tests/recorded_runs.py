@@ -1,4 +1,4 @@
-"""The content of the working folder's spool, and of its MLflow."""
+"""The content of the spool and of the MLflow database in the working folder."""
 
 from pathlib import Path
 

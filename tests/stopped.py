@@ -76,7 +76,7 @@ def write_repository(folder: Path) -> None:
     (folder / "params.yaml").write_text(json.dumps(params))
     stages = yaml.safe_load(STAGES)["stages"]
     for name in ("adapt", "evaluate"):
-        stages[name] |= {"foreach": {"luo": {"from": "luo"}}}  # the cells of the grid have their own
+        stages[name] |= {"foreach": {"luo": {"from": "luo"}}}  # cells adapt and evaluate by themselves
         stages[name]["do"] |= {"cmd": "true", "outs": []}
     for stage in stages.values():
         stage["do"]["deps"] = ["data/prepared"]

@@ -172,7 +172,7 @@ def test_continuations_give_the_same_credit(toy):
 def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
     def make_method() -> Method:
         agents = toy.agents(dropout=0.3, decoder=recurrent)
-        torch.manual_seed(1)  # critics are drawn
+        torch.manual_seed(1)  # critics are initialised at random
         if name != "relaxed":
             return build_method(name, agents)
         method = add_relax(METHODS["luo"](agents, Objective(samples=3), lam=0.3))

@@ -83,7 +83,7 @@ def make_method(device: torch.device, name: str, toy: Toy, decoder: str = "att2i
     """Return a method of the toy world whose modules, CIDEr-D and rewards are on `device`."""
     agents = toy.agents(dropout=dropout, decoder=decoder)
     agents = replace(agents, cider=agents.cider.to(device))
-    torch.manual_seed(1)  # critics are drawn
+    torch.manual_seed(1)  # critics are initialised at random
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("test_methods.make_reward_models", lambda: make_rewards(device))
         method = build_method(name, agents)
@@ -180,7 +180,7 @@ def test_captured_steps_give_the_bits_of_direct_ones(toy, name, monkeypatch):
 
 
 def pin_batch(batch: Any) -> Any:
-    """Return the batch in memory that a GPU can copy from on its own."""
+    """Return the batch in pinned memory, from which a GPU copies without waiting."""
     tensors = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     return replace(batch, **{n: x.pin_memory() for n, x in tensors.items() if isinstance(x, torch.Tensor)})
 

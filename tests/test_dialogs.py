@@ -1,4 +1,4 @@
-"""Methods of visual dialog: trained agents, the generator's gradients, and errors of published code."""
+"""Methods of visual dialog: trained agents, the generator's gradients, and the absence of errors of published code."""
 
 from dataclasses import fields, replace
 
@@ -170,7 +170,7 @@ def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
 
 
 def test_ranks_cover_every_round():
-    """The model recognises the answer of round 6 alone; elsewhere all candidates tie, and its rank is the last."""
+    """The human answer has the highest score in round 6 alone; elsewhere all candidates tie, and it ranks last."""
     batch, model = make_batch(dialogs=2, rounds=10), make_discriminator().eval()
     truth = batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5

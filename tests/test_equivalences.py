@@ -194,7 +194,7 @@ def test_distributions_with_feed_sample_follow_the_sampled_tokens(toy):
 
 
 def test_luo_is_reinforce_on_the_mixed_reward(toy):
-    """Both terms share samples, greedy captions and words: together they are one term whose score is the mixture."""
+    """Both terms share samples, greedy captions and the number of words, so their sum is a term with a mixed score."""
     batch, lam = toy.batch(), 0.7
 
     class Mixture:
@@ -217,7 +217,7 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
 
 
 def test_the_speaker_step_of_reinforce_is_luo(toy):
-    """With the greedy baseline they differ in the update of the listener alone."""
+    """With the greedy baseline, `reinforce` and `luo` differ in the update of the listener alone."""
     method = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
     check_equal(
         compute_gradients(method, toy.batch(0)), compute_gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0))
@@ -253,7 +253,7 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
 
 
 def compute_naturalness(method, batch):
-    """Return the term's loss, the gradient of the speaker, and the mean CIDEr-D that is reported."""
+    """Return the loss of the term `naturalness`, its gradient for the speaker, and the reported mean CIDEr-D."""
     method.freeze(batch.step)
     losses, report = method.step(batch, seed=3)
     gradient = torch.autograd.grad(losses["naturalness"], list(method.agents["speaker"].parameters()))
@@ -329,7 +329,7 @@ def test_leaving_one_out_is_the_groups_mean_times_n_over_n_minus_one(toy):
     )
 
 
-def test_of_two_samples_each_is_the_others_baseline(toy):
+def test_each_of_two_samples_is_the_baseline_of_the_other(toy):
     class NeighbourBaseline:
         min_samples = 2
         per_token = False
@@ -460,7 +460,7 @@ def test_mixer_with_no_word_forced_is_reinforce_with_the_same_baseline(toy, monk
     check_equal(left, right)
 
 
-def test_mixer_is_both_where_some_words_are_forced(toy):
+def test_mixer_adds_the_cross_entropy_of_the_forced_words(toy):
     """The loss `likelihood` is the cross-entropy of the forced words, divided by the number of all words."""
     batch = toy.batch()
     method = mixer(toy.agents(), Objective(), forced_tokens=2)

@@ -43,7 +43,7 @@ def complete_captioner(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def folder(complete_captioner, tmp_path, monkeypatch) -> Iterator[Path]:
-    """Yield the folder of a captioner that holds Python; questions and connections fail meanwhile."""
+    """Yield the folder of a captioner that holds Python code; prompts and connections fail meanwhile."""
     import shutil
 
     shutil.copytree(complete_captioner, tmp_path / "captioner")
@@ -191,7 +191,7 @@ UNCHECKED_REFERENCES = [
 
 @pytest.fixture
 def models_folder(tmp_path, monkeypatch) -> Iterator[Path]:
-    """Yield a folder of three complete models and one that holds Python; questions and connections fail meanwhile."""
+    """Yield a folder of three complete models and one with Python code; prompts and connections fail meanwhile."""
     from tiny_judges import write_judge
     from tiny_pretrained import write_pretrained
 
@@ -281,8 +281,8 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
     assert (vars(dynamic_module_utils), constants.HF_HUB_OFFLINE) == before
 
 
-def test_no_call_sets_trust_remote_code():
-    """Every call that may load code forbids it, and every `from_pretrained` sets `local_files_only`."""
+def test_every_call_that_may_load_code_forbids_it():
+    """Every such call sets `trust_remote_code=False`, and every `from_pretrained` sets `local_files_only`."""
     loads, checked = ("from_pretrained", "from_config"), 0
     for file in [file for package in ("pipeline", "saywhich", "stages") for file in (ROOT / package).rglob("*.py")]:
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):

@@ -178,7 +178,7 @@ def test_invalid_settings_are_reported_in_one_line(text):
 
 @quick
 @given(st.text(st.sampled_from("ab:-[]{}&*!?|>'\"#%@`,. \n\t019~"), max_size=40))
-def test_any_settings_are_read_or_one_line(text):
+def test_any_settings_are_read_or_refused_in_one_line(text):
     tried["settings"] += 1
     problem = ""
     try:
@@ -190,7 +190,7 @@ def test_any_settings_are_read_or_one_line(text):
 
 @quick
 @given(st.integers(0, 130), st.binary(min_size=1, max_size=4))
-def test_any_array_is_read_or_one_error(start, replacement):
+def test_any_array_is_read_or_refused_by_a_value_error(start, replacement):
     tried["arrays"] += 1
     stream = io.BytesIO()
     np.save(stream, np.arange(2.0))

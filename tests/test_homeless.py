@@ -34,12 +34,12 @@ def test_a_user_without_a_home_has_a_private_one(run_python, tmp_path):
     assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run finds the caches
 
 
-def test_the_package_has_a_home_without_its_commands(run_python, tmp_path):
+def test_importing_the_package_alone_gives_a_home(run_python, tmp_path):
     code = "import saywhich; from pathlib import Path; print(Path.home())"
     assert run_python("-c", code) == f"{tmp_path}/saywhich-{USER}\n"
 
 
-def test_a_user_with_a_home_and_without_a_name_has_one(run_python, tmp_path):
+def test_a_user_with_a_home_and_without_a_name_is_named_by_the_id(run_python, tmp_path):
     """Containers set HOME for a user of any id, and MLflow asks for the user's name."""
     code = "import saywhich; import getpass; from pathlib import Path; print(Path.home(), getpass.getuser())"
     assert run_python("-c", code, HOME="/") == f"/ {USER}\n"

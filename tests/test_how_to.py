@@ -95,7 +95,7 @@ def test_the_metric_has_an_interval(followed_pages):
     assert low < value < high
 
 
-def test_the_metric_can_be_rewarded(followed_pages):
+def test_the_metric_can_be_a_reward(followed_pages):
     assert list(map(float, succeed(followed_pages[0], sys.executable, "-c", REWARD).split())) == [
         1.0,
         pytest.approx(2 / 3),

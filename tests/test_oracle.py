@@ -37,7 +37,7 @@ def linear_score():
 
 
 def compute_error_ratio(estimates: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the mean's squared distance from the truth, divided by its expectation if unbiased."""
+    """Return the mean's squared distance from the truth, divided by its expectation for unbiased estimates."""
     error = estimates.mean(0) - truth
     expected = estimates.var(0).sum() / len(estimates)
     return float(error.square().sum() / expected)

@@ -56,7 +56,7 @@ def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewar
     value = score(Message(texts, make_caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
     caption_log_probs = log_probs.gather(1, outcomes.T)  # (B, S)
     truth = world.gradient((caption_log_probs.sum(0).exp().detach() * (value * caption_log_probs).mean(0)).sum())
-    if directions == "text_to_image":  # no other caption counts, so this is also the gradient of the expected reward
+    if directions == "text_to_image":  # no other caption enters the score: the expected reward has this gradient, too
         torch.testing.assert_close(truth, world.exact_gradient(score))
     found = estimate_gradients(world, ScoreFunction(Multinomial(100)), score, rounds=100)
     assert float(truth.norm()) > 0.01

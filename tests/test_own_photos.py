@@ -213,8 +213,8 @@ def test_captions_trained_on_sixty_real_photos_retrieve_them_above_chance(real_d
         for judge in ("own", "judge"):
             rank = metrics[split]["judges"][judge]["text_to_image"]["mean_rank"]
             relative_ranks.append((rank - 1) / (count - 1))  # 0: always first; 1: always last
-    # By chance the mean relative rank of 22 images is .5 ± .07. The profile's is .22 ± .04 over seeds. Other machines
-    # round to other captions, so the threshold lies nearly four of these deviations away.
+    # By chance the mean relative rank of 22 images is .5 ± .07. With the profile it is .22 ± .04 over seeds. Rounding
+    # on other machines gives other captions, so the threshold lies nearly four of these deviations away.
     assert np.mean(relative_ranks) < 0.37, relative_ranks
     assert metrics["test"]["language"]["CIDEr"] > 0.1
     captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet").to_pydict()

@@ -532,7 +532,7 @@ def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
 
 
 @pytest.mark.parametrize("module", ["[luo]", "{luo: 1}"])
-def test_a_module_of_methods_that_is_no_name_is_one_line(params, module):
+def test_a_method_module_that_is_no_name_is_reported_in_one_line(params, module):
     with pytest.raises(UserError, match=r"methods\.luo\.from = .* is no module of"):
         load(params, [f"methods.luo.from={module}"])
 

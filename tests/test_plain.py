@@ -171,7 +171,7 @@ def test_the_most_probable_captions_equal_those_of_the_plain_unroll(world, chann
     )
 
 
-def test_an_inference_speaker_draws_the_same_tokens_for_att2in_without_gradient(world):
+def test_the_inference_form_draws_the_same_tokens_and_has_no_gradient_for_att2in(world):
     speaker, _, batch = world
     speaker.eval()
     found = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), make_generator())

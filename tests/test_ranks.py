@@ -95,7 +95,7 @@ def run_rank(folder: Path) -> None:
     """Train each method in one of two processes, and resume from the checkpoint of one process."""
     from conftest import Toy
 
-    ranks.join(torch.device("cpu"))
+    ranks.join_process_group(torch.device("cpu"))
     torch.set_num_threads(1)
     toy = Toy()
     found = {name: train_method(name, toy) for name in make_methods(toy)}
@@ -104,7 +104,7 @@ def run_rank(folder: Path) -> None:
         train_method("psst", toy, folder / "two", interrupt_at=7)
     except KeyboardInterrupt:
         torch.save(found, folder / f"{ranks.get_rank()}.pt")
-    ranks.leave()
+    ranks.leave_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -252,14 +252,14 @@ def test_the_last_line_is_the_error_of_a_stage_or_names_that_stage(folder):
     assert status == 2
     lines = printed.splitlines()
     assert "a: refused" in lines
-    assert lines[-1] in ("a: refused", "repro: train@a failed; its error stands above")  # b may still run
+    assert lines[-1] in ("a: refused", "repro: train@a failed; the error is above")  # b may still run
 
 
 def test_the_failed_stage_is_named_after_the_lines_of_other_stages(folder):
     write_params(folder, a="refused", b="late")
     status, printed = run_repro(folder)
     assert status == 2
-    lines = ["a: refused", "b: late", "repro: train@a failed; its error stands above"]
+    lines = ["a: refused", "b: late", "repro: train@a failed; the error is above"]
     assert printed.splitlines()[-3:] == lines
 
 

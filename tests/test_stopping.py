@@ -12,7 +12,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 from stopped import CONTAINER, GROUP, HANG_UP, KEYBOARD, list_begun_trainings, start_tree, write_repository
 
-PATIENCE = 60.0  # seconds, beside other tests; make fault-injection holds the ten seconds that RELIABILITY.md promises
+PATIENCE = 60.0  # seconds, beside other tests; make fault-injection checks the ten seconds of RELIABILITY.md
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -93,7 +93,7 @@ def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool
         printed, status = running.read_output(), running.make.returncode
     # make returns status 2 if only a child was asked to end, or if a shell made it ignore the signal
     ends_by_signal = kind in ("make", KEYBOARD, HANG_UP) or (kind == GROUP and request != SIGINT)
-    # at a terminal, make and its child get the signal together, and make may notice either first
+    # at a terminal, make and its child get the signal together, and make may notice its child's end first
     assert status in ((-request, 2) if kind == KEYBOARD else (-request,) if ends_by_signal else (2,)), printed
     assert f"Error {128 + request}" in printed
     assert len([line for line in printed.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1

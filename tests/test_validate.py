@@ -40,7 +40,7 @@ def test_a_profile_is_valid_and_its_digests_are_written(capsys):
     assert Path("data/code/train/luo.sha256").is_file()
 
 
-def test_only_a_file_that_was_checked_as_it_is_now_is_not_checked_again(monkeypatch, capsys):
+def test_a_checked_file_is_checked_again_only_after_a_change(monkeypatch, capsys):
     assert run_validate(capsys, rho=1) == (2, ANY)
     monkeypatch.setenv(CHECKED, hashlib.sha256(Path("params.yaml").read_bytes()).hexdigest())
     assert main(["--check"]) == 2, "--check always checks"

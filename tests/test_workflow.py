@@ -235,7 +235,7 @@ def test_metrics_are_shown_and_compared(world):
 def test_the_difference_after_one_changed_parameter_is_one_screen(folder, monkeypatch, capsys):
     commit_all(folder)  # dvc.lock, too
     set_parameter(folder, "methods", "psst_multinomial", "rho", to=0.75)
-    # stands for a new training and evaluation: every number changes
+    # in place of a new training and evaluation, every number changes
     summary = folder / "data/evaluation/psst_multinomial/summary.json"
     numbers = {name: value + 1 for name, value in json.loads(summary.read_text()).items()}
     summary.unlink()  # the file may share its bytes with the cache
@@ -335,7 +335,7 @@ STAGES = [
 def test_a_stage_reads_all_that_dvc_lists_for_it(name, instance, world, tmp_path, monkeypatch):
     """A key that is listed but never read would rerun a stage in vain. A stage cannot read other keys.
 
-    A listed section counts as read when any of its options is, because some options matter only beside others.
+    A listed section counts as read if one of its options is read, because some options matter only beside others.
     """
     import importlib
 

@@ -72,7 +72,7 @@ def _train_tokenizer(hub: Any, *special: str, **names: str) -> Any:
     return plain, {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", **names}
 
 
-def _save(model: Any, processor: Any, folder: Path, end: int = 2) -> None:
+def _save(model: Any, processor: Any, folder: Path) -> None:
     with torch.no_grad():  # larger weights, so that words depend on the photo and on earlier words
         for name, parameter in model.named_parameters():
             scale = 0.05 if name.endswith("bias") or parameter.dim() < 2 else 0.25

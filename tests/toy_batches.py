@@ -7,7 +7,7 @@ from pipeline.types import Batch
 
 
 class ToyBatches:
-    """`steps` batches an epoch, with another human caption in each epoch and step.
+    """Batches of the toy world, `steps` per epoch, with another human caption in each epoch and step.
 
     Step `interrupt_at`, counted over epochs, raises KeyboardInterrupt, like an interrupted run.
     """

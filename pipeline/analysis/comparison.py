@@ -17,7 +17,7 @@ from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import TOLERANCE, Curve, build_curves, compute_mixture
 
 REFERENCE = "psst_multinomial"
-MAX_SHORT_SHARE = 0.05  # share of the resamples in which a curve may end before a level without a mark in tables
+MAX_SHORT_SHARE = 0.05  # tables mark a curve that ends below a level in a larger share of the resamples
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     recall_keys = [
         make_recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))
     ]
-    score_keys = results.score_keys(results.first.name)
+    score_keys = results.score_keys(results.first_judge.name)
 
     def compare_at_cider(
         curves: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
@@ -230,8 +230,8 @@ def _compute_differences(
 def find_bound(value: float, above: bool, base_above: bool) -> str | None:
     """Return the bound of a difference of numbers that may be lower bounds: "" (exact), ≥, ≤, or None (inconclusive).
 
-    `above` and `base_above` mark the first and the second number as lower bounds. A difference of at least −3 is
-    inconclusive, since its sign is unknown. So are a difference of at most +3 and a difference of two lower bounds.
+    `above` and `base_above` mark the first and the second number as lower bounds. A difference of at least −3
+    or at most +3 is inconclusive, since its sign is unknown. A difference of two lower bounds is inconclusive, too.
     """
     if not above and not base_above:
         return ""
@@ -287,10 +287,10 @@ def _select_rho_curves(method: str, curves: Sequence[Curve]) -> Iterator[tuple[l
 
 
 def _resample_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
-    """Return the level in every resample: the share of the control's CIDEr that `cider` is over all images.
+    """Return the level in every resample (resamples,): a constant share of the control's CIDEr.
 
-    Of the control, the setting with the highest CIDEr counts. Return None if the control's CIDEr is not measured, not
-    positive or not resampled.
+    The share is `cider` divided by the control's CIDEr over all images. The control's setting with the highest CIDEr
+    counts. Return None if the control's CIDEr is not measured, not positive or not resampled.
 
     Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed CIDEr
     would then lie at another position on each curve, or beyond its end.

@@ -31,8 +31,8 @@ def choose_cider_levels(
     range is common to more than half of the curves, the value is the highest below every curve's upper end.
 
     A curve reaches the values between its ends, both averaged over seeds and for each seed. A method with one setting
-    has no curve. A curve whose settings all have less than half of the control's CIDEr does not count. The curve
-    `reference` reaches every value up to its upper end.
+    has no curve. A curve whose settings all have less than half of the control's CIDEr does not count. No chosen
+    value lies above the upper end of the curve `reference`.
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
@@ -76,11 +76,14 @@ def choose_score_levels(
     """Return the levels (in %) of the first judge's score at which to compare language metrics, and the reason."""
     if settings.score_levels is not None:
         return settings.score_levels, f"Values of {results.score} as set in report.score_levels."
-    return _choose_quarters(_collect_spans(curves, results.score_keys(results.first.name)), 0, results.score)
+    return _choose_quarters(_collect_spans(curves, results.score_keys(results.first_judge.name)), 0, results.score)
 
 
 def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
-    """Return the widest range whose every value is in at least `needed` of `spans`; None if no two values make one."""
+    """Return the widest range whose every value is in at least `needed` of `spans`.
+
+    Return None if no such range is wider than 0.
+    """
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):

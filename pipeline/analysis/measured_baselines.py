@@ -69,7 +69,7 @@ def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     return readings
 
 
-def find_not_above_template(
+def find_methods_not_above_template(
     results: Results, points: Sequence[Point], template: MeasuredBaseline, samples: Resamples
 ) -> dict[str, list[str]]:
     """Return for each judge the methods of `points` whose R@1 in the hard gallery is not clearly above the template's.
@@ -99,7 +99,7 @@ def _make_run(run: Run, name: str) -> Run:
 
 
 def _select_numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
-    """Yield the run's numbers of that baseline, at the paths where a method has its own."""
+    """Yield the run's numbers of the baseline `name`, at the paths where a method has its own numbers."""
     for keys, value in run.numbers.items():
         split, *path = keys
         if name != HUMAN:

@@ -20,7 +20,7 @@ from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
 class MethodClaim(BaseModel):
-    """Claim that the method `more` has a higher recall by `judge` than the method `than`; without a judge, CIDEr.
+    """Claim that the method `more` has a higher recall by `judge`, or CIDEr if `judge` is None, than the method `than`.
 
     The claim is about the data sets or profiles `data`. `at` "chosen λ" compares the settings that validation selects;
     there, `more` and `than` may also name baseline captions. Recalls are also compared at the report's first level of
@@ -62,7 +62,7 @@ class ClaimResult:
     def verdict(self) -> str:
         """Return "holds" if the interval and the differences of all seeds are above 0, "fails" if below 0, else "open".
 
-        One seed gives "open". So does a bound in the other direction (≤ for holds, ≥ for fails).
+        One seed, or a bound in the other direction (≤ for holds, ≥ for fails), gives "open".
         """
         if self.value is None or self.interval is None:
             return "open"
@@ -104,7 +104,11 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
         if any(id(point) in selected_points for point in reading.curve.points):
             readings[reading.curve.method] = reading
     equal_cider = claim.at == "equal CIDEr"
-    at = f"CIDEr {slice_.level:.3f}" if equal_cider else f"{slice_.fixed} {slice_.level:g}% by {results.first.name}"
+    at = (
+        f"CIDEr {slice_.level:.3f}"
+        if equal_cider
+        else f"{slice_.fixed} {slice_.level:g}% by {results.first_judge.name}"
+    )
     missing = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
     if missing:
         return ClaimResult(claim, at, reason=f"{missing[0]} has no result at {at}")

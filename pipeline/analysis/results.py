@@ -153,7 +153,7 @@ class Results:
         return order_judges(lists) or order_judges([[OWN]])
 
     @property
-    def first(self) -> JudgeTitle:
+    def first_judge(self) -> JudgeTitle:
         """Return the first judge, which selects settings and defines the curves."""
         return next(iter(self.judges.values()))
 
@@ -161,7 +161,7 @@ class Results:
     def score(self) -> str:
         """Return the score that selects settings, defines curves and compares methods."""
         return self.requested_score or (
-            HARD_RECALL if self.has(*make_recall_keys(self.first.name, HARD_RECALL)) else WHOLE_RECALL
+            HARD_RECALL if self.has(*make_recall_keys(self.first_judge.name, HARD_RECALL)) else WHOLE_RECALL
         )
 
     @property
@@ -174,8 +174,8 @@ class Results:
         return make_recall_keys(judge, self.score)
 
     @property
-    def ends(self) -> list[str]:
-        """Return the names of the first and the last judge, the nearest to the speaker and the furthest."""
+    def first_and_last_judge(self) -> list[str]:
+        """Return the names of the first and the last judge, the most and least similar to the speaker's listener."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -195,7 +195,8 @@ class Results:
     def curve_setting(self, method: str) -> str:
         """Return the setting along which the method's curve runs: λ, or one of `CURVE_SETTINGS` if λ does not vary.
 
-        The first of `CURVE_SETTINGS` that varies is used; if none varies, the first that the method has, else λ.
+        The first of `CURVE_SETTINGS` that varies is used. If none varies, the first that the method has is used, or
+        λ if the method has none.
         """
         points = self.get_points(method)
         if _count_values(points, "lambda") != 1:
@@ -239,8 +240,9 @@ def read_results(
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
     Methods are compared by `score`; None: as `Results.requested_score`. A cell replaces a method's own run with equal
-    settings, since both are the same training. Raises UserError if a file is missing or malformed, or if the captions
-    next to it belong to another evaluation. Raises UserError, too, if two cells have equal settings or no run is found.
+    settings, since both results are of the same training. Raises UserError if a file is missing or malformed, or if the
+    captions next to it belong to another evaluation. Raises UserError, too, if two cells have equal settings or no run
+    is found.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
     cells = sweep / "cells.json"

@@ -70,7 +70,7 @@ def choose_all(results: Results, settings: ReportSettings) -> list[Choice]:
     """
     floor = compute_naturalness_floor(results, settings)
     return [
-        _choose(method, results.get_points(method), floor, results.score_keys(results.first.name))
+        _choose(method, results.get_points(method), floor, results.score_keys(results.first_judge.name))
         for method in results.methods
     ]
 
@@ -121,7 +121,7 @@ def _choose_best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
 
 def describe_rule(results: Results, settings: ReportSettings) -> str:
     """Return the selection rule in words, with its numbers."""
-    floor, judge = compute_naturalness_floor(results, settings), results.first.title.lower()
+    floor, judge = compute_naturalness_floor(results, settings), results.first_judge.title.lower()
     if floor is None:
         return (
             f"λ is chosen on the validation split. There is no validation CIDEr of the control {settings.control}, so "

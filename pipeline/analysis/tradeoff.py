@@ -57,9 +57,9 @@ def build_curves(results: Results) -> list[Curve]:
 
 
 def compute_mixture(x: np.ndarray, y: np.ndarray, level: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights (…, n) of n settings at the value `level` (…) of `x` (…, n), and whether the curve reaches it (…).
+    """Return weights (…, S) of S settings at the value `level` (…) of `x` (…, S), and whether the curve reaches it (…).
 
-    `y` (…, n) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach
+    `y` (…, S) is the metric that `x` is traded for. Weights are not negative and sum to 1. If `x` does not reach
     `level`, the weights are those of its nearest end. Below the lowest `x` they give a lower bound of `y`. Above the
     highest `x` they give no estimate (the second result is False). Leading axes are independent curves (resamples).
     """
@@ -84,10 +84,10 @@ def compute_mixture(x: np.ndarray, y: np.ndarray, level: np.ndarray | float) -> 
 
 
 def _pool_weights(y: np.ndarray) -> np.ndarray:
-    """Return the weights of the settings at each setting (…, n, n): equal within a pool; rows sum to 1.
+    """Return the weights of the settings at each setting (…, S, S): equal within a pool; rows sum to 1.
 
-    `y` (…, n) may only fall. The regression has a closed form. At i it is min over a ≤ i of max over b ≥ i of the mean
-    of y[a … b].
+    The isotonic regression of `y` (…, S) never rises and has a closed form. Its value at i is the minimum over a ≤ i
+    of the maximum over b ≥ i of the mean of y[a … b].
     """
     n = y.shape[-1]
     sums = np.concatenate([np.zeros((*y.shape[:-1], 1)), np.cumsum(y, -1)], -1)

@@ -19,7 +19,7 @@ MAX_SPAN = 3  # maximum length of a repeated or removed span, in words
 
 @dataclass(frozen=True)
 class CorruptedCaptions(HardChannel):
-    """The batch's human captions, each with one random corruption (Cho et al. 2022); no speaker takes part.
+    """The batch's human captions, each with one random corruption (Cho et al. 2022); the speaker is not run.
 
     A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
     The other caption is the previous one in the whole batch of all ranks; the first caption uses the last. Where the

@@ -14,7 +14,7 @@ from pipeline.channels.streams import NamedStream
 from pipeline.random import BatchRandom
 from pipeline.types import Batch, TokenChoice
 
-Mix = Literal["caption", "token"]
+MixUnit = Literal["caption", "token"]
 Feed = Literal["distribution", "sample"]
 
 
@@ -22,16 +22,17 @@ Feed = Literal["distribution", "sample"]
 class PartialSampling(NamedStream):
     """Partial sampling (PSST §5): an expected share ρ passes as full distributions, and the rest through `inner`.
 
-    With `mix` "caption", each caption passes as a whole with probability ρ (the paper). With "token", each token passes
-    with probability ρ (the published code, whose `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input
-    after a full distribution is that distribution with its gradient (the paper's deterministic mapper). With "sample",
-    it is the sampled token. A token is drawn for full distributions too, and a drawn EOS ends the caption. With
-    `Gumbel` as `inner`, the relaxed sample is the full distribution (published code).
+    With `mix` "caption", all tokens of a caption pass as full distributions with probability ρ (the paper). With
+    "token", each token passes as a full distribution with probability ρ (the published code, whose `prob` is 1 − ρ).
+    With `feed` "distribution", the speaker's next input after a full distribution is that distribution with its
+    gradient (the paper's deterministic mapper). With "sample", the next input is the sampled token. A token is drawn
+    for full distributions too, and a drawn EOS ends the caption. With `Gumbel` as `inner`, the relaxed sample is the
+    full distribution (published code).
     """
 
     inner: StraightThrough = StraightThrough()
     rho: float = 0.25
-    mix: Mix = "caption"
+    mix: MixUnit = "caption"
     feed: Feed = "distribution"
     requires_grad = True
     dropout = True

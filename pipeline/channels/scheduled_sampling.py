@@ -22,6 +22,6 @@ class ScheduledSampling(NamedStream):
     rng_options = ("start", "every", ("by", "increment"), ("most", "max_share"))
 
     def share(self, epoch: int) -> float:
-        """Return the share in `epoch`, from 0 on; it is 0 before epoch `start` + `every` (self-critical.pytorch)."""
+        """Return the share in `epoch` (from 0); before epoch `start` + `every`, it is 0 (self-critical.pytorch)."""
         grown = self.increment * ((epoch - self.start) // self.every)
         return 0.0 if epoch <= self.start else min(self.max_share, grown)

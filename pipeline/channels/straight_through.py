@@ -111,8 +111,8 @@ class GumbelRao(StraightThrough):
     """Gumbel-Rao (Paulus et al. 2021): `Gumbel` with the gradient averaged over `k` noise draws given the token.
 
     The expected gradient is that of `Gumbel`, with lower variance. Given the token, the noise depends on the logits,
-    but no gradient passes through it. With that gradient, as in §3.2, the expectation would differ. A full
-    distribution is the mean of the relaxed samples. Memory grows with `k`.
+    but no gradient passes through it. With a gradient through the noise, as in §3.2, the expectation would differ. A
+    full distribution is the mean of the relaxed samples. Memory grows with `k`.
     """
 
     temperature: float = 1.0

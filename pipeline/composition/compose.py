@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 from pipeline.composition.joint import Agents
-from pipeline.composition.kl_penalty import with_kl_penalty
+from pipeline.composition.kl_penalty import add_kl_penalty
 from pipeline.composition.method import Method
 from pipeline.composition.objective import Objective
 from pipeline.composition.relax_controls import add_relax
@@ -49,5 +49,5 @@ def compose(
             raise UserError(
                 f"train.objective.kl_weight: expected captioning agents, got {type(agents).__name__}; set it to 0"
             )
-        method = with_kl_penalty(method, objective)
+        method = add_kl_penalty(method, objective)
     return replace(method, gamma=gamma)

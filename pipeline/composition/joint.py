@@ -71,12 +71,12 @@ def pair_agents(
 
 
 def build_text_scorer(prepared: PreparedData) -> TextScorer:
-    """Build the metrics that compare texts with all human captions of an image, unclipped."""
+    """Build the metrics that compare texts with all human captions of an image, not clipped to `max_words`."""
     vocabulary = prepared.vocabulary
 
     def decode(tokens: Sequence[int]) -> str:
         text = vocabulary.decode(tokens)
-        return " ".join(tokenise(text)) if vocabulary.reads_text else text
+        return " ".join(tokenise(text)) if vocabulary.encodes_text else text
 
     return TextScorer(decode, lambda image: [" ".join(words) for words in prepared.words(image)])
 

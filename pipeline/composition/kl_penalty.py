@@ -15,7 +15,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.scores.reference_divergence import ReferenceDivergence
 
 
-def with_kl_penalty(method: Method, objective: Objective) -> Method:
+def add_kl_penalty(method: Method, objective: Objective) -> Method:
     """Add the term −β · KL(speaker ‖ starting speaker) to `method`, with β the objective's `kl_weight`.
 
     The captions are the objective's multinomial samples, which score-function terms share. Raises UserError where no

@@ -52,8 +52,8 @@ class Objective:
     baseline: BaselineName = "greedy"
     """Baseline of score-function terms.
 
-    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples. The last
-    three are the mean over all earlier batches, the human caption's score, and none.
+    The first three are the greedy caption's score, the mean of the image's other samples, and the mean of all its
+    samples. The last three are the mean over all earlier batches, the human caption's score, and none.
     """
     advantage_scaling: Literal["none", "group", "batch"] = "none"
     """Divisor of the advantages: none, the standard deviation over the image's samples (GRPO), or that over the batch.

@@ -1,4 +1,4 @@
-"""Components of the methods that a fixed retriever rewards (Chaffin, Kijak, Claveau 2024)."""
+"""Components of the methods whose reward comes from a fixed retriever (Chaffin, Kijak, Claveau 2024)."""
 
 from __future__ import annotations
 

@@ -172,9 +172,9 @@ MAIN = "main"  # name of the features of speakers and the listener; judges may u
 class FeatureSettings(Section):
     """The network that extracts features, and its settings.
 
-    Networks of images: fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers), open_clip/….… (network and
-    weights), and any of timm. hub/… is a network of transformers: a captioner's, CLIP or SigLIP. Networks of drawn
-    scenes: word_detector, object_detector, and facts, which are the features of a network without errors. `imported`
+    Networks for images are fasterrcnn_resnet50_fpn_v2, torchvision/… (classifiers), open_clip/….… (network and
+    weights), and any network of timm. hub/… is a captioner, CLIP or SigLIP of the library transformers. Networks for
+    drawn scenes are word_detector, object_detector, and facts, the features of a network without errors. `imported`
     takes features from elsewhere.
 
     With `frames`, images are films, and `frames` is the number of evenly spread frames per film. With

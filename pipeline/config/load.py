@@ -197,7 +197,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     judges += [kind.name for kind in JUDGES if has_facts and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
-        if judge != OWN and name in params.methods:  # both would be the same column of the table of cross-play
+        if judge != OWN and name in params.methods:  # the two would share a column of the cross-play table
             line = f"evaluate.judges.{name}: a method has this name, too; rename the judge"
             raise _ParameterError(("evaluate", "judges", name), line)
     if gallery := params.evaluate.hard_gallery:

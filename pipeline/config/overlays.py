@@ -11,7 +11,7 @@ writes params.yaml. START is the seed of everything: drawn data, networks, pretr
     grids          GRID: seeds and values to sweep; by default the grid that is named like METHODS
     profiles       NAME: {data: …, methods: …, grid: …}; a file and a variant are profiles, too
 
-A method set or a grid of base.yaml applies to all data; layers of the same name in extending files lie over it. The
+A method set or a grid of base.yaml applies to all data; layers of the same name in extending files override it. The
 file base.yaml itself is no profile, and its variants and profiles are not used. Values may be anchored (`&name`) and
 repeated (`*name`, `<<: *name`) within a file. Lines are kept as they are written, comments included:
 ruamel.yaml gives the position of each key, and no value is reformatted.
@@ -215,7 +215,8 @@ def _list_values(text: str) -> list[str]:
 def set_start(text: str, start: int | None) -> str:
     """Return the parameter file `text` with the seed `start`; the seeds of its detectors change by the same amount.
 
-    None: `text` unchanged. Other networks have no seed, so that their features are not computed again.
+    If `start` is None, `text` is returned unchanged. Other networks have no seed, so that their features are not
+    computed again.
     """
     current_start = _read_start(text)
     if start is None or current_start is None:
@@ -264,7 +265,7 @@ def _require_keys(entry: ProfileLine, source: str) -> dict[str, ProfileLine]:
 def _expand_aliases(text: str, path: Path) -> str:
     """Return `text` with each repeated value written out; `&name` marks a mapping in braces on one line.
 
-    `*name` stands for the whole mapping, `{<<: *name, key: value}` for the mapping with other keys. Raises UserError
+    `*name` stands for the whole mapping, `{<<: *name, key: value}` for the mapping with `key` set. Raises UserError
     for an unknown name, and for a name of another value than a mapping in braces on one line.
     """
     values: dict[str, str] = {}

@@ -144,7 +144,7 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, s
         key, equals, text = assignment.partition("=")
         parts = tuple(key.strip().split("."))
         if not equals or not all(parts):
-            raise UserError(f"--set {assignment}: must read key=value, as in train.optimisation.epochs=2")
+            raise UserError(f"--set {assignment}: expected key=value, as in train.optimisation.epochs=2")
         inner = raw
         for i, part in enumerate(parts[:-1]):
             if inner.get(part) is None:

@@ -74,7 +74,7 @@ class ListedSettings:
         self._lists, self._keys, self._settings = lists, keys, settings
 
     def __getattr__(self, key: str) -> object:
-        if key.startswith("_"):  # copy, pickle and inspect ask for these
+        if key.startswith("_"):  # copy, pickle and inspect look up such names
             raise AttributeError(key)
         return self._read_key(key, getattr)
 

@@ -30,7 +30,7 @@ MARKER = ".unpacked.json"  # file in an unpacked folder: names the archive, and 
 MAX_MEMBERS = 1_000_000  # largest number of members of an archive
 CHUNK = 1 << 20
 
-# Exceptions of the standard library's readers for damaged archives and other bytes.
+# Exceptions of the standard library's readers for damaged archives and for files that are no archives.
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error)
 UNREADABLE = (*BROKEN, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError)
 
@@ -149,7 +149,7 @@ def _write(archive: Path, members: str, target: Path, files: int, max_bytes: int
 
 
 def _split_path(name: str) -> list[str] | None:
-    """Return the parts of a member's path; None if it is not a plain downward path on every system."""
+    """Return the parts of a member's path; None if it is unprintable, or absolute or upward on any operating system."""
     if not name.isprintable() or "\\" in name or name[1:2] == ":":
         return None
     parts = [part for part in name.removesuffix("/").split("/") if part != "."]

@@ -17,7 +17,7 @@ from pipeline.errors import UserError, escape_line
 from pipeline.runtime.files import compute_sha256, rename, write_atomically
 
 CHUNK = 1 << 18
-MIN_PROGRESS = 1 << 24  # bytes; a failed attempt counts unless it extends the longest partial file by as many
+MIN_PROGRESS = 1 << 24  # bytes by which an attempt must extend the longest partial file to count as progress
 TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 

@@ -118,9 +118,9 @@ class Batches:
     def read(
         self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
     ) -> Batch:
-        """Read images `rows` (b,) with the captions numbered `captions` (b,).
+        """Read images `rows` (B,) with the captions numbered `captions` (B,).
 
-        `store_rows` (b,) are their rows of the store. All regions are masked where `masked` (b,).
+        `store_rows` (B,) are their rows of the store. All regions are masked where `masked` (B,) is True.
         """
         batch = read_batch(self.prepared, self.store, rows, store_rows, captions, epoch, step, self.pinned)
         batch.region_mask[torch.from_numpy(masked)] = False

@@ -2,17 +2,18 @@
 
 Layout: float16, contiguous. Rows are read by their position in the file (pread), and PyTorch converts them to float32.
 A memory map is not used. Its pages count as the process's memory, up to the whole file in an epoch, and each row waits
-for the disk. From the page cache a map is 5 / 2.2 / 1.7 times faster for the rows below, which is negligible in a
-training step.
-`benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
-cache:
+for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. This is
+negligible in a training step.
 
-    mapped                       .29 /  .90 /  16
-    NumPy's conversion           1.3 /   12 /  81
-    float32                      .30 /  .91 /  32    twice the file
+`benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of 16×128 / 25×256 / 49×1280. It uses one
+thread, and the file is in the page cache:
+
+    mapped, PyTorch's cast       .29 /  .90 /  16
+    mapped, NumPy's cast         1.3 /   12 /  81
+    mapped, float32              .30 /  .91 /  32    200 % of the file size
     h5py, contiguous             2.4 /   17 / 102
     h5py, chunks of one row      2.6 /   35 /  99
-    h5py, with gzip              9.8 /   50 / 405    62 % of the file
+    h5py, with gzip              9.8 /   50 / 405    62 % of the file size
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class FeatureWriter(AbstractContextManager):
     """Writer of features.h5 and manifest.json in a folder. Both get their names only when every row is written.
 
     With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may be written
-    in any order and in parts. `crc` has a checksum of each row, `crc_pooled` one of its vector alone. With `boxes`
+    in any order and in parts. `crc` has a checksum of each row, `crc_pooled` of each vector alone. With `boxes`
     every region has a box. An error in the block leaves no file. Raises UserError where a row is missing at the end of
     the block, and OSError where the disk lacks room.
     """
@@ -219,7 +220,7 @@ class FeatureStore:
         self._fill("regions", rows, regions)
         self._check(rows, stored_pooled, regions)
         if self._vectors is not None:
-            pooled[:] = self._vectors.pooled(rows)  # exact: they are stored in half precision
+            pooled[:] = self._vectors.pooled(rows)  # exact: vectors are stored in half precision
 
     def mask(self, rows: np.ndarray) -> np.ndarray:
         """Return a mask (B, R) bool of the regions that the images `rows` (B,) have."""
@@ -280,7 +281,7 @@ class FeatureStore:
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:
             raise IndexError(f"rows {rows.min()} to {rows.max()} of a store of {self._shape[0]} rows")
         file = self._file
-        if file is None:  # if two threads open it at once, each keeps its own
+        if file is None:  # two threads that open the file at once use two handles
             file = self._file = io.FileIO(self.path)
         descriptor, target = file.fileno(), values.data.cast("B")
         size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)

@@ -15,7 +15,7 @@ class LookAlikeGroups:
     size: int
 
     def arrange(self, order: np.ndarray) -> np.ndarray:
-        """Return the images of `order` (n,) in groups: an image, then its nearest images that are in no group yet.
+        """Return the images of `order` (B,) in groups: an image, then its nearest images that are in no group yet.
 
         The groups begin in the order of `order`, and its images appear once each. Where an image's nearest
         images are in other groups, its group is smaller.

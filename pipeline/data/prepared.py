@@ -62,10 +62,10 @@ def write_prepared(
             "and that the captions are complete and tokenised as published"
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
-    texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
+    texts = (caption.text.split() if vocabulary.encodes_text else caption.words for caption in captions)
     token_lists = [vocabulary.encode(words) for words in texts]
     if lengths := [len(words) for words in token_lists if len(words) > max_words]:
-        unit = "tokens" if vocabulary.reads_text else "words"
+        unit = "tokens" if vocabulary.encodes_text else "words"
         print(
             f"note: {len(lengths)} of {len(captions)} captions are longer than {max_words} {unit} (max_words), the "
             f"longest has {max(lengths)}; training uses their first {max_words}",
@@ -161,7 +161,7 @@ class PreparedData:
         return self.tokens.shape[1]
 
     def rows(self, split: str) -> np.ndarray:
-        """Return (n,) int64: the images of `split`, in ascending order."""
+        """Return (B,) int64: the B images of `split`, in ascending order."""
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     def file(self, image: int) -> str:
@@ -182,11 +182,11 @@ class PreparedData:
 
     def get_whole_captions(self, image: int) -> list[list[int]]:
         """Return the captions of an image as tokens, unclipped, without EOS."""
-        texts = [text.split() for text in self.texts(image)] if self.vocabulary.reads_text else self.words(image)
+        texts = [text.split() for text in self.texts(image)] if self.vocabulary.encodes_text else self.words(image)
         return [self.vocabulary.encode(words) for words in texts]
 
     def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return (n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
+        """Return (B, K, T) int32: all captions of B images; rows beyond an image's own captions are all 0."""
         images = np.asarray(images, np.int64)
         first, last = self.first[images], self.first[images + 1]
         offsets = np.arange(max((last - first).max(initial=0), 0))

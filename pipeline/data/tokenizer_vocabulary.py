@@ -23,7 +23,8 @@ TOKENIZER, WORDS = "tokenizer.json", "vocabulary.json"
 RERUN = "run the prepare stage again, or export the model again"
 MAX_BYTES = 24 * 2**20  # bytes of either file
 MAX_WORDS = 2**20
-MAX_PARTS, MAX_REPLACEMENT, MAX_PATTERN = 64, 4, 500  # limits of a tokenizer: parts in a list; characters
+# limits of a tokenizer: parts in a list, characters of a replacement, characters of a pattern
+MAX_PARTS, MAX_REPLACEMENT, MAX_PATTERN = 64, 4, 500
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TokenizerVocabulary(Vocabulary):
     numbers: tuple[int, ...]  # (V,): the tokenizer's own ids
     has_unknown: bool
     tokenizer: Any = field(compare=False, repr=False)  # a Tokenizer of the library tokenizers
-    reads_text: ClassVar[bool] = True
+    encodes_text: ClassVar[bool] = True
 
     @classmethod
     def fetch(cls, name: str, out: Path, captions: Iterable[str], max_tokens: int) -> TokenizerVocabulary:

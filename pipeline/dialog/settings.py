@@ -21,7 +21,7 @@ PRIORS = CHANCE, PRIOR, QUESTION_PRIOR = "chance", "prior", "question_prior"  # 
 class DialogSettings(Section):
     """Limits in words for the texts of dialogs, and the numbers of rounds and options of each dialog.
 
-    All dialogs must have these numbers; null: the numbers of the first dialog.
+    All dialogs must have these numbers. A number that is null is taken from the first dialog.
     """
 
     caption: SmallCount = 24
@@ -85,7 +85,7 @@ class GeneratorSettings(DialogEncoderSettings):
     def _check(self) -> None:
         super()._check()
         if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
-            raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
+            raise ValueError("decoder transformer needs layers and heads, decoder lstm takes neither: correct them")
         if self.heads is not None and self.hidden_dim % self.heads:
             raise ValueError(f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}")
         if self.decoder == "transformer" and self.word_dim != self.hidden_dim:

@@ -1,7 +1,7 @@
 """Estimators of a score's gradient across the channel: none, through the tokens, or through their log-probability.
 
 One surrogate serves all three: −E[score] − E[(score − baseline).detach() · log p]. The first term has a gradient where
-the score is differentiable in the message or has parameters. Only ScoreFunction uses the second term.
+the score is differentiable in the message or has parameters. Only ScoreFunction and RelaxEstimator use the second.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def build_surrogate(
 ) -> tuple[Tensor, Report]:
     """Return the scalar to be minimised and its report; `value` (N,) are scores, `advantage` is (N,) or (N, T).
 
-    Only ScoreFunction has an advantage. `reduction` sums or averages the scores over captions; "words" divides their
-    sum by the batch's number of tokens. Products of advantage and log-probability are averaged over all tokens of the
-    batch with EOS (self-critical.pytorch), even where only some `words` have an advantage. With `weighting` "caption",
-    their sum is averaged over the captions of the batch.
+    Only ScoreFunction and RelaxEstimator pass an advantage. `reduction` sums or averages the scores over captions;
+    "words" divides their sum by the batch's number of tokens. Products of advantage and log-probability are averaged
+    over all tokens of the batch with EOS (self-critical.pytorch), even where only some `words` have an advantage. With
+    `weighting` "caption", their sum is averaged over the captions of the batch.
     Where ranks hold parts of a batch, the result is this rank's share: losses are summed over ranks, reports averaged.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}

@@ -24,5 +24,5 @@ class CaptionTruth(Protocol):
 
 TruthChecker = Callable[[Sequence[str], np.ndarray], CaptionTruth]
 """Function of N captions and their images (N,), rows of the prepared data."""
-OpenTruthChecker = Callable[[PreparedData], TruthChecker | None]
+TruthCheckerBuilder = Callable[[PreparedData], TruthChecker | None]
 """Constructor of a truth checker; returns None where the data set has no facts of the images."""

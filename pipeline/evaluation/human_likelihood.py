@@ -24,7 +24,7 @@ def compute_human_log_likelihood(
     speaker = speaker.to(device).eval()
     total, tokens = 0.0, 0
     for batch in batches:
-        references = torch.from_numpy(prepared.references(batch.images.numpy())).long()  # (n, K, T)
+        references = torch.from_numpy(prepared.references(batch.images.numpy())).long()  # (B, K, T)
         on_device = batch.to(device)
         encoded = speaker.encode_image(on_device)
         for captions in references.unbind(1):

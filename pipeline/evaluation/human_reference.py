@@ -23,7 +23,7 @@ def measure_against_references(
     The captions are given as texts, and as `tokens` (M, T).
     """
     vocabulary = prepared.vocabulary
-    words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
+    words = [tokenise(text) if vocabulary.encodes_text else text.split() for text in texts]
     human_words = [prepared.words(row) for row in rows]
     return {
         "diversity": measure_caption_diversity(texts, tokens.tolist(), vocabulary.unk),

@@ -64,8 +64,8 @@ class RetrievalResult:
 def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
     """Return distractors (M, K) of each image of `pooled` (M, P), by gallery name.
 
-    1000: 999 drawn at random, if M exceeds 1,000. If M exceeds 100, random100: 99 drawn at random; similar100: the 99
-    nearest neighbours in feature space.
+    Gallery 1000 has 999 random distractors and needs M > 1,000. Galleries random100, with 99 random distractors, and
+    similar100, with the 99 nearest neighbours in feature space, need M > 100.
     """
     images = len(pooled)
     galleries = {}
@@ -79,7 +79,7 @@ def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class JudgedCaptions:
-    """Captions as the speaker's token ids (N, T) and as N texts; a judge encodes one or the other."""
+    """Captions as the speaker's token ids (N, T) and as N texts; a judge encodes either the ids or the texts."""
 
     tokens: Tensor
     texts: Sequence[str]
@@ -109,7 +109,8 @@ class Judge(Protocol):
 class ListenerJudge:
     """Listener that encodes token ids; `pooled` gives the image vectors (M, P) of its training features.
 
-    If `mirrored` gives the vectors of the mirror images, the image embedding is the normalised sum of both.
+    `mirrored` gives the vectors of the mirror images, if any. An image embedding is then the normalised sum of the
+    embeddings of the image and its mirror image.
     """
 
     listener: Listener
@@ -249,7 +250,7 @@ def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.d
 
     Raises UserError as `load_agent` and `open_features` do, and where the agent is no `Listener` or `DualEncoder`.
     """
-    from pipeline.data.image_features import open_features  # reads Parquet, which captioning does without
+    from pipeline.data.image_features import open_features  # imports PyArrow, which captioning does not need
 
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):

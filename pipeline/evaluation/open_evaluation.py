@@ -14,7 +14,7 @@ from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import OWN, Reranking
-from pipeline.evaluation.caption_truth import OpenTruthChecker
+from pipeline.evaluation.caption_truth import TruthCheckerBuilder
 from pipeline.evaluation.hard_gallery import HardGallery, build_vector_gallery
 from pipeline.evaluation.judges import (
     JUDGES,
@@ -44,7 +44,7 @@ class EvaluationParts:
     judges: Sequence[JudgeKind] = JUDGES
     baselines: Sequence[BaselineKind] = BASELINES
     galleries: Mapping[str, Callable[[PreparedData], HardGallery]] | None = None  # by similarity
-    truth: OpenTruthChecker | None = None
+    truth: TruthCheckerBuilder | None = None
 
 
 @contextmanager

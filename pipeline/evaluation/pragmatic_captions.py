@@ -1,4 +1,4 @@
-"""Pragmatic decoding at evaluation: an image's distractors are its nearest images of the split for a judge."""
+"""Pragmatic decoding at evaluation: an image's distractors are the split's nearest images by a judge's embeddings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SCORES = 2**22  # scores held in memory
 class PragmaticCaptions:
     """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `judge` among a split's images.
 
-    With `posterior` "listener", the posterior is the judge's; with any other, it is the speaker's, by Bayes' rule.
+    With `posterior` "listener", the posterior is the judge's. With another value, it is the speaker's, by Bayes' rule.
     """
 
     alpha: float

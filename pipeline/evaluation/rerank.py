@@ -1,4 +1,4 @@
-"""Reranking: sample several captions per image and keep the one that the listener scores highest."""
+"""Reranking: sample several captions per image and keep the caption that the listener scores highest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RerankedCandidates:
 
     best: Tensor  # (M,) int64: index of the best candidate
     margins: Tensor  # (M, K): the image's score minus the highest other image's score; inf if there is no other image
-    ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against it
+    ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against the image
 
 
 def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Tensor) -> RerankedCandidates:

@@ -39,7 +39,7 @@ def format_protocol_signature(
     `gamma`, the guidance scale, appears unless it is 1. The other optional parts appear if given. `hard_gallery` is the
     definition of the hard gallery, and `no_repeat` the length of n-grams that no caption repeats. `rerank` holds the
     number of ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin, and
-    the listener unless it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the
+    the listener unless it is the speaker's own. `pragmatic` holds the exponent alpha, the number of distractors and the
     posterior.
     """
     images = prepared.manifest["images"]

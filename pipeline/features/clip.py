@@ -137,7 +137,7 @@ class ClipNetwork(GridNetwork):
         try:
             super().__init__(model, transform, settings, settings.describe(source, preprocessing), device)
         except torch.OutOfMemoryError:
-            raise  # a RuntimeError that says nothing of the size
+            raise  # a RuntimeError that does not mean an invalid size
         except (ValueError, RuntimeError) as error:
             raise UserError(
                 f"features.image_size: {name} does not take {settings.image_size} pixels ({summarise_error(error)}); "

@@ -68,7 +68,7 @@ class DecoderInputsNetwork(GridNetwork):
             encoded: Tensor | None = signal.inputs.get("encoder_hidden_states")
             regions: Tensor = signal.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded
         except torch.OutOfMemoryError:
-            raise  # a RuntimeError that says nothing of the processor
+            raise  # a RuntimeError that does not mean an unsuitable processor
         except (ValueError, RuntimeError) as error:
             raise UserError(
                 f"features.network: the processor does not fit the model ({summarise_error(error)}); take the model "

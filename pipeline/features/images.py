@@ -60,11 +60,12 @@ def decode_within(
     formats: tuple[str, ...] | None = None,
     max_megapixels: float | None = None,
 ) -> Iterator[Image.Image]:
-    """Decode an image file as `open_image` does; the block may use `bytes_per_pixel` further bytes.
+    """Decode an image file as `open_image` does, and reserve memory for the block.
 
-    The bytes count per pixel of the result. Threads that would together use more than `MEMORY` bytes wait for each
-    other. `formats` are the names of allowed formats. Raises UserError for an image of more than `max_megapixels`, and
-    for an image whose decoding needs more than `MEMORY` bytes. Damaged files raise the errors of their decoders.
+    The block may use `bytes_per_pixel` further bytes for each pixel of the result. Threads that would together use more
+    than `MEMORY` bytes wait for each other. `formats` are the names of allowed formats. Raises UserError for an image
+    of more than `max_megapixels`, and for an image whose decoding needs more than `MEMORY` bytes. Damaged files raise
+    the errors of their decoders.
     """
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace this warning
     with Image.open(file, formats=formats) as image:
@@ -107,7 +108,7 @@ def open_image(path: Path) -> Image.Image:
 
 @contextmanager
 def open_within(path: Path, bytes_per_pixel: int = 4) -> Iterator[Image.Image]:
-    """Open an image file as `open_image` does, for a block that uses further `bytes_per_pixel` of the result.
+    """Open an image file as `open_image` does, for a block that uses `bytes_per_pixel` further bytes per pixel.
 
     Raises FileNotFoundError where there is no file. Raises UserError where the file is empty, truncated, a film, or
     larger than Pillow's limit (179 megapixels). Raises UserError where decoding needs more than `MEMORY` bytes, and for
@@ -124,9 +125,9 @@ def open_within(path: Path, bytes_per_pixel: int = 4) -> Iterator[Image.Image]:
             raise
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
-        except Exception as error:  # decoders raise nearly anything for damaged files
+        except Exception as error:  # damaged files raise errors of any type
             cause = summarise_error(error, 1000).replace(str(path), path.name)
-            raise UserError(f"{path}: the image cannot be decoded ({cause})") from None
+            raise UserError(f"{path}: the image cannot be decoded ({cause}); replace the file") from None
         yield image
 
 

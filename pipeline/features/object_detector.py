@@ -95,7 +95,7 @@ class ObjectDetection:
         return losses[0] + losses[1]
 
     def cells(self, image: AnnotatedImage, height: int, width: int) -> np.ndarray:
-        """Return targets (labels, height, width): 1 where a box with the label covers at least MIN_COVERAGE."""
+        """Return targets (labels, height, width): 1 if a box of the label covers at least MIN_COVERAGE of a cell."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
             covered = (

@@ -38,7 +38,7 @@ class Projection:
             products += (centred.T @ centred).double()
         if size > len(origin):
             raise UserError(
-                f"features.pca_dim: expected at most {len(origin)}, the features of a region, got {size}; lower it"
+                f"features.pca_dim: expected at most {len(origin)}, the size of a region's vector, got {size}; lower it"
             )
         mean = total / count
         values, vectors = torch.linalg.eigh(products / count - torch.outer(mean, mean))

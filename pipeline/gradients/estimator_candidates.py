@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
@@ -61,7 +61,7 @@ def build_gumbel_candidate(tau: float) -> EstimatorCandidate:
 
 
 def build_psst_candidates(
-    name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
+    name: str, inner: Callable[[int], StraightThrough], mix: MixUnit = "caption", feed: Feed = "distribution"
 ) -> tuple[EstimatorCandidate, ...]:
     """Return the candidates of PSST over the channel `inner`, one for each ρ of `RHOS`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import GumbelRao
 from pipeline.composition.joint import Agents, Objective, pathwise
 from pipeline.composition.method import Method
@@ -31,7 +31,7 @@ def psst_gumbel_rao(
     rho: Share = 0.25,
     temperature: Positive = 1.0,
     k: Count = 10,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over Gumbel-Rao: a share ρ of captions or tokens (`mix`) passes as means of `k` relaxed samples.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.composition.joint import Agents, BaselineName, Objective, build_tradeoff, pathwise, score_function
 from pipeline.composition.method import ALTERNATE, Method
@@ -60,7 +60,7 @@ def psst_multinomial(
     objective: Objective,
     lam: Share,
     rho: Share = 0.25,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST: a share ρ of captions or tokens (`mix`) passes as full distributions.
@@ -77,7 +77,7 @@ def psst_gumbel(
     lam: Share,
     rho: Share = 0.25,
     temperature: Positive = 1.0,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over relaxed samples: a share ρ of captions or tokens (`mix`) passes unchanged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import ReinMax
 from pipeline.composition.joint import Agents, Objective, pathwise
 from pipeline.composition.method import Method
@@ -26,7 +26,7 @@ def psst_reinmax(
     lam: Share,
     rho: Share = 0.25,
     temperature: Positive = 1.0,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over ReinMax: a share ρ of captions or tokens (`mix`) passes as distributions, others as tokens."""

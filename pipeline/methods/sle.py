@@ -1,4 +1,4 @@
-"""Sequence-level learning with exploration by token entropy or by caption distance (Chen and Jin, CVPR 2020).
+"""Sequence-level learning (SLL) with exploration by token entropy or caption distance (Chen and Jin, CVPR 2020).
 
 No listener is used. The paper's losses are sums over a caption's tokens. Here they are divided by the mean number
 of tokens per caption. `scale` is the maximum of CIDEr-D: 10 as usually printed, 1 as in the paper's theory (Eq. 2).

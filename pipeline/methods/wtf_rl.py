@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.channels.hard import Greedy
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Agents, Objective, score_function
@@ -69,7 +69,7 @@ def rl(
 def rl_unidirectional(
     agents: Agents, objective: Objective, rewards: RewardModels, alpha: Share = 0.94, clamp: Positive | None = None
 ) -> Method:
-    """Build `rl` in the direction image → text only: the strongest caption of the batch is the baseline (§4.2)."""
+    """Build `rl` in the direction image → text only: the hardest negative caption is the baseline (§4.2)."""
     return rl(agents, objective, rewards, alpha, "image_to_text", clamp=clamp)
 
 
@@ -149,7 +149,7 @@ def psst_wtf(
     alpha: Share = 0.94,
     combine: Combine = "sum",
     clamp: Positive | None = None,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST with Eq. 2 in place of the hinge, and with the discriminator's reward in the score.

@@ -134,7 +134,7 @@ def _compute_distinct_share(captions: Sequence[Sequence[str]], n: int) -> float:
 
 
 def _compute_bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
-    """Return BLEU-4 of the k-th captions against the image's others: corpus BLEU, and the mean over captions."""
+    """Return BLEU-4 of the k-th captions against the images' other captions: corpus BLEU, and mean over captions."""
     from pycocoevalcap.bleu.bleu import Bleu
 
     others = {index: [*captions[:k], *captions[k + 1 :]] for index, captions in enumerate(sets)}

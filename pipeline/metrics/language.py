@@ -58,7 +58,7 @@ class LanguageScorer:
         self._processes: dict[str, MetricProcess] = {}
 
     def __enter__(self) -> LanguageScorer:
-        with suppress(java.NotComputedError):  # `score` reports it
+        with suppress(java.NotComputedError):  # `score` reports the error
             self._start(self._metrics)
         return self
 

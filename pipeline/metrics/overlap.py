@@ -1,8 +1,8 @@
 """BLEU and ROUGE-L of each caption of a batch as rewards, computed on the batch's device.
 
-Both equal pycocoevalcap's on the same tokens. Captions are `tokens` (T, N) int16, padded with -1. `references`
-(W, R, N) are R per caption, of at most W tokens, padded likewise. `CiderD.pair_with_references` returns both and
-decides whether EOS counts as a token.
+The scores equal pycocoevalcap's on the same tokens. Captions are `tokens` (T, N) int16, padded with -1. Each caption
+has R `references` (W, R, N) of at most W tokens, padded likewise. `CiderD.pair_with_references` returns captions and
+references, and decides whether EOS counts as a token.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def rank_gallery(
 ) -> RetrievalRanks:
     """Rank images for captions and captions for images, by inner product, in one pass over their scores.
 
-    `captions` (N, d), `images` (M, d), `owners` (N,) int64: the image of each caption; each image needs one. `among`:
+    `captions` (N, D), `images` (M, D), `owners` (N,) int64: the image of each caption; each image needs one. `among`:
     smaller galleries, (M, K) int64 distractors of each image, without the image itself, padded with −1. `shown`: the
     number of top-scoring images to return for each caption.
 
@@ -84,7 +84,7 @@ def rank_gallery(
 def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, distractors: Tensor) -> Tensor:
     """Return ranks (M,) int64 of each image's best caption among its distractors' captions, by inner product.
 
-    `captions` (N, d), `images` (M, d), `owners` (N,) as for `rank_gallery`; `distractors` (M, K) int64: other images,
+    `captions` (N, D), `images` (M, D), `owners` (N,) as for `rank_gallery`; `distractors` (M, K) int64: other images,
     padded with −1. Scores and ties count as in `rank_gallery`. Raises UserError for an image without a caption.
     """
     counts = torch.bincount(owners, minlength=len(images))
@@ -123,7 +123,7 @@ def draw_distractors(image_count: int, count: int, seed: int) -> Tensor:
 def find_similar_distractors(features: Tensor, count: int) -> Tensor:
     """Return (M, count) int64: the `count` nearest other images of each image in feature space, nearest first.
 
-    `features` (M, d); similarity is the cosine of mean-centred features. Raises UserError if there are fewer than
+    `features` (M, D); similarity is the cosine of mean-centred features. Raises UserError if there are fewer than
     `count` other images.
     """
     if count >= len(features):
@@ -140,7 +140,7 @@ def find_similar_distractors(features: Tensor, count: int) -> Tensor:
 
 
 def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
-    """Return (M, K) int64: nearest neighbours of the unit vectors `vectors` (M, D) among the rows `gallery` (n,).
+    """Return (M, K) int64: nearest neighbours of the unit vectors `vectors` (M, D) among the rows `gallery` (N,).
 
     `ranks` (K,) selects the neighbours, 1 is the nearest. An image is not its own neighbour. Raises UserError if a rank
     exceeds the number of other images.

@@ -47,7 +47,7 @@ class DualEncoder(nn.Module):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        """Return the tokenizer, which some networks must fetch."""
+        """Return the tokenizer; the tokenizers of some networks are downloaded."""
         return open_tokenizer(str(self.arguments["architecture"]), self.max_tokens)
 
     @property

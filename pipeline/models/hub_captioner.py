@@ -24,7 +24,7 @@ from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProce
 from pipeline.types import Batch, make_caption_mask
 
 PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
-SEQ2SEQ = ("t5",)  # text sides of BLIP-2 with an encoder of these tokens; the decoder attends to the encoder's states
+SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder takes the regions; the decoder attends to the encoder's states
 # text sides that can be trained, by kind of captioner
 TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
 AXES = 3  # axes of the positions of patches: time, height, width
@@ -40,10 +40,10 @@ Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, head
 class HubState:
     """Decoder state of n captions."""
 
-    token_cache: Pairs  # keys and values of the tokens so far, after those of the regions without cross-attention
+    token_cache: Pairs  # keys and values of the tokens so far; without cross-attention, the regions' precede them
     region_cache: Pairs  # keys and values of the regions, for cross-attention
     words: int  # number of input tokens so far
-    regions: Tensor  # (1, R, D): of any image, for its shape
+    regions: Tensor  # (1, R, D): the regions of any image; only their shape is used
 
 
 class PrecomputedRegions(nn.Module):
@@ -178,7 +178,7 @@ class HubDecoder(Decoder[HubState]):
         self.requires_grad_(True)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set `requires_grad`; with LoRA, only for LoRA's weights and the null image, else False."""
+        """Set `requires_grad`; with LoRA, set it only for LoRA's weights and the null image, and freeze all others."""
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(requires_grad and (self.lora is None or "lora_" in name or name == "null"))
         return self
@@ -337,7 +337,7 @@ def _build_prompted_text(config: dict[str, Any]) -> Any:
     Raises UserError for a text side that TEXT_KINDS does not list.
     """
     hub, kind, text = import_transformers(), config["model_type"], config["text_config"]
-    if kind in PATCHED:  # no class of the library has their text side alone
+    if kind in PATCHED:  # no class of the library has the text side of these kinds alone
         sizes = dict.fromkeys(("hidden_size", "intermediate_size", "out_hidden_size", "embed_dim"), 4)
         small_config = build_network_config(
             hub.CONFIG_MAPPING[kind], {**config, "vision_config": {"depth": 0, "num_heads": 1, **sizes}}
@@ -386,7 +386,7 @@ def _extract_text_side(captioner: Any) -> tuple[Any, nn.Linear | None]:
         return _remove_encoder(text) if text.config.model_type in SEQ2SEQ else text, None
     if captioner.config.model_type in PATCHED:
         return _remove_encoder(captioner), None
-    if captioner.config.model_type in PROMPTED:  # its decoder and its output layer, in the class that has both
+    if captioner.config.model_type in PROMPTED:  # one class of the library holds decoder and output layer
         florence = captioner.config.model_type == "florence2"
         text = _build_prompted_text(serialise_config(captioner))
         if florence:
@@ -419,7 +419,7 @@ def _extract_embeddings(text: Any) -> tuple[Any, Any]:
 def _read_special_tokens(captioner: Any, config: Mapping[str, Any], prompted: PromptedProcessor | None) -> list[int]:
     """Return the ids that the model's `generate` uses: EOS, tokens before BOS if there are any, and BOS.
 
-    The first id of EOS counts. Raises UserError where the config has no such ids.
+    If there are several ids of EOS, the first is used. Raises UserError where the config has no such ids.
     """
     if captioner.config.model_type == "blip":
         text = captioner.config.text_config

@@ -13,7 +13,7 @@ from pipeline.section import Name, Section, Text
 if TYPE_CHECKING:
     ArchitectureName: TypeAlias = str
     SpeakerSizes: TypeAlias = Section
-else:  # the registry of architectures defines both
+else:  # the registry of architectures defines these types
     ArchitectureName = Literal[(*ARCHITECTURES, "hub")]
     SpeakerSizes = create_model(
         "SpeakerSizes", __base__=Section, **{key: (size.values | None, None) for key, size in SIZES.items()}
@@ -53,7 +53,7 @@ class SpeakerSettings(SpeakerSizes):
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}; remove lora")
         heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
         if heads and hidden and hidden % heads:
-            raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}")
+            raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}; change one of them")
 
 
 class PretrainedJudgeSettings(Section):

@@ -20,7 +20,7 @@ from pipeline.types import Batch
 
 
 @dataclass
-class FedDistributions:
+class InputDistributions:
     """Distributions of one step that are inputs of the next step."""
 
     full: Tensor  # (K,): rows of the distributions in their own step
@@ -59,8 +59,8 @@ class RecordedUnroll:
         self._tokens: list[Tensor] = []  # input tokens of each step
         self._masks: list[Tensor] = []  # dropout of each step's states
         self._next_tokens: Tensor
-        self._next_fed: FedDistributions | None = None
-        self._fed: dict[int, FedDistributions] = {}  # distributions by the step whose inputs they are
+        self._next_fed: InputDistributions | None = None
+        self._fed: dict[int, InputDistributions] = {}  # distributions by the step whose inputs they are
 
     @torch.no_grad()
     def step(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class RecordedUnroll:
             logits = step.logits[full].requires_grad_()
             soft = channel.distribution(logits, None if noise is None else noise[full], step.choice.index[full])
         step.soft, masks = soft.detach(), self._masks[-1][full] if self._masks else None
-        self._next_fed = FedDistributions(full, step.states[full], masks, logits, soft, torch.arange(len(full)), full)
+        self._next_fed = InputDistributions(full, step.states[full], masks, logits, soft, torch.arange(len(full)), full)
 
     def connect(self, steps: Sequence[UnrollStep]) -> None:
         """Give the states and fed distributions of `steps` a graph."""
@@ -157,7 +157,7 @@ class RecordedUnroll:
         return *gradients, grad_h.new_empty(0), grad_h.new_empty(0), grad_bias
 
     def _differentiate_mixtures(
-        self, fed: FedDistributions, d_mixtures: Tensor, d_soft: Tensor
+        self, fed: InputDistributions, d_mixtures: Tensor, d_soft: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the gradients of states before dropout (K, H), and of logits (K, V+1), of fed distributions.
 

@@ -27,7 +27,8 @@ def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: 
         return architecture.load()(len(vocabulary), region_size, **options)
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError(
-            "architecture hub needs its tokenizer's tokens: set prepare.tokenizer and run the prepare stage again"
+            f"{settings.model}: expected captions of its tokenizer's tokens, got words; set prepare.tokenizer to "
+            f"{settings.model} and run the prepare stage again"
         )
     lora = settings.lora.model_dump(mode="json") if settings.lora else None
     speaker = HubDecoder.from_hub(settings.model, vocabulary.numbers, max_words, settings.dropout, lora)

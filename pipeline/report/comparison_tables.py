@@ -48,7 +48,9 @@ def build_table_at_cider(comparison: Comparison, slice_: ComparisonSlice, compac
         for j in results.judges.values()
         for n in names
     ]
-    columns += [_make_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.ends]
+    columns += [
+        _make_spread_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.first_and_last_judge
+    ]
     if compact:
         columns = [_make_estimate_column(f"{score} {judge}", results.score_keys(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
@@ -66,7 +68,7 @@ def build_table_at_score(comparison: Comparison, slice_: ComparisonSlice) -> Tab
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
     columns = [_make_estimate_column(name, ("language", name), TABLE_METRICS[name].digits) for name in metrics]
-    level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
+    level, judge = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first_judge.title.lower()
     return fill_table(
         f"equal-recall-{_make_slug(slice_)}",
         f"Naturalness at equal discriminability, {level} ({judge}): test split",
@@ -92,7 +94,7 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
         if compact
         else _make_difference_columns(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
         for judge in results.judges.values()
-        if judge.name in results.ends or not compact
+        if judge.name in results.first_and_last_judge or not compact
     ]
     differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
     bounds, dash_rows = any(each.bound for each in differences), len(compared_readings) - len(slice_.differences)
@@ -129,7 +131,7 @@ def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
-        [*columns, _make_spread_column(results.first.name, results.score_keys(results.first.name), 1)],
+        [*columns, _make_spread_column(results.first_judge.name, results.score_keys(results.first_judge.name), 1)],
         ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_list_notes(comparison, slice_, 3)],
         head="ρ",
     )
@@ -149,7 +151,7 @@ def _list_notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) ->
     if slice_.rule:
         yield slice_.rule
     results = comparison.results
-    score = f"{results.score} ({results.first.title.lower()})"
+    score = f"{results.score} ({results.first_judge.title.lower()})"
     curve_methods = [reading.curve.method for reading in slice_.readings if len(reading.curve.points) > 1]
     symbols = dict.fromkeys(SYMBOLS.get(name, name) for name in map(results.curve_setting, curve_methods))
     yield (

@@ -40,7 +40,8 @@ def choose_styles(results: Results) -> dict[str, LineStyle]:
 def build_curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
     """Return panels of the score against a language metric on the test split, one per judge.
 
-    A setting that lacks a value is omitted. A judge without any remaining setting is omitted, unless no judge has one.
+    A setting that lacks a value is omitted. A judge without any remaining setting is omitted, unless no
+    judge has a setting.
     """
     x = Axis(metric, ("language", metric), 3)
     panels = [
@@ -93,7 +94,7 @@ def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel
     are equal in all other settings.
     """
     styles, panels = choose_styles(results), []
-    for judge in results.ends:
+    for judge in results.first_and_last_judge:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method

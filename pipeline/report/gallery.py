@@ -32,7 +32,7 @@ from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import resolve_inside
 
-EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if a curve of it has two settings
+EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if one of its curves has two settings or more
 LONGEST_SIDE = 320  # pixels of a picture on the page
 SCENE_WIDTH = 256  # pixels of a scene that is drawn again
 THUMBNAIL = 88  # pixels of a thumbnail
@@ -126,7 +126,7 @@ def build_gallery_views(results: Results, choices: Sequence[Choice], comparison:
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         at_cider = n < len(comparison.at_cider)
         level = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if at_cider else f"{round(slice_.level, 1):g}%")
-        judge_note = "" if at_cider else f" ({results.first.title.lower()})"
+        judge_note = "" if at_cider else f" ({results.first_judge.title.lower()})"
         description = (
             f"Each method's measured setting with the largest weight in its estimate at a test {level}{judge_note}; "
         )
@@ -189,10 +189,10 @@ def select_captions_of_methods(picture: GalleryPicture, methods: Sequence[str]) 
 
 
 def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | None:
-    """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
+    """Return the label of the curve whose captions are shown along λ; None where each curve has one setting.
 
-    Candidates are the curves of the method EXAMPLE, or of all methods if no curve of EXAMPLE has two settings. Curves
-    with a single setting are excluded. Curves with a chosen setting come first, then curves with more settings.
+    Candidates are the curves of the method EXAMPLE with two settings or more. If EXAMPLE has no such curve, candidates
+    are such curves of all methods. Curves with a chosen setting come first, then curves with more settings.
     """
     long_curves = [curve for curve in build_curves(results) if len(curve.points) > 1]
     candidates = [curve for curve in long_curves if curve.method == EXAMPLE] or long_curves
@@ -201,7 +201,7 @@ def choose_example_line(results: Results, choices: Sequence[Choice]) -> str | No
     return candidates[ranked.index(max(ranked))].label if candidates else None
 
 
-def choose_example_along(
+def choose_lambda_example(
     pictures: Sequence[GalleryPicture], line: str | None
 ) -> tuple[GalleryPicture, list[GalleryCaption]] | None:
     """Return the picture with the most distinct captions by `line` along λ, and these captions.
@@ -267,9 +267,9 @@ def _collect_captions(
 ) -> dict[int, list[GalleryCaption]]:
     """Return the captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in build_curves(results) for point in curve.points]
-    runs, first, style = [point.runs[0] for _, point in points], results.first.name, choose_styles(results)
+    runs, first, style = [point.runs[0] for _, point in points], results.first_judge.name, choose_styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
-    columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
+    columns |= {run.column("retrieved", judge) for run in runs for judge in results.first_and_last_judge}
     captions: dict[int, list[GalleryCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
         cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.score_keys(first))
@@ -290,7 +290,9 @@ def _collect_captions(
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
-                    retrieved={j: tuple(row.get(run.column("retrieved", j)) or ()) for j in results.ends},
+                    retrieved={
+                        j: tuple(row.get(run.column("retrieved", j)) or ()) for j in results.first_and_last_judge
+                    },
                     views=tuple(view.name for view in views if id(point) in view.points),
                 )
             )

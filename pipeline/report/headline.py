@@ -36,7 +36,7 @@ def choose_headline_pair(
     A missing choice is None. Frozen speakers are excluded. A method below the floor of CIDEr counts only where all
     others are below it, because ungrammatical captions may have a high recall.
     """
-    keys = results.score_keys(results.ends[-1])
+    keys = results.score_keys(results.first_and_last_judge[-1])
     control_choice = next((choice for choice in choices if choice.method == control and choice.point), None)
     others = [c for c in choices if c.method != control and c.point and c.point.runs[0].frozen is None]
     scored = [
@@ -56,11 +56,11 @@ def compose_headline_sentence(
 ) -> str:
     """Return the main result in one sentence with its numbers on the test split; "" where a method or score is missing.
 
-    A dash replaces a missing CIDEr. Without `samples`, the sentence has no interval. `references` names the captions
-    with which CIDEr compares.
+    A dash replaces a missing CIDEr. Without `samples`, the sentence has no interval. `references` names CIDEr's
+    reference captions.
     """
     control_choice, best = choose_headline_pair(results, choices, control)
-    judge = results.judges[results.ends[-1]]
+    judge = results.judges[results.first_and_last_judge[-1]]
     keys, images = results.score_keys(judge.name), int(max(results.values("images"), default=0))
     if control_choice is None or best is None or control_choice.point is None or best.point is None:
         return ""
@@ -92,7 +92,7 @@ def build_headline_table(results: Results, choices: Sequence[Choice]) -> Table:
     columns = [make_language_column("CIDEr")]
     columns += [
         make_metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.score_keys(j))
-        for j in results.ends
+        for j in results.first_and_last_judge
     ]
     caption = "At the λ chosen on validation, test split; recall in %"
     return remove_protocol_notes([fill_table("headline-table", caption, make_chosen_rows(choices), columns)])[0]

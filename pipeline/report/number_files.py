@@ -42,7 +42,7 @@ def format_markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[st
 
 
 def format_curve_csv(results: Results) -> str:
-    """Return the CSV with a line per run and split, val and test; numbers are unrounded, missing numbers empty."""
+    """Return the CSV with a line per run and split (val, test); numbers are unrounded, and missing values are empty."""
     judges, settings = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
     for label, measure, parent_keys in [
@@ -77,7 +77,7 @@ def format_comparison_csv(comparison: Comparison) -> str:
     """
     rows = []
     for slice_ in (*comparison.at_cider, *comparison.at_score):
-        fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
+        fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first_judge.name}"
         for reading in slice_.readings:
             for keys, estimate in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""
@@ -118,7 +118,7 @@ def _list_numbers(estimate: Estimate) -> dict[str, Any]:
 
 
 def format_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the columns `head` of `rows` as CSV, empty where a row lacks one, escaped against spreadsheet formulas."""
+    """Return the columns `head` of `rows` as CSV, escaped against spreadsheet formulas; missing values are empty."""
     import pandas as pd
 
     cells = [{name: escape_csv_cell(value) for name, value in row.items()} for row in rows]

@@ -71,7 +71,7 @@ def _choose_best_point(content: ReportContent) -> Point | None:
 
     Frozen speakers are excluded.
     """
-    keys = content.results.score_keys(content.results.ends[-1])
+    keys = content.results.score_keys(content.results.first_and_last_judge[-1])
     points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]
     scored = [(value, point) for point in points if (value := point.mean("val", *keys)) is not None]
     return max(scored, key=lambda pair: pair[0])[1] if scored else None
@@ -83,7 +83,7 @@ def _list_ranked_captions(content: ReportContent, point: Point) -> list[str]:
     The last judge ranks each photo by its caption.
     """
     results, run = content.results, point.runs[0]
-    judge = results.judges[results.ends[-1]]
+    judge = results.judges[results.first_and_last_judge[-1]]
     column = run.column("rank", judge.name)
     (captions,) = read_captions([run], None, ["caption", "CIDEr", column])
     rows = [row for row in captions.values() if row.get(column)]

@@ -84,7 +84,8 @@ def write_record(
         tables=tables,
         figures={figure: _describe_figure(root, name, folder / f"{figure}.png") for figure in figures},
     )
-    for figure, described in result.figures.items():  # only now, when no figure is missing
+    # figures are copied after the check of all figures, so that a missing figure changes no file
+    for figure, described in result.figures.items():
         shutil.copyfile(folder / f"{figure}.png", root / described.file)
     write_atomically(locate_result_file(root, name), result.text())
     return locate_result_file(root, name)

@@ -163,7 +163,7 @@ class ReportContent:
         judges = self.results.judges
         return [
             (name, judges[name].title)
-            for name in self.results.ends
+            for name in self.results.first_and_last_judge
             if any(entry.retrieved[name] for entry in self._captions)
         ]
 

@@ -55,9 +55,9 @@ def write_report(
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json, captions.parquet and history.jsonl; each of `evaluations` holds metrics.json and
-    captions.parquet; `prepared` is the prepared data set. Image files are below `images_root`; None: no gallery.
-    `inputs` are the files and folders of optional stages, by name. `retriever` is the judge that rewards captions, if
-    there is one. `models` are the folders of trained methods, and `scene_seed` is the seed of drawn scenes.
+    captions.parquet; `prepared` is the prepared data set. Image files are below `images_root`; if it is None, there is
+    no gallery. `inputs` are the files and folders of optional stages, by name. `retriever` is the judge that rewards
+    captions, if there is one. `models` are the folders of trained methods. `scene_seed` is the seed of drawn scenes.
     `parts` are the sections of the core and of slices (default: the core's). Where the results have the metric of one
     of `parts.kinds`, that kind writes the report. Raises UserError if a required file is missing.
     """

@@ -16,7 +16,7 @@ from pipeline.report.sections import SECTIONS
 
 
 class ReportKind(NamedTuple):
-    """Report on results with the metric `metric`, for results that are not captions.
+    """Report on results that are not captions; the metric at the keys `metric` identifies these results.
 
     `write` takes the results, the prepared data, the images' folder, the output folder and the settings.
     """

@@ -34,7 +34,7 @@ class PrintedTable(_FrozenModel):
         if not self.columns:
             raise ValueError("a table has no column")
         if len(set(self.columns)) < len(self.columns):
-            raise ValueError("two columns have one name")
+            raise ValueError("two columns have the same name")
         for n, row in enumerate(self.rows, 1):
             if len(row) != len(self.columns):
                 raise ValueError(f"row {n} has {len(row)} cells, where there are {len(self.columns)} columns")

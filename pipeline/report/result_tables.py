@@ -25,7 +25,7 @@ from pipeline.analysis.judge_titles import (
 from pipeline.analysis.measured_baselines import (
     BASELINE_DESCRIPTIONS,
     TEMPLATE,
-    find_not_above_template,
+    find_methods_not_above_template,
     list_measured_baselines,
 )
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, format_named_setting, format_setting
@@ -113,7 +113,7 @@ def build_runs_table(results: Results, choices: Sequence[Choice]) -> Table:
         make_setting_column(name) for name in (*_list_curve_settings(results), *list_other_settings(results), "seed")
     ]
     columns += [make_language_column("CIDEr", "Validation", "val")]
-    first = results.first.name
+    first = results.first_judge.name
     columns += [make_metric_column(f"{results.score} {first}", results.score_keys(first), 1, "Validation", "val")]
     columns += [make_language_column("CIDEr", "Test")]
     columns += [_make_recall_column(score, judge, "Test") for score in results.scores for judge in results.judges]
@@ -193,7 +193,7 @@ def _list_curve_settings(results: Results) -> list[str]:
 
 
 def build_galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """Return R@1 and R@10 in the whole test split and in smaller galleries, by each judge but the adapted listener.
+    """Return R@1 and R@10 in the whole test split and in smaller galleries, by each judge except the adapted listener.
 
     In the hard gallery, MRR replaces R@10. Return None if no smaller gallery was measured.
     """
@@ -245,7 +245,7 @@ def compute_drift(point: Point, score: str) -> list[float | None]:
     ]
 
 
-def build_crossed_table(crossed: Mapping[str, Any]) -> Table:
+def build_cross_play_table(crossed: Mapping[str, Any]) -> Table:
     """Return recall of each method's captions (rows) by every listener (columns), shaded from lowest to highest mean.
 
     Raises UserError if `crossed` does not have the expected form.
@@ -364,7 +364,7 @@ def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], sample
     points = [choice.point for choice in choices if choice.point]
     for label, template in zip(labels, baselines, strict=True):
         if template.name == TEMPLATE and samples is not None:
-            not_above = find_not_above_template(results, points, template, samples)
+            not_above = find_methods_not_above_template(results, points, template, samples)
             parts = [f"{judge.name}: {', '.join(not_above.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the {label} by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "

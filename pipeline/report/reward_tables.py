@@ -35,7 +35,7 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
     where `retriever` is no judge or the last judge, and where the control has no chosen setting.
     """
     reference = next((choice.point for choice in choices if choice.method == control), None)
-    judge = results.ends[-1]
+    judge = results.first_and_last_judge[-1]
     if retriever not in results.judges or judge == retriever or reference is None:
         return None
 
@@ -72,7 +72,7 @@ def build_rewarded_table(results: Results, choices: Sequence[Choice], retriever:
 def select_rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
     """Return the histories of methods whose rewards a fixed retriever computes.
 
-    A method that decodes the model of another one has the history of that training, and is omitted.
+    A method that decodes another method's model has the training history of that model, and is omitted.
     """
     rewarded: dict[str, History] = {}
     for name, history in histories.items():

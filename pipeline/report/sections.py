@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pipeline.report.page_sections.along_section import ALONG
 from pipeline.report.page_sections.budget_section import BUDGET
 from pipeline.report.page_sections.captions_section import CAPTIONS
-from pipeline.report.page_sections.crossed_section import CROSSED
+from pipeline.report.page_sections.cross_play_section import CROSS_PLAY
 from pipeline.report.page_sections.curve_section import CURVE
 from pipeline.report.page_sections.equal_section import EQUAL
 from pipeline.report.page_sections.galleries_section import GALLERIES
 from pipeline.report.page_sections.gallery_section import GALLERY
 from pipeline.report.page_sections.headline_section import HEADLINE
 from pipeline.report.page_sections.judges_section import JUDGES
+from pipeline.report.page_sections.lambda_example_section import LAMBDA_EXAMPLE
 from pipeline.report.page_sections.results_section import RESULTS
 from pipeline.report.page_sections.rewarded_section import REWARDED
 from pipeline.report.page_sections.rho_section import RHO
@@ -29,10 +29,10 @@ SECTIONS: tuple[ReportSection, ...] = (
     RHO,
     JUDGES,
     REWARDED,
-    CROSSED,
+    CROSS_PLAY,
     GALLERIES,
     CAPTIONS,
-    ALONG,
+    LAMBDA_EXAMPLE,
     RUNS,
     SETTINGS,
 )

@@ -76,7 +76,7 @@ def find_shared_captions(
     Ranks are in the hard gallery if the score of `results` is. Returns None where no two images share a caption, or
     where ranks or pictures are missing.
     """
-    judge = results.judges[results.ends[-1]]
+    judge = results.judges[results.first_and_last_judge[-1]]
     hard = results.score == HARD_RECALL
     columns = [run.column(HARD_GALLERY if hard else "rank", judge.name) for run in (control, other)]
     rows = read_captions([control, other], None, ["caption", *columns])

@@ -82,7 +82,7 @@ def fill_table(
     head: str = "Method",
     other_runs: Sequence[Run] = (),
 ) -> Table:
-    """Build a table from `rows`: each a name, its runs, and the object passed to the columns (None: only dashes).
+    """Build a table from `rows`; each row is a name, its runs, and the argument of the columns (None: only dashes).
 
     `head` is the heading of the names. `other_runs` have no row, but their protocols are compared, too.
     """

@@ -84,7 +84,7 @@ def check_captions(metrics: Path, entry: Any) -> None:
     captions = metrics.with_name("captions.parquet")
     digest = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
     if digest is not None and _hash_file(captions) not in (None, digest):
-        raise UserError(f"{captions}: is not the file that {metrics} was written with; run the stage of both again")
+        raise UserError(f"{captions}: was not written with {metrics}; run their stage again")
 
 
 def check_history(weights: Path) -> None:
@@ -94,7 +94,7 @@ def check_history(weights: Path) -> None:
     """
     match _read_header_entry(weights, HISTORY):
         case [str(name), str(digest)] if _hash_file(history := weights.parent / Path(name).name) not in (None, digest):
-            raise UserError(f"{weights}: is not from the same training as {history}; run the stage of both again")
+            raise UserError(f"{weights}: is not from the same training as {history}; run their stage again")
 
 
 def compute_data_digests(root: Path) -> dict[str, str]:

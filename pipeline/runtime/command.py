@@ -33,7 +33,7 @@ PROBLEMS = {
 def report_failure(name: str, error: UserError | OSError) -> int:
     """Print the error in one line and return USER_ERROR, the exit status of the command `name`.
 
-    An OSError without a number is raised again: a library made it, not a system call.
+    An OSError without a number is raised again: a library raised it, not a system call.
     """
     if isinstance(error, UserError):
         print(error, file=sys.stderr)
@@ -77,7 +77,7 @@ def end_process(status: int) -> NoReturn:
     """
     atexit._run_exitfuncs()
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # the stream's reader has closed it
             stream.flush()
     os._exit(status)
 

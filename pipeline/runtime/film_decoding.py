@@ -53,7 +53,7 @@ def is_moving(path: Path) -> bool:
     try:
         with Image.open(path) as image:
             return is_animated(image)
-    except Exception:  # decoders of damaged files raise nearly anything
+    except Exception:  # damaged files raise errors of any type
         return False
 
 
@@ -109,13 +109,13 @@ def _explain_decoding_errors(path: Path) -> Iterator[None]:
     """
     try:
         if require_plain_file(path).stat().st_size == 0:
-            raise UserError(f"{path}: the file is empty (zero bytes)")
+            raise UserError(f"{path}: the file is empty (zero bytes); copy it again")
         yield
     except (FileNotFoundError, UserError, GeneratorExit):
         raise
-    except Exception as error:  # decoders of damaged files raise nearly anything
+    except Exception as error:  # damaged files raise errors of any type
         problem = summarise_error(error, 1000).replace(str(path), path.name)
-        raise UserError(f"{path}: the file cannot be decoded ({problem})") from None
+        raise UserError(f"{path}: the file cannot be decoded ({problem}); replace it") from None
 
 
 def _check_bounds(path: Path, frames: int, width: int, height: int) -> None:
@@ -162,7 +162,7 @@ def _open_stream(path: Path) -> Iterator[tuple[Any, Any]]:
     container = CONTAINERS[path.suffix.lower()]
     with av.open(str(path), format=container, options={"protocol_whitelist": "file"}) as film:
         if not film.streams.video:
-            raise UserError(f"{path}: the film has no video stream")
+            raise UserError(f"{path}: the film has no video stream; give another film")
         stream = film.streams.video[0]
         stream.codec_context.thread_count = 1  # films are decoded in parallel
         yield film, stream
@@ -179,7 +179,7 @@ def _read_film_timeline(path: Path) -> Timeline:
                 last = int(packet.duration or 0)
                 _check_bounds(path, len(starts), *size)
         if not starts:
-            raise UserError(f"{path}: the film has no frames")
+            raise UserError(f"{path}: the film has no frames; give another film")
         starts = sorted(set(starts))
         durations = [following - start for start, following in pairwise(starts)]
         return Timeline([*durations, last or max(durations, default=1)], 1 / Fraction(stream.time_base), starts)
@@ -198,7 +198,7 @@ def _decode_film(path: Path, starts: Sequence[int]) -> Iterator[Image.Image]:
                 return
             previous = frame
         if previous is None:
-            raise UserError(f"{path}: no frame of the film can be decoded")
+            raise UserError(f"{path}: no frame of the film can be decoded; replace the file")
         for _ in remaining:
             yield _rotate_upright(previous)
 

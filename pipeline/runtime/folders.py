@@ -60,7 +60,9 @@ def check_replaceable(folder: Path, outputs: Collection[str]) -> None:
     else:
         other = folder.name if folder.exists() else None
     if other is not None:
-        raise UserError(f"{folder}: holds something else ({other}); give another folder, or remove it")
+        raise UserError(
+            f"{folder}: expected only outputs of an earlier run, found {other}; give another folder, or remove {other}"
+        )
 
 
 @contextmanager

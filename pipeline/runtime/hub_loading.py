@@ -74,7 +74,7 @@ REMOTE_KEYS = frozenset(
     )
 )
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
-# keys of numbers that decide how long a network is built, or how large an image is made, and their largest values
+# keys of numbers that set the time to build a network or the size of an image, and their largest values
 MAX_PIXELS = 2**25
 BOUNDS = (
     (re.compile(r"(.*_)?(layers?|depths?|blocks|stages)"), 1_000),
@@ -299,7 +299,7 @@ def locate_repository(name: str) -> tuple[str, bool]:
 
 
 def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> None:
-    """Check every JSON file that decides which classes and weights transformers loads, and the numbers of tokens.
+    """Check every JSON file that decides which classes and weights transformers loads, and the numbers in TOKENIZERS.
 
     Raises UserError for a file of REFERENCES, for a huge number in TOKENIZERS, and as `check_config` does.
     """

@@ -49,7 +49,10 @@ class PromptedProcessor:
         return inputs
 
     def _process_image(self, image: Image.Image) -> tuple[Tensor, Tensor]:
-        """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt. Raises UserError as `prepare`."""
+        """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt.
+
+        Raises UserError as `prepare` does.
+        """
         with explain_load_errors(f"{self._name}: its processor does not prepare an image"):
             if self._kind == "blip-2":
                 pixels = self._processor.image_processor(image, return_tensors="pt")["pixel_values"]

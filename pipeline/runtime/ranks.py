@@ -23,7 +23,7 @@ def is_distributed() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def join(device: torch.device) -> None:
+def join_process_group(device: torch.device) -> None:
     """Connect with the other ranks, on `device`."""
     if is_distributed() and not dist.is_initialized():
         if device.type == "cuda":
@@ -31,7 +31,7 @@ def join(device: torch.device) -> None:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
 
-def leave() -> None:
+def leave_process_group() -> None:
     """Disconnect from the other ranks."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

@@ -131,7 +131,7 @@ def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
     ended = threading.Event()
     if watch and (links := _find_callers()):
         threading.Thread(target=_watch_callers, args=(links, ended), daemon=True).start()
-    # last, since the caller cannot catch what a handler raises before the block
+    # last, since the caller cannot catch an error that a handler raises before the block
     previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

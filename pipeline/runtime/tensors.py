@@ -20,7 +20,7 @@ MAX_HEADER_BYTES = 16 * 2**20
 def read_tensors(
     path: Path, remedy: str, prefix: str = "", framework: Literal["pt", "np"] = "pt"
 ) -> tuple[Mapping[str, str], dict[str, Any]]:
-    """Return the metadata of a safetensors file, and its tensors whose names begin with `prefix`, without it.
+    """Return the metadata of a safetensors file, and the tensors whose names begin with `prefix`, which is cut.
 
     Raises UserError, which ends in `remedy`, for a missing or damaged file and for numbers that are not finite. A
     dtype that `framework` lacks counts as damage.
@@ -67,7 +67,7 @@ def _open_file(path: Path, remedy: str, framework: Literal["pt", "np"]) -> Itera
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
     except Exception as error:  # from the library, or from NumPy or PyTorch for a dtype that they lack
         problem = (
-            f"not a whole safetensors file, or it has a dtype that NumPy or PyTorch lacks ({summarise_error(error)})"
+            f"not a complete safetensors file, or it has a dtype that NumPy or PyTorch lacks ({summarise_error(error)})"
         )
         raise UserError(f"{path}: {problem}; {remedy}") from None
 

@@ -1,4 +1,7 @@
-"""torchvision with a CPU-only PyTorch: its wheels link CUDA, and it cannot be imported without their operators."""
+"""Import of torchvision with a CPU-only PyTorch.
+
+torchvision's compiled operators link CUDA, and torchvision cannot be imported without operators.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def declare_operators() -> None:
     """Declare torchvision's operators where the compiled ones do not load; call before importing torchvision or timm.
 
     torchvision cannot be imported without `nms` and `qnms`. `nms` is then `plain_nms`, and `roi_align` falls back to
-    torchvision's own Python. Where the compiled operators load, nothing is changed.
+    torchvision's implementation in Python. Where the compiled operators load, nothing is changed.
     """
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:

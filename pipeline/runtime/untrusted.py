@@ -37,7 +37,7 @@ def resolve_inside(folder: Path, name: str) -> Path:
 
 
 def require_plain_file(path: Path) -> Path:
-    """Return `path`, which may be missing. Raises UserError for a folder, a pipe and a device; reading could block."""
+    """Return `path`, which may be missing. Raises UserError for a folder, a pipe or a device, which could block."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: expected a plain file, got a folder, a pipe or a device; name a file")
     return path

@@ -19,10 +19,10 @@ from pipeline.ranges import Weight
 from pipeline.scores.naturalness import CiderScore
 from pipeline.types import Batch, Message
 
-Mix = Literal["cider", "bcmr", "spice", "spider"]
-Reward = Mix | dict[RewardMetric, Weight]
+MetricMix = Literal["cider", "bcmr", "spice", "spider"]
+Reward = MetricMix | dict[RewardMetric, Weight]
 BLEU = BY_NAME["BLEU"].names
-MIXES: dict[Mix, dict[RewardMetric, float]] = {
+MIXES: dict[MetricMix, dict[RewardMetric, float]] = {
     "cider": {"CIDEr": 1},
     "bcmr": {"BLEU-1": 0.5, "BLEU-2": 0.5, "BLEU-3": 1, "BLEU-4": 1, "CIDEr": 1, "METEOR": 5, "ROUGE-L": 2},
     "spice": {"SPICE": 1},
@@ -82,7 +82,7 @@ class WeightedSum:
         return torch.stack([weight * score(message, batch) for weight, score in self.parts]).sum(0)
 
 
-def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
+def mix_metrics(mix: MetricMix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
     """Build the score that `mix` names, or the sum with the weights of `mix`. CIDEr-D is 0 … 10, all others 0 … 1.
 
     Raises UserError where no metric has a weight other than 0, or SPICE's files are missing.

@@ -88,7 +88,7 @@ def make_study(
         "reference": reference,
         "tasks": {
             RETRIEVAL: _describe_comparison(retrieval, "CIDEr", cider),
-            NATURALNESS: _describe_comparison(naturalness, f"{results.score} {results.first.name}", score),
+            NATURALNESS: _describe_comparison(naturalness, f"{results.score} {results.first_judge.name}", score),
         },
     }
     key = build_key(sheets, description)

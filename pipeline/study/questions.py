@@ -1,9 +1,9 @@
 """Questions of a study: pairs of similar test images with each method's captions, and easy rounds for qualification.
 
-Vered et al. 2019, Section 7.3 and Appendix B. Methods of similar CIDEr are compared by which of two similar images a
-caption describes (Table 4). Methods of similar recall are compared by which of two captions of an image is better
-written (Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its
-nearest image that is in no other pair. Nearness is the cosine of mean-centred pooled features.
+Vered et al. 2019, Section 7.3 and Appendix B. For methods of similar CIDEr, raters choose which of two similar images a
+caption describes (Table 4). For methods of similar recall, raters choose the better written of two captions of an image
+(Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its nearest
+image that is in no other pair. Nearness is the cosine of mean-centred pooled features.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def match_runs_by_cider(results: Results, methods: Sequence[str], target: float 
 
 def match_runs_by_score(results: Results, methods: Sequence[str], target: float | None) -> tuple[dict[str, Run], float]:
     """Return each method's run of similar score by the first judge, and this score, for the naturalness task."""
-    return match_runs(results, methods, results.score_keys(results.first.name), target)
+    return match_runs(results, methods, results.score_keys(results.first_judge.name), target)
 
 
 def select_similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, int]]:
@@ -78,7 +78,7 @@ def select_similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tupl
 
     Targets are drawn at random; each distractor is the most similar image that is in no earlier pair.
     """
-    # one neighbour or more is in no pair: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
+    # earlier pairs hold at most 2 · `count` − 2 images, so at least one of these neighbours is in no pair
     neighbours = min(len(pooled), 2 * count) - 1
     order = find_similar_distractors(torch.from_numpy(pooled), neighbours)
     unpaired, pairs = set(range(len(pooled))), list[tuple[int, int]]()

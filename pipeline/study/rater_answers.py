@@ -185,7 +185,7 @@ def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: not UTF-8 ({error}); give the file that the page saved") from None
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            yield number, parse_json(line, f"{path}, line {number}: not JSON", "give the file that the page saved")
+            yield number, parse_json(line, f"{path}, line {number}", "give the file that the page saved")
 
 
 def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:

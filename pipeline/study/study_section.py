@@ -1,4 +1,4 @@
-"""Section of the report on the human evaluation, where raters answered."""
+"""Section of the report on the human evaluation, if raters answered."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class RunRecord:
         if folder is not None:
             folder.mkdir(parents=True)
             self._file = open(folder / "records.jsonl", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # this lock tells the sender that the run is alive
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # the sender counts the run as alive while this lock is held
 
     @property
     def environment(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pipeline.tracking.spool import (
     compute_sender_id,
     format_error_line,
     get_milliseconds,
-    hold_lock,
+    hold_file_lock,
     is_recording,
     parse_head,
     parse_line,
@@ -51,12 +51,12 @@ class SendResult:
 def send(folder: Path) -> SendResult | None:
     """Send one run's records, following them while the run lasts, and remove its `folder`.
 
-    Returns None if another process sends the records, or the run is only starting. A damaged first record, or one of
-    another run, moves the folder to the spool's `damaged`. Raises the last error of MLflow or the file system after
-    TRIES failures; the records then stay in the spool.
+    Returns None if another process sends the records, or the run is only starting. If the first record is
+    damaged or belongs to another run, the folder is moved to the spool's `damaged`. Raises the last error of MLflow or
+    the file system after TRIES failures; the records then stay in the spool.
     """
     try:
-        with hold_lock(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
+        with hold_file_lock(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
             first_line = file.readline()
             if not first_line.endswith(b"\n") and not _has_ended_without_head(folder, file):
                 return None  # the run is only starting
@@ -114,9 +114,9 @@ def serve_spool(spool: Path) -> None:
     threads: dict[Path, Thread] = {}
     with suppress(BlockingIOError):
         while True:
-            with hold_lock(spool / f"sender-{sender_id}.lock", wait=False):
+            with hold_file_lock(spool / f"sender-{sender_id}.lock", wait=False):
                 last_active = time.monotonic()
-                # check the time after looking for work: the machine may have slept between two checks
+                # the time is compared after the search for runs: the machine may have been suspended
                 while (
                     _start_sending(spool, sender_id, threads)
                     or _is_sending(threads)
@@ -176,7 +176,7 @@ def sync(spool: Path) -> int:
             for line in result.damaged if result else ():
                 print(line, file=sys.stderr)
                 status = 1
-        except Exception as error:  # continue with the other runs
+        except Exception as error:  # the other runs are still sent
             print(f"{folder.name}: not sent: {format_error_line(error)}", file=sys.stderr)
             status = 1
     return status
@@ -215,7 +215,7 @@ def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path,
     partial_line, ended = b"", False
     while not ended:
         ended = not is_recording(folder)  # checked before reading, so that nothing is missed
-        *lines, partial_line = (partial_line + file.read()).split(b"\n")  # `rest` is an incomplete last line
+        *lines, partial_line = (partial_line + file.read()).split(b"\n")  # `partial_line` is an incomplete last line
         records = []
         for line in lines:
             try:

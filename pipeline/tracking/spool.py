@@ -71,7 +71,7 @@ def is_locked(lock: Path) -> bool:
 
 
 @contextmanager
-def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
+def hold_file_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
     """Hold the lock of the file `path` exclusively; without `path`, hold no lock.
 
     With wait=False, raises BlockingIOError where another process or thread holds the lock.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.tracking.database import create_database, make_sqlite_address, move_paths, parse_sqlite_path
-from pipeline.tracking.spool import find_root, format_error_line, hold_lock
+from pipeline.tracking.spool import find_root, format_error_line, hold_file_lock
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,7 +46,7 @@ class Tracker:
 
     def find_or_create(self, key: str, name: str, time: int, tags: Mapping[str, str], finished: bool = False) -> str:
         """Return MLflow's id of the run with this key; create a missing run, and end it at once if `finished`."""
-        with hold_lock(self.lock):
+        with hold_file_lock(self.lock):
             if run_id := self.find(key):
                 return run_id
             run = self.client.create_run(self.experiment, start_time=time, tags={KEY: key, **tags}, run_name=name)
@@ -66,7 +66,7 @@ class Tracker:
         params = [Param(name, value) for record in records for name, value in record.get("params", {}).items()]
         latest = {name: value for record in records for name, value in record.get("tags", {}).items()}
         tags = [RunTag(name, value) for name, value in latest.items()]
-        with hold_lock(self.lock):
+        with hold_file_lock(self.lock):
             for start in range(0, len(metrics), 1000):  # MLflow's limits for one request
                 self.client.log_batch(run_id, metrics=metrics[start : start + 1000])
             for start in range(0, max(len(params), len(tags)), 50):
@@ -161,7 +161,7 @@ def connect() -> Tracker:
     lock = database.with_name(f"{database.name}.lock") if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     artifacts = None if uri.startswith(("http", "databricks")) else (find_root() / "mlartifacts").as_uri()
-    with hold_lock(lock):  # two processes at once would fail to create the tables
+    with hold_file_lock(lock):  # two processes at once would fail to create the tables
         if database:
             create_database(database)
         client = MlflowClient(tracking_uri=uri)

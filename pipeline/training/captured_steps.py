@@ -66,7 +66,7 @@ class StepRunner:
     SAYWHICH_CUDA_GRAPHS=0 turns capturing off.
 
     Direct and captured steps give the same bits. While a step is captured, `batch.step` is None, since it would have
-    the same value in every replay. A method that computes with `batch.step` raises UserError.
+    the same value in every replay. Raises UserError for a method that computes with `batch.step`.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -113,7 +113,7 @@ class StepRunner:
             graph.register_generator_state(generator)
         generators.seed(batch.step)
         stream = torch.cuda.current_stream()
-        gc.collect()  # freeing a graph during the capture would end it
+        gc.collect()  # freeing a graph would end the capture
         try:
             with (
                 _disable_garbage_collection(),

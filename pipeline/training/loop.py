@@ -31,7 +31,7 @@ LOG_EVERY = 25  # steps between two reads of the losses, each of which synchroni
 
 MAX_NORM_GROWTH = 100  # a mean gradient norm above this multiple of its largest earlier value prints a warning
 
-Record = Callable[[dict[str, float], int], None]
+RecordMetrics = Callable[[dict[str, float], int], None]
 
 
 class EpochBatches(Protocol):
@@ -91,7 +91,7 @@ class Training:
         seed: int,
         device: torch.device,
         validate: Callable[[], dict[str, float]] | None = None,
-        record: Record = lambda metrics, step: None,
+        record: RecordMetrics = lambda metrics, step: None,
     ) -> None:
         self.method, self.batches, self.seed, self.device = method, batches, seed, device
         self.settings = settings.lengthen(len(batches))
@@ -172,8 +172,8 @@ class Training:
 
     def train_step(self, batch: Batch) -> None:
         """Train on a batch that is on the device."""
-        # dropout draws from the global generator; each step seeds it, so a resumed run draws the same numbers
-        # the seed is hashed, since a CPU generator uses only its low 32 bits
+        # dropout outside rollouts draws from the global generator, seeded here so that a resumed run draws the same
+        # numbers; the seed is hashed, since a CPU generator uses only the low 32 bits of a seed
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
         learners = self.method.freeze(self.step)
         for role, agent in self.method.agents.items():
@@ -186,7 +186,7 @@ class Training:
         self.step += 1
 
     def _compute_step(self, batch: Batch) -> StepResult:
-        """Compute the losses of `batch` and update the learning roles' weights; nothing here waits for the device."""
+        """Compute the losses of `batch`, and update the weights of the scheduled roles."""
         agents, rollouts = self.method.agents, StepRollouts(self.method.speaker, batch, self.seed)
         reports = []
         for roles, losses, values in self.method.rounds(rollouts, self.step):

@@ -22,9 +22,10 @@ class Optimisation:
     captions: Literal["one", "all"] = "one"
     """Captions per image and epoch: one at random, or each of them once, in separate passes over the images."""
     order: Literal["random", "neighbourhoods", "look_alikes"] = "random"
-    """Hard negatives in each batch: drawn scenes of a neighbourhood, or images with similar vectors, are consecutive.
+    """Order of the images in an epoch; all orders but `random` put hard negatives into each batch.
 
-    The vectors of `look_alikes` are the listener's features; groups are formed anew in each epoch.
+    With `neighbourhoods`, drawn scenes of a neighbourhood are consecutive. With `look_alikes`, images with similar
+    vectors are consecutive. These vectors are the listener's features, and groups are formed anew in each epoch.
     """
     group_size: SmallCount = 4
     """Images per group of `look_alikes`."""
@@ -36,7 +37,7 @@ class Optimisation:
     start_epoch: Natural = 0
     """Epochs of an earlier training, which the schedule `step` adds to the epoch (DiscCaptioning, PSST)."""
     clip_value: Positive | None = None
-    """Limit to which every element of a gradient is clamped, ± (DiscCaptioning)."""
+    """Largest absolute value of a gradient's element; larger elements are clamped (DiscCaptioning)."""
     clip_norm: Positive | None = None
     """Maximum norm of an agent's whole gradient (VSE++)."""
     select: str = "last"

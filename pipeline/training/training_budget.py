@@ -18,7 +18,7 @@ class TrainingBudget:
 
     Processor seconds are the CPU time of this process over all its threads, without validations. A resumed training
     adds the seconds of earlier processes up to its checkpoint. Other processes, such as METEOR's, do not count. With
-    several ranks, the seconds of this rank are multiplied by their number, since ranks have equal parts of each batch.
+    several ranks, the seconds of this rank count once per rank, since ranks have equal parts of each batch.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -82,7 +82,7 @@ def main() -> int:
             )
         record = find_nearest_record(Path())
         print(format_markdown([compare_claims(own_claims, _find_recorded_claims(record))]))
-        print(record.describe() if record else "Recorded: no profile that is near params.yaml.")
+        print(record.describe() if record else "No recorded profile is similar to params.yaml.")
 
     return run_command("compare", work)
 

@@ -93,7 +93,7 @@ def estimate_grid(
             f"{lines[0]}; the time of a cell is unknown: run one (snakemake --cores 1 …), or set "
             "sweep.seconds_per_cell in params.yaml"
         )
-    # where no cell has run, its time is shared equally among its jobs
+    # where no cell has run, the time of a cell is divided equally among its jobs
     job_seconds = [cost.seconds for cost in costs] if costs else [float(seconds or 0) / len(STAGES)] * len(STAGES)
     largest = max(cost.gigabytes for cost in costs) if costs else 0.0
     jobs_in_memory = int(memory / largest) if memory and largest else cores

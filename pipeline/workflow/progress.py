@@ -23,7 +23,7 @@ WORK = {  # work of each stage; {} is the instance of a foreach
     "adapt": "adapt the listener to the speaker of {}",
     "evaluate": "caption the images by {}, and judge the captions",
     "sweep": "train and evaluate the cells of the grid",
-    "cross": "let every listener judge every speaker",
+    "cross": "evaluate every listener with every speaker",
     "report": "write tables, figures and the page",
 }
 

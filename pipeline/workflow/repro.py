@@ -118,8 +118,8 @@ def order_grid_last(dependencies: Mapping[str, set[str]], cells: int) -> dict[st
 def order_equal_trainings(dependencies: Mapping[str, set[str]], methods: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return the stages with their inputs; a training also waits for the equal training of an earlier method.
 
-    It then copies the files of that training (`reuse_finished`). If both began together, the second would only wait,
-    in the place of another stage.
+    The training then copies the files of the earlier training (`reuse_finished`). If both began together, the second
+    would only wait, in the place of another stage.
     """
     ordered, first_methods = dict(dependencies), dict[str, str]()
     for name, block in methods.items():
@@ -196,7 +196,7 @@ class DvcJobs:
                 if status and not failure:
                     failure = status if status == USER_ERROR else 1
                     # the lines of stages that still run come after the error
-                    hint = f"repro: {stage} failed; its error stands above" if self._running else ""
+                    hint = f"repro: {stage} failed; the error is above" if self._running else ""
                 progress.end(stage, time.monotonic())
                 order.done(stage)
             ready = progress.order_by_chain([*ready, *order.get_ready()])

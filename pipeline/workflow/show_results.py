@@ -47,7 +47,7 @@ def format_comparison(root: Path) -> str:
         "",
         format_markdown_table(table.columns, table.rows, align_right, padded=True),
         "",
-        *([f"- {line}." for line in outliers] or ["- Every compared number is where 95 % of starts are expected."]),
+        *([f"- {line}." for line in outliers] or ["- Every compared number is in the range of 95 % of starts."]),
         f"- {record.describe()}",
     ]
     return "\n".join(lines)

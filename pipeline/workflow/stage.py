@@ -114,7 +114,7 @@ class Stage:
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda":  # evaluations need it, too; on a CPU, `build_training` chooses the precision
             matmul_precision.choose_precision((), device)
-        ranks.join(device)
+        ranks.join_process_group(device)
         return device
 
     def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
@@ -170,7 +170,7 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
         return run_command(name, work)
     finally:
         if ranks := sys.modules.get("pipeline.runtime.ranks"):
-            ranks.leave()
+            ranks.leave_process_group()
 
 
 def open_stage(name: str, arguments: Sequence[str]) -> Stage:

@@ -46,8 +46,8 @@ def build_training(
 
     `scorer` scores the speaker's captions of the validation split; a slice's agents need none.
 
-    Small models run on one thread, which takes half the time of two on the scenes. Their sums therefore do not depend
-    on the number of cores.
+    Small models run on one thread, which takes half the time of two threads on the scenes. Their sums therefore do not
+    depend on the number of cores.
 
     Raises UserError for an order by neighbourhoods where the images have none, and for a `group_size` as
     `find_look_alikes` does. A slice's agents train in random order only, on `captions: one`; other settings raise

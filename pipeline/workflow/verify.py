@@ -58,7 +58,7 @@ def _find_problems() -> Iterator[str]:
             rerun = f"dvc repro --force --single-item {name}"
             try:
                 files = list(_list_files(out))
-            except UserError as error:  # the other outputs are checked all the same
+            except UserError as error:  # the other outputs are still checked
                 yield str(error)
                 continue
             extra_files = _find_files(out) - {path for path, _ in files}

@@ -18,7 +18,7 @@ THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the cen
 
 
 def list_annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
-    """Return the annotations of all scenes, or of `frames` frames of each film, in order; `frames` None: scenes.
+    """Return the annotations of `frames` frames of each film, or of all scenes if `frames` is None, in order.
 
     Raises UserError for images that were not drawn, images without facts, and a damaged file of facts.
     """

@@ -1,4 +1,4 @@
-"""Accuracy of scores on choices between two captions: how often a score prefers the caption that people prefer."""
+"""Accuracy of scores on choices between two captions: the share of pairs in which people's choice scores higher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class ChoiceAccuracy:
-    """Share of pairs on which a score prefers people's choice, in %, by kind of pair, with 95 % intervals over images.
+    """Share of pairs in which people's choice scores higher, in %, by kind of pair, with 95 % intervals over images.
 
     "mean" is the mean over the kinds. Equal scores count half.
     """

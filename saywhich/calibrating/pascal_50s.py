@@ -52,7 +52,7 @@ def read_pascal_50s(path: Path) -> list[CaptionChoice]:
     pairs, votes = _load_variables(pairs_file, "new_input", "category"), _load_variables(votes_file, "triplets")
     try:
         choices = list(_parse_choices(*pairs, *votes))
-    except Exception as error:  # values of another form raise anything
+    except Exception as error:  # values of another form can raise any exception
         raise UserError(
             f"{pairs_file}, {VOTES}: are not the files of Pascal-50S ({summarise_error(error)}); give those files"
         ) from None
@@ -91,7 +91,7 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
         _check_unpacked(content)
         variables = loadmat(io.BytesIO(content), variable_names=names)
         return [variables[name] for name in names]
-    except Exception as error:  # a damaged file raises anything
+    except Exception as error:  # a damaged file can raise any exception
         raise UserError(
             f"{file}: holds no variables {', '.join(names)} of MATLAB ({summarise_error(error)}); get it again"
         ) from None

@@ -28,7 +28,7 @@ CANDIDATES = 3  # Composite's captions of an image that papers use; Flickr30k's 
 
 
 def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
-    """Read experts' ratings, 1 … 4 by three raters, or CrowdFlower's, the share of people who accept a caption.
+    """Read experts' ratings (1 … 4, by three raters), or CrowdFlower's: the share of people who accept a caption.
 
     `captions` are those of Flickr8k.token.txt, which are the references, too. Experts' ratings of an image's own
     reference do not count. A reference that CrowdFlower rated is no reference of its image. Raises UserError for lines

@@ -161,9 +161,9 @@ def _print_plans(options: Namespace) -> None:
         for plan in make_plans(first, second, options.of, options.alike)
     ]
     print(format_markdown_table(head, rows, [True] * len(head)))
-    print(f"\nWith that number of pairs, McNemar's test (p < {LEVEL}) finds the difference in {POWER:.0%} of studies.")
+    print(f"\nWith so many pairs, McNemar's test (p < {LEVEL}) detects the difference in {POWER:.0%} of studies.")
     share = f"{compute_power(first, second, options.pairs):.0%}"
-    print(f"With {options.pairs} pairs and {options.of} raters a pair, it finds the difference in {share}.")
+    print(f"With {options.pairs} pairs and {options.of} raters a pair, the test detects the difference in {share}.")
 
 
 def _parse_count(text: str) -> int:

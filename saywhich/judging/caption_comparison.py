@@ -30,8 +30,8 @@ class ScoreDifference:
 
     `p` is two-sided and Holm-adjusted over the pair's differences. `verdict` is better, worse or open; for a score
     without a better direction it is higher, lower or open. A score of the whole set of captions has no interval, no `p`
-    and the verdict "". `needed` is the number of images that would decide an open difference if it and its variance
-    stay (`count_decisive_images`), or None.
+    and the verdict "". `needed` is the number of images that would decide an open difference, if the difference and its
+    variance stay the same (`count_decisive_images`), or None.
     """
 
     key: ScoreKey
@@ -52,7 +52,6 @@ class JudgeAgreement:
     """Agreement of two judges on the better captions of an image, in %.
 
     `images` is the number of images whose ranks differ between the caption files by both judges; no others count.
-
     `agree` is NaN without such images.
     """
 
@@ -79,7 +78,7 @@ class RewardGap:
 
     @property
     def differs(self) -> bool:
-        """Return whether the interval leaves out 0."""
+        """Return whether the interval excludes 0."""
         return self.interval[0] > 0 or self.interval[1] < 0
 
 

@@ -91,7 +91,7 @@ def show_verdict(difference: ScoreDifference) -> str:
 
 
 def state_verdict(difference: ScoreDifference) -> str:
-    """Return the verdict for a sentence; an open verdict says how many images would decide it."""
+    """Return the verdict for a sentence; an open verdict states how many images would decide it."""
     if difference.verdict != OPEN:
         return difference.verdict
     if difference.needed is None:

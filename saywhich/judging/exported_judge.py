@@ -44,7 +44,7 @@ class ExportedJudge:
         return [text for text in texts if len(self.model.vocabulary.encode(self._split(text))) > limit]
 
     def find_unknown(self, texts: Sequence[str]) -> list[str]:
-        if self.model.vocabulary.reads_text:
+        if self.model.vocabulary.encodes_text:
             return []
         known, unknown_texts = self.model.vocabulary.ids, []
         for text in texts:
@@ -54,4 +54,4 @@ class ExportedJudge:
         return unknown_texts
 
     def _split(self, text: str) -> Sequence[str]:
-        return text.split() if self.model.vocabulary.reads_text else tokenise(text)
+        return text.split() if self.model.vocabulary.encodes_text else tokenise(text)

@@ -103,7 +103,7 @@ class HubJudge:
         judge = f"--judge {self.name}"
         with (
             explain_memory_error(judge, "give a smaller model"),
-            explain_load_errors(f"{judge}: its files do not let it {work}"),
+            explain_load_errors(f"{judge}: cannot {work} with the model's files"),
         ):
             yield
 

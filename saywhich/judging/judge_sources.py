@@ -52,7 +52,7 @@ def _open_pac_s_judge(name: str) -> CaptionJudge:
     model, _, file = name.partition("=")
     if not file or model not in PAC_S:
         forms = " or ".join(f"{each}=FILE.safetensors" for each in PAC_S)
-        raise UserError(f"--judge {name}: give {forms}; docs/judge.md says how to make the file")
+        raise UserError(f"--judge {name}: give {forms}; docs/judge.md describes how to make the file")
     try:
         judge = OpenClipJudge(PAC_S[model], file, metric=PAC_SCORE)
     except UserError as error:

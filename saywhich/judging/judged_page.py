@@ -21,7 +21,7 @@ from saywhich.offline_page import PAGES, REPORT_STYLE, write_offline_page
 
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
-PERCENT = 3  # units of a chart
+PERCENT = 3  # units of a chart per percentage point
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RecallBar:
 
 @dataclass(frozen=True)
 class GalleryPhoto:
-    """A small photo of a gallery, and whether it is the right photo."""
+    """A small photo of a gallery; `right` is True for the target, the photo of the example."""
 
     source: str
     name: str
@@ -45,7 +45,7 @@ class GalleryPhoto:
 
 @dataclass(frozen=True)
 class PageCaption:
-    """A caption on the page: its file's name, its words, each with whether it is new, and its ranks in one line."""
+    """A caption on the page: its file's name, its words, each with True if it is changed, and its ranks in one line."""
 
     file: str
     words: Sequence[tuple[str, bool]]

@@ -76,7 +76,7 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
 
 
 def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
-    """Return embeddings (N, H) of N captions. Equal captions are encoded once, so that their scores tie to the bit."""
+    """Return embeddings (N, H) of N captions. Equal captions are encoded once: their scores are bitwise equal."""
     distinct = sorted(set(texts))
     vectors = torch.empty(len(distinct), judge.size)
     cache = VectorCache(judge.digest, judge.size)

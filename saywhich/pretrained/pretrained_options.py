@@ -1,6 +1,6 @@
 """Options of commands that take pretrained models: a speaker, a listener, a preset of both, and generation.
 
-This module must not import PyTorch, which takes a second.
+This module must not import PyTorch, whose import takes a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def add_pretrained(parser: ArgumentParser) -> None:
         "Florence-2, or a chat model that takes images",
     )
     _add_listener(
-        group, f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}; caption takes it with --model, too"
+        group,
+        f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}; saywhich caption takes it with --model, too",
     )
     group.add_argument(
         "--prompt",

@@ -1,1 +1,1 @@
-"""Reward hacking: the share of a reward's gain by independent judges, and the change of the captions."""
+"""Reward hacking: the share of a reward's gain that independent judges confirm, and the change of the captions."""

@@ -92,7 +92,7 @@ class Slurm:
         path = f"{folder / 'bin'}{os.pathsep}{PATH}"
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
         (folder / "bin").mkdir(parents=True)
-        # Snakemake's jobs call srun without Slurm's variables, and find slurm.conf in /etc on a cluster
+        # Snakemake's jobs call srun without Slurm's variables; on a cluster, srun reads slurm.conf from /etc
         srun = shutil.which("srun", path=PATH)
         (folder / "bin/srun").write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {srun} "$@"\n')
         (folder / "bin/srun").chmod(0o755)

@@ -123,7 +123,7 @@ def test_the_api_describes_itself(server):
         (
             {"photos": ["aGk="], "among": True, "pragmatic": 1, "score": "similarity"},
             422,
-            "pragmatic: does not go with the score similarity",
+            "pragmatic: does not go with the score similarity; leave one out",
         ),
         ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; give one of psst_multinomial, other"),
     ],

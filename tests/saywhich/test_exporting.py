@@ -203,7 +203,8 @@ def test_a_folder_with_other_files_is_not_overwritten(trained_model, tmp_path, c
     capsys.readouterr()
     assert main(["export", str(trained_model), str(out)]) == 2
     assert re.fullmatch(
-        rf"{out}: holds something else \(.+\); give another folder, or remove it\n", capsys.readouterr().err
+        rf"{out}: expected only outputs of an earlier run, found (.+); give another folder, or remove \1\n",
+        capsys.readouterr().err,
     )
     assert user_file.read_text() == "mine"
 

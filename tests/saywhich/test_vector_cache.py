@@ -208,7 +208,7 @@ def test_a_cache_that_is_locked_when_captions_are_confirmed_is_skipped(cache_fol
 
 
 def test_removed_photos_are_forgotten_in_one_transaction(tmp_path):
-    """Each transaction waits for the disk: one for each of 2,000 photos took two minutes."""
+    """Each transaction waits for the disk: 2,000 photos in as many transactions took two minutes."""
     store = VectorCache(MODEL, SIZE)
     names = [str(tmp_path / f"{number}.jpg") for number in range(20)]
     store.add({name: ((1, 2, 3), ("content", np.ones(SIZE, np.float32))) for name in names})

@@ -25,7 +25,10 @@ class CardEntry(BaseModel):
 
 
 class CardSource(CardEntry):
-    """Source of a corpus's files. One of the sources with the same `choice` is enough; `profile` reads its files."""
+    """Source of a corpus's files. One of the sources with the same `choice` is enough.
+
+    `profile` is the name of the profile that reads these files.
+    """
 
     optional: bool = False
     choice: Text = ""

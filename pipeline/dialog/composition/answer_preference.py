@@ -84,8 +84,8 @@ class PairwiseScore:
     """Pairwise preference log σ(s(answer) − s(human answer)): minus the loss of one pair, Eq. 5 of Lu et al. 2017.
 
     `reverse` swaps the two answers, for the training of the discriminator (GAN1). Equal answers score 0 with `reverse`,
-    and −log 2 without it. The paper's −L_G, in place of this score, has no upper bound. `norm_penalty` is the weight of
-    a penalty on the squared length of the answer's encoding; it has no effect with `reverse`.
+    and −log 2 without it. The paper's −L_G, which this score replaces, has no upper bound. `norm_penalty` is the weight
+    of a penalty on the squared length of the answer's encoding; it has no effect with `reverse`.
     """
 
     discriminator: Discriminator

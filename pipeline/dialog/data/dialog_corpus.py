@@ -24,7 +24,7 @@ class DistinctTexts(Generic[T]):
 
     @property
     def texts(self) -> tuple[T, ...]:
-        """Return the distinct texts, in the order of their numbers."""
+        """Return the distinct texts, in the order of their indices."""
         return tuple(self._numbers)
 
 

@@ -49,7 +49,7 @@ class SceneQuestion:
     thing: int = -1  # index of the thing; -1: the scene
     asked: str = ""  # value in question, such as the colour in "is it red"
     refers: str = "none"  # form of reference: none, name, pronoun or ellipsis
-    unmentioned: tuple[int, ...] = ()  # things without a name so far, for the kind "else"
+    unmentioned: tuple[int, ...] = ()  # indices of things not named so far, for the kind "else"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TrueAnswers(NamedTuple):
     """True answers to a question."""
 
     short: str  # yes and no stand for the style's words
-    longer: tuple[str, ...]  # words that follow a short answer yes or no; longer answers if it is another
+    longer: tuple[str, ...]  # words after the short answer yes or no; longer answers if `short` is another text
     whole: tuple[str, ...]  # sentences
 
 
@@ -135,7 +135,7 @@ WORDINGS = tuple(
 
 
 def list_true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, grey: bool = False) -> TrueAnswers:
-    """Return the true answers. Raises ValueError for an unknown kind of question, or one that no scene answers."""
+    """Return the true answers. Raises ValueError for an unknown kind of question, and for a kind of GUESSES."""
     kind, asked = question.kind, question.asked
     if question.thing >= 0:
         return _answer_about_thing(scene, scene.things[question.thing], kind, asked, digits, grey)

@@ -52,7 +52,8 @@ THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":gro
     "inside": ("is anyone inside {o}", "is there anyone in {o}"),
 }
 REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # the last question, repeated for another thing
-OTHER_TEXTS = ("and the other one", "what about the other one")  # the same where two things have been named
+# the last question, repeated where two things have been named
+OTHER_TEXTS = ("and the other one", "what about the other one")
 KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
 SCENE_QUESTIONS: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),

@@ -1,7 +1,8 @@
 """Ranking of candidate answers (Das et al. 2017), and NDCG (VisDial challenge).
 
-A human answer ranks behind all candidates with the same score. Equal scores of all candidates therefore give it the
-last rank, and options that truncation made equal do not improve it. In NDCG, ties share their mean discount.
+A human answer ranks behind all candidates with the same score. If all candidates have equal scores, the human
+answer therefore has the last rank. Options that truncation made equal do not improve its rank. In NDCG, ties share
+their mean discount.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ def compute_ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
 
 
 def correlate_with_truth(scores: Tensor, relevance: Tensor) -> Tensor:
-    """Return Pearson's correlation (N,) of `scores` (N, O) with truth, which is 1 for relevance 1 and else 0.
+    """Return Pearson's correlation (N,) of `scores` (N, O) with truth, which is 1 for relevance 1, else 0.
 
-    NaN where relevance is unknown, where a score is not finite, or where all candidates have the same score or the same
-    truth.
+    The correlation is NaN where relevance is unknown or a score is not finite. It is also NaN where all candidates have
+    the same score or the same truth.
     """
     known = ~relevance.isnan().any(1)
     pair = torch.stack([scores.double(), (relevance == 1).double()])

@@ -8,7 +8,7 @@ generator's own.
 from __future__ import annotations
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.partial import Feed, Mix, PartialSampling
+from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.composition.method import ALTERNATE, LISTENER, Method, Term
 from pipeline.composition.method_card import MethodCard
@@ -81,7 +81,7 @@ def g_psst(
     objective: Objective,
     alpha: NonNegative = 0.5,
     rho: Share = 0.25,
-    mix: Mix = "caption",
+    mix: MixUnit = "caption",
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:
@@ -126,7 +126,7 @@ def gan1(
     temperature: Positive = 0.5,
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
+    """Build alternating training in which the discriminator minimises log(1 + exp(generated − human))."""
     initialise_encoder(agents, encoder)
     channel = _make_gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
@@ -140,7 +140,7 @@ def gan2(
     temperature: Positive = 0.5,
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build alternate training in which the generated answer is a further negative of the discriminator."""
+    """Build alternating training in which the generated answer is a further negative of the discriminator."""
     initialise_encoder(agents, encoder)
     channel = _make_gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)

@@ -78,7 +78,8 @@ class Hciae(DialogEncoder):
     """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
 
     The question attends to the history items, and question and history attend to the image. With `order`, each history
-    item also has an embedding of its distance from the current round, at most DISTANCES − 1. The paper has none.
+    item also has an embedding of its distance from the current round, at most DISTANCES − 1. The paper has no such
+    embedding.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:

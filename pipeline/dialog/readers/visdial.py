@@ -183,7 +183,8 @@ class _Reader:
                 if row is None or not 0 <= round_index < len(self.rounds[row][2]):
                     position.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
                 if len(scores) != len(self.rounds[row][1][round_index]):
-                    position.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][round_index])} options")
+                    option_count = len(self.rounds[row][1][round_index])
+                    position.fail(f"{len(scores)} numbers of relevance for {option_count} options; give one per option")
                 rounds.add(f"{entry['round_id']} of image {entry['image_id']}", position)
                 self.relevance[row, round_index] = [_check_relevance(score, position) for score in scores]
                 if "answers" in entry:

@@ -14,7 +14,7 @@ from pipeline.runtime.untrusted import read_dataset, require_plain_file
 
 
 def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
-    """Yield the grids (H, W, D) of the images `ids` from the arrays images_*, whose images the lists img_* name.
+    """Yield the grids (H, W, D) of the images `ids` from the arrays images_*; the lists img_* name their images.
 
     Raises UserError for unreadable files, lists that do not match the arrays, and an image without features.
     """

@@ -43,7 +43,7 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     count from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the base at which the indexed option is
     the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not change. The
     last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not opened.
-    Raises UserError for a malformed file, with the dialog where only one is wrong.
+    Raises UserError for a malformed file. For a wrong human answer or a repeated image, the error names the dialog.
     """
     import h5py
 

@@ -1,4 +1,4 @@
-"""Section of the report on gradient estimators, where they were measured."""
+"""Section of the report on gradient estimators, if they were measured."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pipeline.models.kernels.packing import pack_texts
 def compute_last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """Compute the states (N, H) of `gru` after the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
 
-    The result equals that of `gru`, but ended captions cost nothing. The gradient of the recurrent weight is one
+    The result equals that of `gru`, but no step is computed for padding. The gradient of the recurrent weight is one
     product over all time steps instead of one per step.
     """
     order, batch_sizes, positions = pack_texts(lengths, words.shape[1])

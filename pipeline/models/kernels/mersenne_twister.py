@@ -62,7 +62,7 @@ def select_kept(values, rows, start, keep, scale, mask):
 
 @compile_loop
 def begin(state, seed):
-    """Initialise `state` (624,) by the seed."""
+    """Initialise `state` (624,) from the seed."""
     state[0] = seed
     for k in range(1, len(state)):
         previous = state[k - 1]

@@ -27,7 +27,7 @@ class Tape:
 
     def __init__(self, kernels: StepKernels, rows: int) -> None:
         self.kernels = kernels
-        self.ends = [0]  # rows until the end of each step, after a 0
+        self.ends = [0]  # 0, then the index after the last row of each step
         self._parents: list[Tensor | None] = []
         self._buffer = Step.allocate(kernels.weights, rows)
 

@@ -28,8 +28,9 @@ def compute_text_lstm(
 ) -> TextStates:
     """Compute the states of `lstm` for the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
 
-    `initial` are hidden states and cells (N, H), by default 0. The states equal those of `lstm`, but ended texts cost
-    nothing. The gradient of the recurrent weight is one product over all time steps instead of one per step.
+    `initial` are hidden states and cells (N, H), by default 0. The states equal those of `lstm`, but no step is
+    computed for padding. The gradient of the recurrent weight is one product over all time steps instead of one per
+    step.
     """
     order, batch_sizes, positions = pack_texts(lengths, words.shape[1])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

@@ -11,7 +11,7 @@ def build_gallery(content: ReportContent) -> SectionContent:
     """Return the gallery as a PNG file, and the control's caption of each image by the image's row in the data set."""
     pictures = content.pictures
     return SectionContent(
-        files={"gallery.png": draw_gallery_png(pictures, content.results.first)},
+        files={"gallery.png": draw_gallery_png(pictures, content.results.first_judge)},
         values={"control_captions": {picture.row: content.get_control_caption(picture) for picture in pictures}},
         shown=True,
     )

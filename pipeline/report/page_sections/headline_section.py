@@ -21,7 +21,7 @@ def build_headline(content: ReportContent) -> SectionContent:
     """
     results = content.results
     panels = build_curve_panels(results, content.choices, content.settings.metric)
-    last = next((panel for panel in panels if panel.name == results.ends[-1]), panels[0])
+    last = next((panel for panel in panels if panel.name == results.first_and_last_judge[-1]), panels[0])
     chart = replace(last, title=f"By the {last.title.lower()}")
     return SectionContent(
         files={"pairs.png": draw_pairs_png(content.shared) if content.shared else None},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipeline.report.drawing import draw_panels_png
-from pipeline.report.hacked import build_hacked_pictures, select_hacked_captions
 from pipeline.report.pictures import draw_gallery_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
+from pipeline.report.reward_hacking_examples import build_reward_hacking_pictures, select_reward_hacking_examples
 from pipeline.report.reward_tables import (
     build_discriminator_panels,
     build_rewarded_table,
@@ -21,11 +21,11 @@ def build_rewarded(content: ReportContent) -> SectionContent:
     control, histories = content.settings.control, select_rewarded_histories(content.histories) if retriever else {}
     table = build_rewarded_table(results, choices, retriever, control) if retriever else None
     training, discriminator = build_training_panels(results, histories), build_discriminator_panels(results, histories)
-    judges = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
+    judges = [results.judges[name] for name in (retriever, results.first_and_last_judge[-1]) if name in results.judges]
     pictures = []
     if retriever and content.images_root:
-        captions = select_hacked_captions(results, choices, histories, retriever, control)
-        pictures = build_hacked_pictures(captions, control, content.load_pictures)
+        captions = select_reward_hacking_examples(results, choices, histories, retriever, control)
+        pictures = build_reward_hacking_pictures(captions, control, content.load_pictures)
     return SectionContent(
         [table] if table else [],
         {"training": training, "discriminator": discriminator},

@@ -88,7 +88,7 @@ class FilmClaims:
         return claims
 
     def _find_starts(self, mention: EventMention) -> tuple[np.ndarray, np.ndarray]:
-        """Return the starts (M,) of the first and the last matching event per film; ∞ and −∞ without one."""
+        """Return the starts (M,) of the first and the last matching event per film; ∞ and −∞ without a match."""
         first, last = np.full(len(self._stories), np.inf), np.full(len(self._stories), -np.inf)
         kinds = np.array([any(meaning.fits(*kind) for meaning in mention.meanings) for kind in self._kinds])
         categories = np.array([category in mention.categories for category in self._categories])

@@ -15,7 +15,7 @@ class Event(NamedTuple):
     """Event of one actor in a part of the film."""
 
     what: str  # enter, cross, return, leave, or an act of film_world.py
-    side: str  # side from which the actor comes; for return and leave, to which it goes; "" for acts
+    side: str  # side from which the actor comes; for return and leave, the side to which it goes; "" for acts
     gait: str  # "" for acts
     start: float  # as a fraction of the film's length
     end: float

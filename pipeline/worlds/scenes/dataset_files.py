@@ -28,7 +28,7 @@ from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
 MOST_IMAGES = 1_000_000  # file names of images have six digits
-SEEDS = 2**63  # number of seeds; from here on, seeds repeat random numbers or raise an error
+SEEDS = 2**63  # number of seeds; seeds from this number on repeat random numbers or raise an error
 T = TypeVar("T")
 
 
@@ -109,7 +109,7 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, -(-images // CHUNK)), context, signals.end_with_parent)
     try:
-        with signals.block_requests():  # the workers start here
+        with signals.block_requests():  # pool.map starts the workers
             results = pool.map(work, numbers, chunksize=NEIGHBOURS)
         return list(bar(results))
     finally:  # a request to end waits for the running tasks only

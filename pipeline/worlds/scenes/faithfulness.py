@@ -76,7 +76,7 @@ class Faithfulness:
 def judge_faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulness:
     """Judge N captions, each by its scene.
 
-    Raises UserError if there are none or if captions and scenes differ in number.
+    Raises UserError if there are no captions, or if captions and scenes differ in number.
     """
     if len(captions) != len(scenes) or not len(captions):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Simulated annotators: five captions per scene, each of which states some of its facts and nothing false."""
+"""Simulated annotators: five captions per scene, each with some of the scene's facts and nothing false."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CaptionPlan:
     """Plan of a caption: the things and details that it mentions."""
 
     first: int  # index into `Scene.things`
-    second: int  # the same; -1: none
+    second: int  # index of the second thing; -1: none
     place: bool
     weather: bool
     colour: bool

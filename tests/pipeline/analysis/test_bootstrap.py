@@ -83,7 +83,7 @@ def test_resampled_numbers_are_those_of_the_images_drawn(full_world):
     assert samples.get_values(run, "language", "BLEU-4")[7] == pytest.approx(expected)
 
 
-def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
+def test_a_resample_of_all_images_once_has_the_measured_values(full_world, monkeypatch):
     from pipeline.analysis import bootstrap
 
     monkeypatch.setattr(bootstrap, "draw_resamples", lambda images, resamples, seed: np.ones((resamples, images)))

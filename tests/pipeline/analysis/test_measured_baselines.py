@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.analysis.bootstrap import draw_resamples, resample
 from pipeline.analysis.judge_titles import HARD_RECALL, make_recall_keys
-from pipeline.analysis.measured_baselines import find_not_above_template, list_measured_baselines
+from pipeline.analysis.measured_baselines import find_methods_not_above_template, list_measured_baselines
 from pipeline.analysis.results import add_frozen_speakers, read_results
 
 JUDGES = ("own", "adapted", "pretrained", "judge")
@@ -76,7 +76,7 @@ def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above
     results = read_with_frozen_speakers(measured_world)
     (template,) = [b for b in list_measured_baselines(results) if b.name == "template"]
     points = [results.get_points(method)[0] for method in ("mle", "luo", "frozen_luo")]
-    assert find_not_above_template(results, points, template, resample(results)) == {
+    assert find_methods_not_above_template(results, points, template, resample(results)) == {
         "own": ["mle", "frozen_luo"],  # 30 against 16 is clear; frozen_luo has the adapted listener
         "adapted": ["mle", "luo", "frozen_luo"],  # 17 against 16 is not clear
         "pretrained": ["mle", "luo", "frozen_luo"],  # luo retrieves 16 other images

@@ -42,7 +42,7 @@ def test_a_verdict_needs_an_interval_and_two_seeds_on_one_side():
     assert find_verdict(None, (1.0, 2.0)) == "open"
 
 
-def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full_world):
+def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_paired_with_all(full_world):
     comparison, (first, reverse, frozen) = check_claims(
         full_world, make_claim("luo", "mle"), make_claim("mle", "luo"), make_claim("luo", "frozen_luo", judge="judge")
     )

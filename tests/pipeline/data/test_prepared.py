@@ -65,7 +65,7 @@ def test_sources_of_equal_names_are_recorded_by_their_paths(corpus, tmp_path):
 class TextVocabulary(Vocabulary):
     """A vocabulary of letters that encodes text, as a tokenizer does."""
 
-    reads_text = True
+    encodes_text = True
 
     def encode(self, words):
         return super().encode("".join(words))

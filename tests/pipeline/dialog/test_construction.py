@@ -103,7 +103,7 @@ def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, k
     [
         ({"heads": 3, "word_dim": 8}, "hidden_dim 8 is not a multiple of heads 3"),
         ({"heads": 2, "word_dim": 6}, "decoder transformer needs equal word_dim and hidden_dim, got 6 and 8"),
-        ({"word_dim": 8}, "decoder transformer takes layers and heads, decoder lstm neither"),
+        ({"word_dim": 8}, "decoder transformer needs layers and heads, decoder lstm takes neither"),
     ],
 )
 def test_mismatched_sizes_of_a_transformer_are_reported(sizes, message):

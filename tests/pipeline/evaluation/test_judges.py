@@ -34,7 +34,7 @@ class FirstTokenListener(torch.nn.Module):
 
 
 def test_recalls_both_ways_by_hand():
-    """The captions of image 0 name images 7 and 3, the captions of 1 and 2 image 1; the others name their own image."""
+    """Captions of image 0 name images 7 and 3. Captions of images 1 and 2 name image 1, and others their own image."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
     found = judge_tokens(FirstTokenListener(), tokens, owners)

@@ -41,7 +41,7 @@ def trained_world():
 
 
 def test_the_score_function_by_hand(single_image):
-    """Mean Σ p r ∇log p and variance Σ p r² |∇log p|² − |mean|², without any estimator."""
+    """The mean is Σ p r ∇log p, and the variance is Σ p r² |∇log p|² − |mean|², without any estimator."""
     world, values = single_image.world, single_image.score.table[0]
     log_probs, captions = world.log_probs()[0], world.captions()
     slopes = torch.stack([world.gradient(world.log_probs()[0, n]) for n in range(len(captions))])
@@ -102,7 +102,7 @@ def test_all_distinct_mixture_patterns_of_a_caption():
     ],
     ids=["score function", "straight-through", "psst", "psst of words", "psst along samples"],
 )
-def test_sampling_agrees(single_image, estimator):
+def test_sampled_gradients_agree_with_enumerated_moments(single_image, estimator):
     mean, variance = single_image.moments(estimator)
     found = estimate_gradients(single_image.world, estimator, single_image.score, rounds=300)
     expected = float(found.var(0).sum()) / len(found)
@@ -120,7 +120,7 @@ def test_rho_0_is_straight_through(single_image):
 def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image):
     """For scores of single captions the mean is affine in ρ, and the variances within and between add up.
 
-    The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². With V₁ = 0 and m₁ the truth, PSST's statement would hold.
+    The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². PSST's statement would hold if V₁ were 0 and m₁ were exact.
     """
     (m0, v0), (m1, v1) = single_image.moments(make_psst(0.0)), single_image.moments(make_psst(1.0))
     for rho in (0.25, 0.5, 0.75):

@@ -32,7 +32,7 @@ def test_exact_accuracies_by_hand():
 
 
 def test_the_bias_from_sampling_is_subtracted():
-    """Bias (1.5, 2) / 5 = .5 and variance 2 · 4² / 25 = 1.28, in every one of 40 repetitions of 100 rounds."""
+    """In each of 40 repetitions of 100 rounds, the bias is |(1.5, 2)| / 5 = .5 and the variance 2 · 4² / 25 = 1.28."""
     found = [estimate_accuracy(draw_gradients(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
     biases = torch.tensor([one.bias for one in found])
     assert float(biases.mean()) == pytest.approx(0.5, abs=0.04)

@@ -220,7 +220,7 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block
         find_nearest_images(vectors, gallery, (19,))
 
 
-def test_a_gallery_is_drawn_in_its_own_memory():
+def test_drawing_a_gallery_needs_memory_for_one_image():
     """The traced memory, which excludes torch's, holds the draw of one image only."""
     tracemalloc.start()
     try:

@@ -79,7 +79,7 @@ def unmask_regions(batch):
 
 
 def test_guided_log_probs_extrapolate_from_the_null_image_to_the_image(speaker, batch):
-    """Up to a constant per image, log p of the first word is γ times the image's minus γ − 1 times the null image's."""
+    """Up to a constant per image, log p of the first word is γ log p(image) − (γ − 1) log p(null image)."""
     without_regions = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     log_probs = {}
     for name, inputs in (("image", batch), ("null image", without_regions)):

@@ -185,7 +185,7 @@ def test_no_annotation_file_is_reported(annotations):
         read_coco(annotations, None)
 
 
-def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_path):
+def test_real_coco_captions_agree_with_karpathys_file(real_data, tmp_path):
     mini = real_data / "coco_mini"
     rows = json.loads((mini / "dataset_coco_mini.json").read_text())["images"]
     val = sorted(row["cocoid"] for row in rows if row["split"] == "val")  # the other images are not in val2017
@@ -199,7 +199,7 @@ def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_pa
         assert {" ".join(raw.split()) for raw in texts_by_id[image.id]} <= {caption.text for caption in image.captions}
 
 
-def test_real_coco_photos_read_in_karpathys_form(real_data, tmp_path):
+def test_real_coco_photos_are_read_in_karpathys_form(real_data, tmp_path):
     mini = real_data / "coco_mini"
     data = json.loads((mini / "dataset_coco_mini.json").read_text())
     for row in [row for row in data["images"] if row["split"] == "val"][:30]:

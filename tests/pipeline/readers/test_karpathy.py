@@ -123,7 +123,7 @@ def test_a_missing_folder_of_images_is_reported(karpathy, tmp_path):
 
 
 @pytest.mark.slow
-def test_real_flickr8k_reads_as_its_counts_say_and_tokenises_as_karpathy_did(real_data):
+def test_real_flickr8k_has_its_published_counts_and_karpathys_tokens(real_data):
     corpus = check_corpus(
         read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images"
     )

@@ -1,4 +1,4 @@
-"""Captions without training are rows below the methods, and a note names methods not above the template."""
+"""Baselines without training have rows below the methods, and a note names methods not above the template."""
 
 from __future__ import annotations
 

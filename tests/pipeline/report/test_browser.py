@@ -367,7 +367,7 @@ def test_markup_in_captions_is_not_executed(browser, full_world, tmp_path):
 
 
 def test_unescaped_markup_is_executed_in_this_browser(browser, tmp_path):
-    """The browser executes these payloads unless they are escaped, so the test above can fail."""
+    """The browser executes payloads that are not escaped, so the test above can fail; two of the payloads suffice."""
     (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
     context = browser.new_context()
     page = context.new_page()

@@ -303,7 +303,7 @@ def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
             lambda found: found["tables"]["Words"]["rows"].append(["luo"]),
             "tables.Words: Value error, row 2 has 1 cells",
         ),
-        (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have one name"),
+        (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have the same name"),
         (lambda found: found["tables"]["Words"].update(columns=[], rows=[[]]), "a table has no column"),
     ],
 )

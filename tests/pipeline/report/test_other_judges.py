@@ -50,12 +50,12 @@ def judged_world(full_world, make_full_cell, judges):
 def test_the_first_judge_selects_and_defines_the_curves(judged_world, judges):
     results = read_results(judged_world.sweep, judged_world.evaluations, first=("mle",))
     assert list(results.judges) == list(judges)
-    assert results.first.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
+    assert results.first_judge.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
     assert results.judges["clip"].description == "clip"
     luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
     natural = [p for p in results.get_points("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
     assert luo is max(natural, key=lambda point: point.mean("val", *make_recall_keys(judges[0])))
-    assert f"R@10 ({results.first.title.lower()})" in describe_rule(results, SETTINGS)
+    assert f"R@10 ({results.first_judge.title.lower()})" in describe_rule(results, SETTINGS)
     comparison = compare_methods(results, SETTINGS)
     assert {judge for found in comparison.at_cider[0].differences.values() for judge in found} == set(judges)
     assert (build_drift_panel(results, []) is None) == ("own" not in judges)

@@ -7,7 +7,12 @@ from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.report.caption_tables import build_caption_tables
-from pipeline.report.result_tables import build_crossed_table, build_drift_table, build_galleries_table, compute_drift
+from pipeline.report.result_tables import (
+    build_cross_play_table,
+    build_drift_table,
+    build_galleries_table,
+    compute_drift,
+)
 
 MULTI_SAMPLE = {
     "samples": {
@@ -112,7 +117,7 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
 
 def test_crossed_listeners_are_means_over_seeds(full_world):
     crossed = json.loads(full_world.crossed.read_text())
-    table = build_crossed_table(crossed)
+    table = build_cross_play_table(crossed)
     row = get_cells(table, "luo")
     assert row["Listener pretrained"] == "56.0±1.4"
     assert row["Own listener of luo"] == "59.0±1.4"
@@ -120,18 +125,18 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
     assert table.shades == [[0, 1, 1, None, 2, 3], [3, 3, 4, 4, 5, 5], [5, 6, 6, 7, 7, 8]]  # 51 … 66
     assert "judge: an independent judge" in table.notes[1]
     crossed["matrix"][0][0] = [50.0, None]
-    assert get_cells(build_crossed_table(crossed), "mle")["Listener pretrained"] == "–"
+    assert get_cells(build_cross_play_table(crossed), "mle")["Listener pretrained"] == "–"
     assert "–: not measured for every seed." in table.notes
 
 
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
 def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
     with pytest.raises(UserError, match=r"crossed\.json: expected a matrix of captions"):
-        build_crossed_table(broken)
+        build_cross_play_table(broken)
     crossed = json.loads(full_world.crossed.read_text())
     for change in ({"seeds": 2}, {"seeds": [1]}, {"matrix": [[5.0] * 6] * 3}, {"matrix": [[[5.0]] * 6] * 3}):
         with pytest.raises(UserError, match=r"crossed\.json"):
-            build_crossed_table(crossed | change)
+            build_cross_play_table(crossed | change)
 
 
 def test_both_tables_of_the_paper(full_world, make_full_cell):

@@ -112,7 +112,7 @@ def test_without_a_commit_nothing_is_recorded(root, capsys, monkeypatch):
     ("table", "problem"),
     [
         ("| a | b |\n| --- | --- |\n| 1 |", "row 1 has 1 cells, where there are 2 columns"),
-        ("| a | a |\n| --- | --- |\n| 1 | 2 |", "two columns have one name"),
+        ("| a | a |\n| --- | --- |\n| 1 | 2 |", "two columns have the same name"),
     ],
 )
 def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):

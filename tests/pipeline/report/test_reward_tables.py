@@ -11,8 +11,8 @@ import pytest
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.hacked import select_hacked_captions
 from pipeline.report.report_page import write_report
+from pipeline.report.reward_hacking_examples import select_reward_hacking_examples
 from pipeline.report.reward_tables import (
     build_discriminator_panels,
     build_rewarded_table,
@@ -137,7 +137,7 @@ def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded_world, tmp
 def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_world):
     results = read_results(rewarded_world.sweep, rewarded_world.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
-    found = select_hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
+    found = select_reward_hacking_examples(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
     runs = {choice.method: choice.point.runs[0] for choice in choices}
     names = list(runs)
     rows = dict(zip(names, read_captions(list(runs.values()), None, ["rank_retriever", "rank_judge"]), strict=True))
@@ -155,7 +155,7 @@ def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded_wor
         [-value for value, _ in expected]
     )
     assert found  # an empty selection would pass the comparisons above
-    assert select_hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
+    assert select_reward_hacking_examples(results, choices, ["wtf_rl"], "judge", "mle") == []
 
 
 def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded_world, tmp_path):

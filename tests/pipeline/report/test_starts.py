@@ -62,7 +62,7 @@ def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
 
 
 def test_results_over_starts_are_means_with_the_deviation_between_starts():
-    starred = make_table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # no setting of it kept enough CIDEr
+    starred = make_table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # no setting of Luo kept enough CIDEr
     found = build_results_over_starts([make_table("40.0±1.0", "50.0"), starred, make_table("44.0±1.0", "50.0")])
     assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
 

@@ -20,7 +20,7 @@ def find_row(table, row):
     return dict(zip(labels, found, strict=True))
 
 
-def test_number():
+def test_a_number_has_its_decimals_and_a_missing_number_is_a_dash():
     assert format_number(0.9126, 3) == "0.913"
     assert format_number(84.26, 1, 1.04) == "84.3±1.0"
     assert format_number(0.0, 1) == "0.0"

@@ -51,7 +51,7 @@ def test_both_readers_report_missing_and_damaged_files_alike(tmp_path):
     for content in (b"", whole[:5], whole[:30], whole[:-1], bytes(8) + whole[8:], b"\xff" * 8 + whole[8:]):
         (tmp_path / "b.safetensors").write_bytes(content)
         for read in (read_tensors, read_shapes):
-            with pytest.raises(UserError, match="not a whole safetensors file"):
+            with pytest.raises(UserError, match="not a complete safetensors file"):
                 read(tmp_path / "b.safetensors", "write it again")
     for read in (read_tensors, read_shapes):
         with pytest.raises(UserError, match=r"none: no such file of weights; write it again$"):

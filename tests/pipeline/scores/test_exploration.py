@@ -113,7 +113,7 @@ def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
 def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(world):
     """The expected distance has twice the score's gradient, because the speaker draws both captions of a pair.
 
-    Of s samples, s − 1 are other captions; GroupMean multiplies the gradient by about 1 − 2/s in addition.
+    Each of s samples is compared with s − 1 other captions. GroupMean also multiplies the gradient by about 1 − 2/s.
     """
     p, s = compute_log_probs(world).exp(), 5
     table = torch.tensor([[compute_distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)

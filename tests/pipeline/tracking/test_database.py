@@ -90,5 +90,5 @@ def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
         (make_sqlite_address(Path("/a b/c.db")), "/a b/c.db"),
     ],
 )
-def test_the_file_of_an_address(address, path):
+def test_an_sqlite_address_gives_the_path_of_its_file(address, path):
     assert parse_sqlite_path(address) == (None if path is None else Path(path))

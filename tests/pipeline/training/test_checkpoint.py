@@ -124,7 +124,7 @@ for step in range(1, 1_000_000):
 """
 
 
-def test_killed_while_saving(tmp_path):
+def test_a_process_killed_while_saving_leaves_a_complete_checkpoint(tmp_path):
     for min_step in (2, 3, 5):
         folder = tmp_path / str(min_step)
         command = [find_program("python"), "-c", ENDLESS, str(folder)]

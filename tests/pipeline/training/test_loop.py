@@ -398,7 +398,7 @@ def test_learning_rates():
 
 
 def test_a_continued_epoch_counter_decays_as_the_published_joint_training_does():
-    """PSST: 5e-3 · .75 every 15 epochs, counted from 200: 5e-3 · .75^13 at first, · .75^14 after ten epochs."""
+    """PSST multiplies 5e-3 by .75 every 15 epochs, counted from 200: by .75^13 at first, by .75^14 later."""
     settings = Optimisation(
         epochs=150, learning_rate=5e-3, schedule="step", decay=0.75, decay_every=15, start_epoch=200
     )
@@ -421,7 +421,7 @@ def test_gradients_are_clipped():
 
 
 def test_the_norm_is_limited_before_the_elements_are():
-    """(3, -4) to norm 1 is (.6, -.8), its elements within .7 are (.6, -.7); in the other order they are (.7, -.7)."""
+    """Norm 1 turns (3, -4) into (.6, -.8), and the limit .7 gives (.6, -.7). The other order would give (.7, -.7)."""
     layer = torch.nn.Linear(2, 1, bias=False)
     layer.weight.grad = torch.tensor([[3.0, -4.0]])
     Optimisation(epochs=1, clip_value=0.7, clip_norm=1.0).clip(layer.parameters())

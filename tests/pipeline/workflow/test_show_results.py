@@ -105,7 +105,7 @@ def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkey
     assert not {"torch", "scipy.stats", "matplotlib", "pandas"} & set(observed["modules"])
 
 
-def test_of_few_photos_the_summary_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):
+def test_the_summary_of_few_photos_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "profiles", "profiles")
     Path("params.yaml").write_text(compose_profile_text("folder"))

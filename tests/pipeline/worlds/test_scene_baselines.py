@@ -1,4 +1,4 @@
-"""Captions without training: the additions of the template, the linear probe, and the true claims of the oracle."""
+"""Baselines without training: the additions of the template, the linear probe, and the true claims of the oracle."""
 
 from __future__ import annotations
 

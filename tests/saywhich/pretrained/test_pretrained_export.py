@@ -62,7 +62,7 @@ def test_only_an_earlier_export_is_replaced(folder, capsys):
     for name in ("data", "out"):
         capsys.readouterr()
         assert main(["export", "model", name]) == 2
-        assert capsys.readouterr().err.startswith(f"{name}: holds something else (")
+        assert capsys.readouterr().err.startswith(f"{name}: expected only outputs of an earlier run, found ")
     assert (folder / "data/captions.json").exists()
     assert (folder / "out/notes.txt").exists()
 
@@ -161,4 +161,6 @@ def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["export", "model", "other"]) == 2
-    assert capsys.readouterr().err == "other: holds something else (file); give another folder, or remove it\n"
+    assert capsys.readouterr().err == (
+        "other: expected only outputs of an earlier run, found file; give another folder, or remove file\n"
+    )

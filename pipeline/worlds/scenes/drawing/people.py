@@ -31,7 +31,7 @@ ARMS = {
 
 
 def draw_person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None:
-    """Draw one person of height 1; the main colour is the shirt's, for women and girls the dress's."""
+    """Draw one person of height 1; the main colour is that of the shirt, or of the dress for women and girls."""
     is_child, has_dress = category in ("boy", "girl"), category in ("woman", "girl")
     skin, hair, trousers = pick(rng, SKIN), pick(rng, HAIR), pick(rng, TROUSERS)
     lift = {"jumping": 0.10, "running": 0.02}.get(pose, 0.0)

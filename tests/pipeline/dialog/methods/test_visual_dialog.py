@@ -54,7 +54,7 @@ def cross_entropy(agents, generated) -> torch.Tensor:
 def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihood(
     agents, make, options, channel, alpha, reduction
 ):
-    """Eq. 5, log σ(s(generated) − s(human)), of the relaxed answer, and α · cross-entropy of the human answer."""
+    """The losses are −log σ(s(relaxed answer) − s(human answer)), Eq. 5, and α · cross-entropy of the human answer."""
     batch = make_batch()
     losses = compute_losses(make(agents, Objective(reduction=reduction), **options), batch)
     assert set(losses) == {"discriminability", "likelihood"}

@@ -308,7 +308,7 @@ def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(
 
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_default_sizes_are_the_papers(kind):
-    """Lu et al. 2017, §5: LSTMs of 512 units, word vectors of 300 in the decoder, dropout 0.5."""
+    """Lu et al. 2017, §5, use LSTMs of 512 units, word vectors of 300 numbers in the decoder, and dropout 0.5."""
     arguments = ENCODERS[kind](300, 7).arguments
     selected = {name: arguments[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
     assert list(selected.values()) == [512, 0.5, True, True, 0, False]

@@ -147,7 +147,7 @@ def test_wrong_relevances_are_refused(files, tmp_path):
             "entry 1: no round 1 of image 10 is in this split",
         ),
         ({"image_id": 30, "round_id": 3, "gt_relevance": [1, 0, 0]}, "no round 3"),
-        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers for 3 options"),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers of relevance for 3 options"),
         (
             {"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, "high"]},
             'the relevance "high" is no number from 0 to 1',

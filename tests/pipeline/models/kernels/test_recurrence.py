@@ -1,4 +1,4 @@
-"""The compiled step of Att2in2 in single precision. tests/test_plain.py compares it with the plain form in doubles."""
+"""The compiled step of Att2in2 in single precision. tests/test_plain.py tests it in double precision."""
 
 from __future__ import annotations
 

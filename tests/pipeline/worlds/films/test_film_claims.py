@@ -52,7 +52,7 @@ FILMS = [
         ("after a dog sits down, a man jumps", []),
         ("a man walks from left to right and a dog follows", [5]),
         ("a dog follows a man", [5]),
-        ("a man follows a dog", [5]),  # a story has no subject
+        ("a man follows a dog", [5]),  # a claim about a story has no subject
         ("a dog goes after a man from right to left", []),
         ("a man and a dog meet", []),
         ("a man", [4, 5]),

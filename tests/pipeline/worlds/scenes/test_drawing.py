@@ -83,7 +83,7 @@ def test_pictures_have_the_requested_size_and_are_repeatable(size: int) -> None:
     assert picture.tobytes() != draw_scene(scene, 1, 4, size).tobytes()
 
 
-def test_mix_and_spline() -> None:
+def test_colours_are_mixed_and_a_spline_passes_through_its_corners() -> None:
     assert mix((0, 100, 200), (100, 100, 100), 0.25) == (25, 100, 175)
     corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
     curve = interpolate_spline(corners, closed=True)

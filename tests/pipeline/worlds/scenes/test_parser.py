@@ -61,7 +61,7 @@ def list_mentions(text: str) -> list[set[str]]:
         ("a dog near some trees", {"category dog", "count 1"}),
     ],
 )
-def test_one_noun(text: str, claims: set[str]) -> None:
+def test_claims_about_one_noun_are_parsed(text: str, claims: set[str]) -> None:
     assert list_mentions(text) == [claims]
     assert parse_scene_caption(text).relations == ()
     assert parse_scene_caption(text).loose == ()
@@ -133,7 +133,7 @@ def test_attachment_of_attributes_verbs_and_relations(
         ("in the park in the park", {"setting park"}),
     ],
 )
-def test_the_scene(text: str, claims: set[str]) -> None:
+def test_claims_about_the_scene_are_parsed(text: str, claims: set[str]) -> None:
     reading = parse_scene_caption(text)
     assert {format_claim(each) for each in reading.scene} == claims
     assert len(reading.scene) == len(claims)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from pipeline.analysis.results import read_results_json
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
-from pipeline.report.result_tables import build_crossed_table
+from pipeline.report.result_tables import build_cross_play_table
 
 
-def build_crossed(content: ReportContent) -> SectionContent:
+def build_cross_play(content: ReportContent) -> SectionContent:
     """Return the table of cross-play, or no content without its file."""
     path = content.input("crossed")
-    return SectionContent([build_crossed_table(read_results_json(path))], sources=[path]) if path else SectionContent()
+    return (
+        SectionContent([build_cross_play_table(read_results_json(path))], sources=[path]) if path else SectionContent()
+    )
 
 
-CROSSED = ReportSection(
+CROSS_PLAY = ReportSection(
     "crossed",
     "Every speaker with every listener",
-    build_crossed,
+    build_cross_play,
     explanation="A stronger colour means a higher recall. A column with one strong row belongs to a listener whose "
     "recall is high with one speaker only.",
     summary="The table",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pipeline.report.gallery import choose_example_along, choose_example_line
+from pipeline.report.gallery import choose_example_line, choose_lambda_example
 from pipeline.report.pictures import draw_along_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 
 
-def build_along(content: ReportContent) -> SectionContent:
+def build_lambda_example(content: ReportContent) -> SectionContent:
     """Build the section: the image with the most distinct captions along λ, and a figure of these captions."""
-    example = choose_example_along(content.pictures, choose_example_line(content.results, content.choices))
-    picture = draw_along_png(*example, content.results.first) if example else None
+    example = choose_lambda_example(content.pictures, choose_example_line(content.results, content.choices))
+    picture = draw_along_png(*example, content.results.first_judge) if example else None
     return SectionContent(files={"along.png": picture}, values={"along": example}, shown=example is not None)
 
 
-ALONG = ReportSection("along", "One image along λ", build_along, label="Along λ", template=TEMPLATE / "along.html")
+LAMBDA_EXAMPLE = ReportSection(
+    "along", "One image along λ", build_lambda_example, label="Along λ", template=TEMPLATE / "along.html"
+)

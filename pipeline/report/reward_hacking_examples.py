@@ -1,4 +1,4 @@
-"""Examples of reward hacking: captions whose rank improves by the rewarding retriever and worsens by a judge."""
+"""Examples of reward hacking: captions that improve the rewarding retriever's rank of an image and worsen a judge's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.report.gallery import GalleryPicture, select_captions_of_methods
 
 MAX_EXAMPLES = 6
 
-HackedCaption = tuple[int, str]  # row of an image, and the method of its caption
+RewardHackingExample = tuple[int, str]  # row of an image, and the method of its caption
 
 
-def select_hacked_captions(
+def select_reward_hacking_examples(
     results: Results, choices: Sequence[Choice], methods: Iterable[str], retriever: str, control: str
-) -> list[HackedCaption]:
+) -> list[RewardHackingExample]:
     """Select captions that improve an image's rank by `retriever` and worsen it by the last judge.
 
     The reference is the control's caption. A caption's value is the smaller of the two log-ratios of ranks. Each image
@@ -25,7 +25,7 @@ def select_hacked_captions(
     returned, the largest value first. Returns [] where the control has no chosen setting, and where `retriever` is no
     judge or the last judge.
     """
-    judge = results.ends[-1]
+    judge = results.first_and_last_judge[-1]
     first_runs = {choice.method: choice.point.runs[0] for choice in choices if choice.point}
     compared_runs = [first_runs[method] for method in methods if method in first_runs]
     if control not in first_runs or retriever not in results.judges or judge == retriever:
@@ -48,8 +48,8 @@ def select_hacked_captions(
     return [(image, best_by_image[image][1]) for image in best]
 
 
-def build_hacked_pictures(
-    examples: Sequence[HackedCaption], control: str, load_pictures: Callable[[list[int]], list[GalleryPicture]]
+def build_reward_hacking_pictures(
+    examples: Sequence[RewardHackingExample], control: str, load_pictures: Callable[[list[int]], list[GalleryPicture]]
 ) -> list[GalleryPicture]:
     """Return the pictures of `examples`, each with only the control's chosen caption and the selected caption."""
     by_row = {picture.row: picture for picture in load_pictures([row for row, _ in examples])} if examples else {}
