@@ -40,7 +40,7 @@ sys.exit(os.waitstatus_to_exitcode(status) != 0)
 
 
 def measure_peaks(folder: Path, images: int, factor: int) -> Iterator[tuple[str, float, float]]:
-    """Yield each of REPORTED_STAGES with its peak memory in MiB for `images` and for `factor` · `images` images.
+    """Yield each of REPORTED_STAGES with its peak memory in MB for `images` and for `factor` · `images` images.
 
     About a quarter of the images is in the validation split, and as many are in the test split.
     """
@@ -66,7 +66,7 @@ def _measure_stages(folder: Path, images: int) -> dict[str, float]:
 
 
 def measure_process(folder: Path, arguments: list[str]) -> float:
-    """Run a Python module in `folder`, and return the peak resident memory in MiB of its process.
+    """Run a Python module in `folder`, and return the peak resident memory in MB of its process.
 
     `arguments` are the module's name and its options. Raises SystemExit if the module fails.
     """
@@ -77,4 +77,4 @@ def measure_process(folder: Path, arguments: list[str]) -> float:
         process = subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
     if process.returncode:
         raise SystemExit(log.read_text(encoding="utf-8")[-2000:])
-    return int(peak.read_text(encoding="utf-8")) / 1024
+    return int(peak.read_text(encoding="utf-8")) * 1024 / 1e6

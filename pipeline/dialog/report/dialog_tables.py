@@ -174,8 +174,8 @@ def _build_answer_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]
 
 def _build_kind_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]) -> Table:
     rows = [*make_chosen_rows(choices), *_build_ranker_rows(rankers)]
-    numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
-    groups = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
+    found = dict.fromkeys(keys for _, runs, _ in rows for run in runs for keys in run.numbers)
+    groups = [keys[1:] for keys in found if keys[0] == "test" and keys[1] in KINDS]
     columns = [make_metric_column(key, (grouping, key), 3, KINDS[grouping], spread=False) for grouping, key in groups]
     caption = "MRR by type of reference and of question"
     return fill_table("kinds", caption, rows, columns, head="Model")

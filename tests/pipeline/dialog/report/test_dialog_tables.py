@@ -34,10 +34,15 @@ def test_reported_recalls_grow_with_k_and_agree_with_the_mean_rank(name):
     assert mean_rank > (first + 2 * (fifth - first) + 6 * (tenth - fifth) + 11 * (100 - tenth)) / 100
 
 
-def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(tmp_path: Path):
-    file = tmp_path / "captions.parquet"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "captions.parquet"
     rows = {"split": ["test"] * 2, "image": [1, 2], "round": [1, 1], "rank": [1, 2], "relevance_answer": [1.0, 0.5]}
-    pq.write_table(pa.table(rows), file)
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
+def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(file: Path):
     numbers = {("test", *keys): value for keys, value in ANSWERS.items()} | {("test", "ranking", "MRR"): 0.75}
     point = Point((Run("g_mle", {"seed": 1}, "signature", numbers, {}, file),))
     choices = [Choice("g_mle", point, SelectionBasis.MET)]
@@ -48,3 +53,13 @@ def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(tmp_pat
     assert cells == ["g_mle", "0.512", difference, "0.623", "3.14", "0.272", "0.812", "0.923", "2.72", "0.314", "76.5"]
     ((*ranked,),) = tables["generators"].rows
     assert ranked[-5:] == ["0.5386", "44.1", "63.5", "69.2", "16.01"]  # as the paper reports them
+
+
+def test_the_table_of_kinds_has_the_kinds_of_all_runs(file: Path):
+    kinds = {"g_mle": {("test", "kinds", "colour"): 0.5}, "g_dis": {("test", "kinds", "count"): 0.25}}
+    points = [Point((Run(name, {"seed": 1}, "signature", numbers, {}, file),)) for name, numbers in kinds.items()]
+    choices = [Choice(name, point, SelectionBasis.MET) for name, point in zip(kinds, points, strict=True)]
+    tables = {table.name: table for table in build_dialog_tables(Results(tuple(points)), choices, "g_mle")}
+    table = tables["kinds"]
+    assert [column.label for column in table.columns] == ["Model", "colour", "count"]
+    assert [list(row) for row in table.rows] == [["g_mle", "0.500", "–"], ["g_dis", "–", "0.250"]]
