@@ -344,7 +344,7 @@ def test_a_candidate_ranker_named_like_another_judge_is_refused(params, ranker, 
 
 
 def test_the_same_mistake_in_the_file_names_the_file(params):
-    params.write_text(params.read_text().replace("rho: 0.75, mix", "rho: 2.5, mix"))
+    params.write_text(params.read_text().replace("rho: 0.75", "rho: 2.5"))
     assert catch_error(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
@@ -454,9 +454,9 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
         "methods.mine={from: psst, method: psst_multinomial, lambda: 1}",
     ]
     blocks = load(params, overrides).methods
-    defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
+    defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "token"}
     defaults |= {"feed": "distribution", "train": {}, "rerank": None, "pragmatic": None}
-    assert blocks["psst_multinomial"] == {**defaults, "lambda": 0.005, "rho": 0.75, "gamma": 1.0, "mix": "token"}
+    assert blocks["psst_multinomial"] == {**defaults, "lambda": 0.005, "rho": 0.75, "gamma": 1.0}
     assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
 
 

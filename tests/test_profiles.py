@@ -28,10 +28,8 @@ def test_the_default_profile_has_the_comparisons_training_and_no_grid():
 
 
 def test_methods_of_one_name_have_one_setting_in_all_comparisons_of_scenes():
-    """The profile scenes alone draws PSST's full distributions for each token, as the published code does."""
     default, paper, beyond = (load_profile(f"scenes{suffix}")["methods"] for suffix in ("", "_paper", "_beyond"))
     assert load_profile("scenes_mixing")["methods"]["psst_multinomial"] == default["psst_multinomial"]
-    assert default["psst_multinomial"].pop("mix") == "token"
     for methods in (paper, beyond):
         assert {name: methods[name] for name in default} == default
     assert load_profile("scenes_results")["methods"] == paper
@@ -110,7 +108,6 @@ def test_the_speaker_without_attention_has_the_settings_of_scenes():
     scenes, lstm = compose_base("scenes"), load_profile("scenes_lstm")
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "report", "sweep"}
     methods = load_profile("scenes")["methods"]
-    del methods["psst_multinomial"]["mix"]
     assert {name: lstm["methods"][name] for name in methods} == methods
     roles = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
     assert roles[0] == roles[1]

@@ -22,8 +22,8 @@ Feed = Literal["distribution", "sample"]
 class PartialSampling(NamedStream):
     """Partial sampling (PSST §5): an expected share ρ passes as full distributions, and the rest through `inner`.
 
-    With `mix` "caption", all tokens of a caption pass as full distributions with probability ρ (the paper). With
-    "token", each token passes as a full distribution with probability ρ (the published code, whose `prob` is 1 − ρ).
+    With `mix` "token", each token passes as a full distribution with probability ρ (the published code, whose `prob` is
+    1 − ρ). With "caption", all tokens of a caption pass as full distributions with probability ρ (the paper's text).
     With `feed` "distribution", the speaker's next input after a full distribution is that distribution with its
     gradient (the paper's deterministic mapper). With "sample", the next input is the sampled token. A token is drawn
     for full distributions too, and a drawn EOS ends the caption. With `Gumbel` as `inner`, the relaxed sample is the
@@ -32,7 +32,7 @@ class PartialSampling(NamedStream):
 
     inner: StraightThrough = StraightThrough()
     rho: float = 0.25
-    mix: MixUnit = "caption"
+    mix: MixUnit = "token"
     feed: Feed = "distribution"
     requires_grad = True
     dropout = True

@@ -31,7 +31,7 @@ def psst_gumbel_rao(
     rho: Share = 0.25,
     temperature: Positive = 1.0,
     k: Count = 10,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over Gumbel-Rao: a share ρ of captions or tokens (`mix`) passes as means of `k` relaxed samples.

@@ -60,7 +60,7 @@ def psst_multinomial(
     objective: Objective,
     lam: Share,
     rho: Share = 0.25,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST: a share ρ of captions or tokens (`mix`) passes as full distributions.
@@ -77,7 +77,7 @@ def psst_gumbel(
     lam: Share,
     rho: Share = 0.25,
     temperature: Positive = 1.0,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over relaxed samples: a share ρ of captions or tokens (`mix`) passes unchanged.

@@ -26,7 +26,7 @@ def psst_reinmax(
     lam: Share,
     rho: Share = 0.25,
     temperature: Positive = 1.0,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST over ReinMax: a share ρ of captions or tokens (`mix`) passes as distributions, others as tokens."""

@@ -149,7 +149,7 @@ def psst_wtf(
     alpha: Share = 0.94,
     combine: Combine = "sum",
     clamp: Positive | None = None,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
     """Build PSST with Eq. 2 in place of the hinge, and with the discriminator's reward in the score.

@@ -81,7 +81,7 @@ def g_psst(
     objective: Objective,
     alpha: NonNegative = 0.5,
     rho: Share = 0.25,
-    mix: MixUnit = "caption",
+    mix: MixUnit = "token",
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:

@@ -128,7 +128,7 @@ def choose_first_tokens(channel, toy, logits):
 
 @pytest.mark.parametrize("rho", [0.25, 0.75])
 def test_a_share_rho_of_captions_passes_as_distributions(toy, rho):
-    step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, make_generator())
+    step = PartialSampling(StraightThrough(samples=500), rho, mix="caption").open(toy.batch(), 12, make_generator())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(first.float().mean() - rho) < 0.03
     assert torch.equal(first, second), "a caption passes as distributions in all steps or in none"

@@ -34,7 +34,7 @@ CHANNELS = [
 
 
 def add_option(channel):
-    """Return the channel as a class of the same name that has one more option with a default."""
+    """Return `channel` as an instance of a subclass of the same name with one more option, which has a default."""
     base = type(channel)
     field = ("extra", int, dataclasses.field(default=1))
     extended = dataclasses.make_dataclass(base.__name__, [field], bases=(base,), frozen=True)
@@ -60,7 +60,7 @@ def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
     """With another key, a channel draws other numbers, and recorded results cannot be repeated."""
     keys = {
         PartialSampling(StraightThrough(), 0.25): (
-            "PartialSampling(inner=StraightThrough(samples=1, ending='constant'), rho=0.25, mix='caption', "
+            "PartialSampling(inner=StraightThrough(samples=1, ending='constant'), rho=0.25, mix='token', "
             "feed='distribution')"
         ),
         SearchTrajectory(

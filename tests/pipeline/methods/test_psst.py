@@ -20,19 +20,19 @@ from pipeline.methods.reinmax import psst_reinmax, st_reinmax
 from pipeline.scores.discriminability import Hinge
 
 LAM = 0.3
-TOKEN_MIXTURE = {"rho": 0.6, "mix": "token", "feed": "sample"}
+CAPTION_MIXTURE = {"rho": 0.6, "mix": "caption", "feed": "sample"}
 WARM = {"temperature": 0.7}
 K3 = WARM | {"k": 3}
 # method, its options, the channel that the hinge's gradient crosses
 PATHWISE = [
-    (psst_multinomial, {}, PartialSampling(StraightThrough(), 0.25, "caption", "distribution")),
-    (psst_multinomial, TOKEN_MIXTURE, PartialSampling(StraightThrough(), 0.6, "token", "sample")),
-    (psst_gumbel, {}, PartialSampling(Gumbel(temperature=1.0), 0.25, "caption", "distribution")),
-    (psst_gumbel, TOKEN_MIXTURE | WARM, PartialSampling(Gumbel(temperature=0.7), 0.6, "token", "sample")),
-    (psst_reinmax, {}, PartialSampling(ReinMax(temperature=1.0), 0.25, "caption", "distribution")),
-    (psst_reinmax, TOKEN_MIXTURE | WARM, PartialSampling(ReinMax(temperature=0.7), 0.6, "token", "sample")),
-    (psst_gumbel_rao, {}, PartialSampling(GumbelRao(temperature=1.0, k=10), 0.25, "caption", "distribution")),
-    (psst_gumbel_rao, TOKEN_MIXTURE | K3, PartialSampling(GumbelRao(temperature=0.7, k=3), 0.6, "token", "sample")),
+    (psst_multinomial, {}, PartialSampling(StraightThrough(), 0.25, "token", "distribution")),
+    (psst_multinomial, CAPTION_MIXTURE, PartialSampling(StraightThrough(), 0.6, "caption", "sample")),
+    (psst_gumbel, {}, PartialSampling(Gumbel(temperature=1.0), 0.25, "token", "distribution")),
+    (psst_gumbel, CAPTION_MIXTURE | WARM, PartialSampling(Gumbel(temperature=0.7), 0.6, "caption", "sample")),
+    (psst_reinmax, {}, PartialSampling(ReinMax(temperature=1.0), 0.25, "token", "distribution")),
+    (psst_reinmax, CAPTION_MIXTURE | WARM, PartialSampling(ReinMax(temperature=0.7), 0.6, "caption", "sample")),
+    (psst_gumbel_rao, {}, PartialSampling(GumbelRao(temperature=1.0, k=10), 0.25, "token", "distribution")),
+    (psst_gumbel_rao, CAPTION_MIXTURE | K3, PartialSampling(GumbelRao(temperature=0.7, k=3), 0.6, "caption", "sample")),
     (st_multinomial, {}, StraightThrough()),
     (st_gumbel, {}, Gumbel(temperature=1.0)),
     (st_gumbel, WARM, Gumbel(temperature=0.7)),

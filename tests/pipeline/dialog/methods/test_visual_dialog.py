@@ -16,13 +16,13 @@ from pipeline.dialog.methods.visual_dialog import g_dis, g_more, g_psst, g_reinm
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 
-PARTIAL_OPTIONS = {"rho": 0.6, "mix": "token", "feed": "sample"}
+PARTIAL_OPTIONS = {"rho": 0.6, "mix": "caption", "feed": "sample"}
 # Each entry has the method, its options, the channel of the preference term, and α.
 RELAXED_METHODS = [
     (g_dis, {}, Gumbel(temperature=0.5), 0.5),
     (g_dis, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
     (g_psst, {}, PartialSampling(StraightThrough(), 0.25), 0.5),
-    (g_psst, {"alpha": 0.2, **PARTIAL_OPTIONS}, PartialSampling(StraightThrough(), 0.6, "token", "sample"), 0.2),
+    (g_psst, {"alpha": 0.2, **PARTIAL_OPTIONS}, PartialSampling(StraightThrough(), 0.6, "caption", "sample"), 0.2),
     (g_reinmax, {}, ReinMax(temperature=1.0), 0.5),
     (g_reinmax, {"alpha": 0.2, "temperature": 0.9}, ReinMax(temperature=0.9), 0.2),
     (gan1, {}, Gumbel(temperature=0.5), 0.5),
