@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-# an import, a module's path in quotes, or one after `python -m`
+# a `from` import, a module's path in quotes, or one after `python -m`
 PATH = re.compile(r"""(?m)(^\s*from |["']|-m )pipeline(?=\.[a-z_]| import)""")
 
 
@@ -33,8 +33,8 @@ class BuildInside(build_py):
 
 
 if "editable_wheel" in sys.argv:
-    # with package_dir setuptools writes the clone's path to a .pth file; otherwise it registers a finder, before which
-    # Python takes the clone's own folder, seen from its parent folder, for an empty namespace package
+    # With package_dir, setuptools writes the clone's path to a .pth file. Otherwise it registers a finder, which Python
+    # asks last. In the clone's parent folder, Python would then take the clone for an empty namespace package.
     setup(packages=find_packages(include=["pipeline*", "saywhich*", "stages*"]), package_dir={"": "."})
 else:
     inside = [f"saywhich._{name}" for name in find_packages(include=["pipeline*"])]

@@ -80,7 +80,7 @@ class Fault:
 
     module: str
     function: str  # the qualified name of the surrounding function or class; empty at the module's top
-    lines: tuple[int, int]  # first and last line of the statement, or of its head
+    lines: tuple[int, int]  # first and last line of the statement, of its head, or of the changed decorator
     operator: str
     start: int
     end: int
@@ -115,7 +115,7 @@ def find_modules(root: Path) -> list[str]:
 
 
 def find_faults(module: str, source: bytes) -> list[Fault]:
-    """Return all faults of a module, in the order of its text."""
+    """Return all faults of a module, in the order in which the visitor finds them."""
     faults, counts = [], Counter[str]()
     for fault in _FaultVisitor(module, source).find_faults():
         faults.append(replace(fault, repeated=counts[fault.id]))
@@ -124,9 +124,10 @@ def find_faults(module: str, source: bytes) -> list[Fault]:
 
 
 def sample(faults: list[Fault], number: int, seed: int, minimum: int = 20) -> list[Fault]:
-    """Sample `number` faults of all operators: `minimum` per package, and the rest by the packages' sizes.
+    """Sample `number` faults of all operators: `minimum` per package, and the rest from the packages' other faults.
 
-    A package with fewer faults than `minimum` gives all of them. A sum of minima above `number` is cut to `number`.
+    The rest is divided in proportion to the numbers of these other faults. A package with fewer faults than `minimum`
+    gives all of them. A sum of minima above `number` is cut to `number`.
     """
     packages: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
@@ -259,7 +260,7 @@ class _FaultVisitor:
                 yield self._make_fault(node, text, operator, statement, names)
 
     def _list_names_in_scope(self, names: list[str]) -> set[str]:
-        """Return the names and attributes in the surrounding function, and the imported names."""
+        """Return the names and attributes in the surrounding top-level function or class, and the imported names."""
         return self.identifiers.get(names[0] if names else "", set()) | self.imported
 
     def _make_fault(self, node: ast.AST, text: str, operator: str, statement: ast.stmt, names: list[str]) -> Fault:
@@ -287,7 +288,7 @@ def _find_head_end(statement: ast.stmt) -> int:
 
 
 def _is_type(value: ast.expr) -> bool:
-    """Return True if a module's value is an alias of types."""
+    """Return True if `value` is an expression of types, such as `dict[str, int]` or `int | None`."""
     if isinstance(value, ast.Subscript):
         return ast.unparse(value.value).rpartition(".")[2] in TYPES
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr) and "SPEAKER" not in ast.unparse(value)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 Importer = Callable[[bytes], object]
-# Keys of `make_importers`, which imports the pipeline: atheris must instrument that import.
+# The keys of `make_importers`, listed here because that function imports the pipeline, which atheris must instrument.
 IMPORTERS = (
     *("arrays", "settings", "karpathy", "coco", "visdial", "flickr8k", "tgif"),
     *("tables", "weights", "archives", "features"),

@@ -1,7 +1,8 @@
 """Plain unroll and listener: the reference for the optimised forms in benchmarks and tests.
 
-Decoding continues for ended captions until all captions have ended. The listener multiplies one-hot rows with its
-embedding. Autograd differentiates every step, and decoders run without fused kernels.
+Ended captions stay in the batch until all captions have ended or have `max_words` tokens. The listener multiplies
+distributions over tokens, such as one-hot rows, with its embedding. Autograd differentiates every step, and decoders
+run without fused kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def plain_unroll(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return tokens, log-probabilities and entropies (N, T), and the listener's input distributions (N, T, V+1).
 
-    `gamma` is the weight of guidance. Without relaxation, the last result is the row of EOS (V+1,).
+    N is B·width: in a beam search, the results have all beams. `gamma` is the weight of guidance; 1 is no guidance.
+    Without relaxation, the last result is the one-hot row of EOS (V+1,).
     """
     total, width = len(batch) * channel.width, channel.width
     drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).derive_stream(DROPOUT))
@@ -83,7 +85,11 @@ def plain_unroll(
 def plain_generate(
     speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message that `unroll.generate` returns."""
+    """Return the captions and gradients of `unroll.generate` in a message; `encoded` is ignored.
+
+    For every channel, the message has log-probabilities and entropies, and neither `states` nor `forced`. In a beam
+    search, its log-probabilities and entropies are of all beams, its tokens of the first `samples` beams.
+    """
     tokens, log_probs, entropies, inputs = plain_unroll(speaker, batch, channel, rng)
     tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     images = torch.arange(len(tokens), device=tokens.device) // channel.samples
@@ -97,7 +103,10 @@ def plain_generate(
 def plain_teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Return the message of `unroll.teacher_force`; with dropout, the two messages are equal for Att2in only."""
+    """Return the log-probabilities of `unroll.teacher_force` in a message without `states`; `encoded` is ignored.
+
+    With dropout, the log-probabilities are equal for Att2in only: other speakers draw other random numbers.
+    """
     drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
     force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
     hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)
@@ -108,7 +117,7 @@ def plain_teacher_force(
 
 
 class PlainListener(Listener):
-    """A VSE++ listener that multiplies one-hot rows with its embedding."""
+    """A VSE++ listener with the encoder "gru", which multiplies distributions over tokens with its embedding."""
 
     @classmethod
     def from_listener(cls, listener: Listener) -> PlainListener:

@@ -26,7 +26,8 @@ FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
     "training", "data", "dialog", "worlds", "gradients", "report", "readers",
 )  # fmt: skip
-# tests at the root of tests/ that run in this process; the others start stages in processes without the fault
+# tests at the root of tests/ that run the mathematics in this process; others run none, or start processes without the
+# fault
 IN_PROCESS_TESTS = (
     "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "gradients", "oracle",
     "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
@@ -177,10 +178,11 @@ class ReachingTests:
                     self.lines[module][int(line)] |= {names[n] for n in tests}
 
     def tests(self, fault: Fault, budget: float) -> list[tuple[str, float]]:
-        """Return tests that reach the fault with their seconds: `budget` seconds in all, or one longer test.
+        """Return tests that reach the fault with their seconds: at most `budget` seconds in all, or one longer test.
 
-        The tests of a file stay together. The test file with the module's name comes first, then cheap tests and tests
-        of the same folder. The first parameter set of each test precedes the second parameter set of any test.
+        Tests are selected in rounds: the first parameter set of each test, then the second of each, and so on. In a
+        round, the test file with the module's name comes first, then cheap tests and tests of the same folder. The
+        selected tests of a file stay together.
         """
         stem, package = Path(fault.module).stem, Path(fault.module).parent.relative_to("pipeline").as_posix()
 
@@ -206,9 +208,9 @@ class ReachingTests:
     def _find_reaching_tests(self, fault: Fault) -> set[str]:
         """Return the tests that reach the fault's statement.
 
-        A statement that runs at import alone (a default, field or constant) counts as reached by all tests of the
-        functions around it. Code that numba compiles is not traced; it counts as reached by all tests of the modules
-        that import it.
+        A statement that runs at import alone counts as reached by other tests. For a default, these are the tests of
+        its function. For a field they are the tests of its class's methods, and for a constant those of the module.
+        Code that numba compiles is not traced; it also counts as reached by all tests of the modules that import it.
         """
         bodies = [body for body in _list_functions(fault.module) if body[0] == fault.function]
         if any(first <= fault.lines[0] <= last for _, first, last in bodies):

@@ -4,9 +4,9 @@
         [--images 200] [--world FOLDER]
 
 Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and other rows from
-results/reliability.json; `make record PROFILE=reliability` writes the latter file again. Stages are forked from this
-process after its imports, so that random instants fall into their work and not into the start of an interpreter.
-Snakemake and its jobs are not forked.
+results/reliability.json; `make record PROFILE=reliability` writes the latter file again. Stages that are killed,
+interrupted or run on full disks are forked from this process after its imports. Random instants thus fall into their
+work and not into the start of an interpreter. Snakemake, `make repro` and their jobs are not forked.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """The requested number of trials for each row, and a toy world for them."""
+    """The requested numbers of trials and images, a toy world, and the folder of a row's temporary files."""
 
     kills: int
     damages: int
@@ -157,7 +157,7 @@ def fill_disks(trial: TrialOptions) -> Iterator[TrialResult]:
 
 
 def fuzz_inputs(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Try inputs that Hypothesis generates and counts, inputs made by hand, and random bytes."""
+    """Try inputs that Hypothesis generates, inputs made by hand, and coverage-guided bytes."""
     output = _run_pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
     cases = sum(map(int, re.findall(r"(\d+) cases were tried", output)))
     failed = len(re.findall(r"^FAILED .*(?:another_type|flipped|any_settings|any_array)", output, re.MULTILINE))
@@ -184,7 +184,7 @@ def _fuzz_importers(trial: TrialOptions) -> TrialResult:
 
 
 def run_writers(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Try many concurrent writers, and an absent server."""
+    """Try many concurrent MLflow writers, and MLflow killed, locked, removed or absent."""
     output = _run_pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
     lost = re.search(r"^FAILED .*first_writers", output, re.MULTILINE) is not None
     yield TrialResult(

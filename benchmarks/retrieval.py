@@ -1,11 +1,12 @@
-"""Retrieval of images by captions and of captions by images: seconds on one core, compared with numpy's argsort.
+"""Retrieval of images by captions and of captions by images: memory, and seconds on one core beside NumPy's argsort.
 
     python benchmarks/retrieval.py
     python benchmarks/retrieval.py --large 100000
 
-The first table has the memory needed in addition to the vectors, for galleries whose score matrix takes gigabytes. The
-vectors have size 64 to save time, and there are 30,000 by default, because 100,000 take minutes. The second table has
-the time of ranking 5,000 images for 5,000 captions, and the reverse. Seconds are CPU seconds of one core.
+The first table has the memory needed in addition to the vectors, for galleries whose score matrix takes gigabytes. By
+default, there are 30,000 captions and as many images, because 100,000 take minutes; vectors have size 64 to save time.
+The second table has the time of ranking 5,000 images for 5,000 captions, and the reverse. Seconds are CPU seconds of
+all threads: with OMP_NUM_THREADS=1, those of one core.
 """
 
 from __future__ import annotations
@@ -74,13 +75,14 @@ def _draw_vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, 
 
 
 def _rank_by_argsort(captions: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ranks (N,) by caption and by image as published code does: sort each row, and find the target's index."""
+    """Compute ranks (N,) by caption and by image as published code does: sort each row, and find the target's index."""
     scores = captions.astype(np.float64) @ images.T.astype(np.float64)
     targets = np.arange(len(scores))[:, None]
     return tuple((np.argsort(-matrix, axis=1) == targets).argmax(1) + 1 for matrix in (scores, scores.T))
 
 
 def _measure_fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
+    """Return the fewest CPU seconds of `times` calls, and the result of the last call."""
     spent = []
     for _ in range(times):
         began = time.process_time()
@@ -90,7 +92,7 @@ def _measure_fastest(call: Callable[[], T], times: int) -> tuple[float, T]:
 
 
 def _read_peak_memory() -> float:
-    """Return the peak memory of this process in bytes."""
+    """Return the peak resident memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -28,8 +28,8 @@ STAGES = {
 REPORTED_STAGES = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "evaluate")
 
 
-# Starts a command and writes its peak memory in KiB to a file. On Linux a process starts with the peak of its parent,
-# so the parent must be small.
+# This program starts a command and writes its peak memory in KiB to a file. On Linux a process starts with the peak of
+# its parent, so the parent must be small.
 LAUNCHER = """
 import os, sys
 peak, *command = sys.argv[1:]

@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _create_workflow(folder: Path, images: int) -> None:
-    """Create a repository with the scenes profile at its smallest size."""
+    """Create a repository with the scenes profile, reduced to few small images, single epochs and two methods."""
     sys.path.append(str(ROOT / "tests"))
     from toy_world import commit_all, write_repository
     from whole_profiles import load_profile

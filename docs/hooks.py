@@ -1,6 +1,7 @@
 """Hooks of MkDocs that keep the repository's paths on the site, so that relative links hold there, too.
 
-Pages outside docs/ are those that mkdocs.yml names. The reference has a page per package, from docstrings.
+Pages outside docs/ are those that mkdocs.yml names, and files to which pages link. The reference has a page for
+saywhich, for each package of pipeline/ and for each module at its top, from docstrings.
 """
 
 import logging
@@ -17,7 +18,7 @@ log = logging.getLogger("mkdocs.hooks.documents")
 
 
 def on_config(config):
-    """Add the pages of results, and a page for each package, to the contents."""
+    """Add the pages of results and of the reference to the contents."""
     tables = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
     for entry in config.nav:
         if "Results" in entry:
@@ -27,7 +28,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Return the files of docs/ under docs/, the other pages of the contents, and the reference."""
+    """Return the pages and figures of docs/ under docs/, the other pages of the contents, and the reference."""
     site_files = Files([])
     for file in files:
         in_docs = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
@@ -44,7 +45,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Return the page with copies of linked files on the site, and without links to folders that are no pages."""
+    """Return the page without links to folders that have no page, and add the files to which it links to the site."""
 
     def update_link(match):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["path"]))
@@ -75,7 +76,7 @@ def _list_pages(nav):
 
 
 def _list_reference():
-    """Yield the page, the title and the name of each package and of each module of pipeline/; saywhich comes first."""
+    """Yield page, title and name of each package and module directly in pipeline/; the package saywhich comes first."""
     packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
     if (ROOT / "saywhich" / "__init__.py").exists():
         packages.insert(0, ROOT / "saywhich")

@@ -4,13 +4,13 @@ import unicodedata
 
 # Unicode categories: control, format, surrogates, line and paragraph separators
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-JOINERS = "\u200c\u200d"  # zero-width joiners that scripts and emoji need
+JOINERS = "\u200c\u200d"  # zero-width non-joiner and joiner, which scripts and emoji need
 
 
 class UserError(ValueError):
     """An error with a one-line message: the fault, its place, and the remedy.
 
-    Stages print it without a traceback and exit with code 2.
+    Stages and commands print it without a traceback and exit with code 2.
     """
 
     def __str__(self) -> str:
@@ -19,7 +19,7 @@ class UserError(ValueError):
 
 
 def escape_line(text: str) -> str:
-    """Replace the characters of `text` that a terminal would interpret or hide by visible escapes.
+    """Replace the characters of `text` that a terminal would interpret or hide, except JOINERS, by visible escapes.
 
     A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, and a byte of a file name that is not UTF-8 `\\xff`.
     """

@@ -1,6 +1,6 @@
-"""Types with ranges of numbers and lists, for method options and keys of params.yaml: `rho: Share = 0.25`.
+"""Types with ranges of numbers and lists, for method options and keys of params.yaml: `rho: Share = 0.75`.
 
-Every number has an upper bound; larger values exceed the memory or have no meaning.
+Every number outside `Channels` has an upper bound; larger values exceed the memory or have no meaning.
 """
 
 from __future__ import annotations

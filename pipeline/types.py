@@ -14,7 +14,7 @@ Losses = dict[str, Tensor]
 """Scalars to be minimised, by name; their sum is differentiated."""
 
 Report = dict[str, Tensor]
-"""Detached scalars to be logged, by name; they stay on the device until they are printed."""
+"""Detached scalars to be logged, by name; they stay on the device until then."""
 
 
 Words = Literal["all", "forced", "drawn"]

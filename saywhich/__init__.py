@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from pipeline.runtime import home  # noqa: F401 (for libraries that look for it)
+from pipeline.runtime import home  # noqa: F401 (sets HOME, which libraries need)
 from pipeline.runtime.extras import explain_missing_extra
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 
@@ -85,7 +85,8 @@ def judge(
     """Judge the captions of the photos in and below `images`: recalls, CLIPScore, language metrics, text quality.
 
     The arguments are the options of the command `saywhich judge`; docs/judge.md describes them. Scores have 95 %
-    intervals over images. Raises UserError in one line for inputs that cannot be judged.
+    intervals over images, except those of the whole set of captions. Raises UserError in one line for inputs that
+    cannot be judged.
 
     >>> judgement = saywhich.judge("captions.json", "photos", judges=["my-model"])  # doctest: +SKIP
     >>> judgement.rows[0].value("my-model", "R@1")  # doctest: +SKIP
@@ -116,8 +117,8 @@ def compare(
     """Compare two or more sets of captions of the same photos, each with the first, by paired differences.
 
     The arguments are those of `judge`; `rewarded_by` names judges that rewarded a training. A difference has a 95 %
-    interval over images, a Holm-adjusted p-value and a verdict. Raises UserError as `judge` does, for fewer than two
-    sets, and for a name in `rewarded_by` that is no judge.
+    interval over images, a Holm-adjusted p-value and a verdict, unless its score is of the whole set of captions.
+    Raises UserError as `judge` does, for fewer than two sets, and for a name in `rewarded_by` that is no judge.
 
     >>> comparison = saywhich.compare(["before.json", "after.json"], "photos", judges=["my-model"])  # doctest: +SKIP
     >>> comparison.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
@@ -195,8 +196,9 @@ def calibrate(
     """Correlate the scores of judges and metrics with people's ratings of captions: Kendall's τ-b and τ-c.
 
     For Pascal-50S, compute the accuracy of the scores on its choices between two captions instead. The arguments are
-    the options of the command `saywhich calibrate`; docs/judging_tools.md describes them. All results have 95 %
-    intervals over images. Raises UserError in one line for ratings that cannot be read.
+    the options of the command `saywhich calibrate`; docs/judging_tools.md describes them. Results have 95 %
+    intervals over images, unless a coefficient is undefined. Raises UserError in one line for ratings that cannot be
+    read.
 
     >>> calibration = saywhich.calibrate("ratings.csv", "photos", judges=["my-model"])  # doctest: +SKIP
     >>> calibration.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP

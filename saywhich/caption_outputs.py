@@ -58,7 +58,7 @@ class CaptionOutputs:
     failed: int = 0
 
     def write(self, file: Path, caption: Caption) -> None:
-        """Write the caption of a photo to each output; report a photo that cannot hold it in a line on stderr."""
+        """Write the caption of a photo to each output; report each failed write in a line on stderr."""
         for write in self.writers:
             try:
                 write(file, caption)

@@ -67,7 +67,7 @@ class CandidateSettings(Generic[Features]):
 
     beam: int
     samples: int | None  # number of sampled captions; None: beam search
-    rerank: bool  # whether the listener chooses among the captions; if so, all captions of the beam are candidates
+    rerank: bool  # whether the listener chooses among captions of plain decoding; a beam then gives all of its captions
     seed: int
     temperature: float | None  # divides the logits of samples; None: the default of the model
     pragmatic: PragmaticGallery[Features] | None  # None: plain decoding
@@ -124,9 +124,9 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
         does not count. With the `score` "similarity", the candidate with the highest similarity to the image is
-        returned, with or without distractors. The samples of an image depend only on the image and on `seed`.
-        `temperature` divides their logits. Its default is .3 where the listener chooses among samples of a trained
-        model. Otherwise it is 1, or the setting of a pretrained model.
+        returned, with or without distractors. The samples of an image depend on `seed`, and not on the other
+        `images`. `temperature` divides their logits. Its default is .3 where the listener chooses among samples of a
+        trained model without `pragmatic`. Otherwise it is 1, or the setting of a pretrained model.
 
         With the weight α `pragmatic`, each word is chosen to distinguish the image from the nearest `distractors` of
         `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over
@@ -174,8 +174,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError for a `beam` or `samples` below 1, an unknown `score`, and a `temperature` that
-        is no finite number of 1e-6 or more.
+        Raises UserError for a `beam` or `samples` below 1, an unknown `score`, and a `temperature` that is no finite
+        number of 1e-6 or more.
         """
         _check_settings(beam, samples, score, temperature)
         if not len(features):

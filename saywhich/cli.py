@@ -33,15 +33,15 @@ COMMANDS = {
     "study": "prepare a human study of captions, and analyse its answers",
 }
 
-LESS = "ask for fewer samples, beams or tokens, smaller batches, or a smaller model"
+MEMORY_REMEDY = "ask for fewer samples, beams or tokens, smaller batches, or a smaller model"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0: done. 1: done, except for photos that could not be read or could not take their caption. 2: an error of the user
-    or of the system, printed in one line. 130 and 143: ended by Ctrl-C and SIGTERM. Raises SystemExit for --help, and
-    with 2 for a wrong option.
+    or of the system, printed in one line. 128 + signal: ended by this signal, 130 by Ctrl-C and 143 by SIGTERM. Raises
+    SystemExit for --help, and with 2 for a wrong option.
     """
     for stream in (sys.stdout, sys.stderr):
         # print a character that the terminal's encoding lacks as its escape sequence
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            with raise_requests(watch=False), explain_missing_extra(), explain_memory_error("saywhich", LESS):
+            with raise_requests(watch=False), explain_missing_extra(), explain_memory_error("saywhich", MEMORY_REMEDY):
                 return _run_command(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             print(end="", flush=True)  # report a failed write here, not when Python exits

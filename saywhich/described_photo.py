@@ -1,6 +1,7 @@
 """Captions inside photo files: the description of the XMP packet of a JPEG, PNG or WebP.
 
-All other bytes of a file stay as they are. Pillow would encode the pixels again, and Exiv2 rewrites Exif and comments.
+All other bytes of a file stay as they are, except WebP's headers, which state sizes and contents. Pillow would encode
+the pixels again, and Exiv2 rewrites Exif and comments.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
             insertion = offset + 2 + size
         after_mpf |= marker == 0xE2 and body.startswith(MPF)
         if marker == 0xE1 and body.startswith(JPEG_XMP):
-            if after_mpf:  # MPF states the second image's offset from itself
+            if after_mpf:  # the edit would change the second image's offset from MPF, which MPF states
                 raise UserError("its XMP packet stands after its list of images (MPF)")
             packet, begin, end = body[len(JPEG_XMP) :], offset, offset + 2 + size
             break

@@ -87,8 +87,9 @@ def _is_numeric_column(name: str) -> bool:
 def _make_metric(
     name: str, kind: str, value: float, values: np.ndarray, resamples: np.ndarray, mask: np.ndarray | None = None
 ) -> Mapping[str, Any]:
-    """Return a metric with its bootstrap interval; `value` is the mean of `values` (N,) where `mask` (N,) is True.
+    """Return a metric with its bootstrap interval; `values` (N,) are its values on images.
 
+    `value` is the mean of `values` where `mask` (N,) is True; METEOR of a corpus is only close to this mean.
     `resamples` (1,000, N) are the counts of each image in each resample.
     """
     counts = resamples if mask is None else resamples * mask

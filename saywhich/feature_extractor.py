@@ -48,7 +48,7 @@ LARGEST = 2**26  # limit of the numbers in the regions, and in the vector, of on
 
 @dataclass(frozen=True)
 class FeatureExtractor:
-    """A network with its preprocessing and the transforms fitted to its features."""
+    """A network with its preprocessing, and the transforms fitted to its features."""
 
     network: Extractor
     fitted: FittedTransforms
@@ -62,8 +62,9 @@ class FeatureExtractor:
     ) -> FeatureExtractor:
         """Open the extractor of the features in `folder`; `weights` is the weights file that params.yaml names, if any.
 
-        With `exported` nothing is downloaded. Raises UserError for a missing manifest, imported features, and a file
-        with another digest than the manifest's. Raises UserError where the network cannot be built.
+        With `exported` nothing is downloaded. Raises UserError for a missing or damaged manifest, imported features,
+        and a file with another digest than the manifest's. Raises UserError where the network cannot be built, is too
+        large or does not fit the manifest.
         """
         path = folder / MANIFEST
         content = read_checksummed(path, REMEDY, required=not exported)
@@ -95,7 +96,7 @@ class FeatureExtractor:
 
     @property
     def mirrored(self) -> bool:
-        """Return True if listeners encode an image and its mirror image."""
+        """Return whether listeners encode an image together with its mirror image."""
         return bool(self.manifest.get("mirrored"))
 
     @property
@@ -105,11 +106,11 @@ class FeatureExtractor:
 
     @property
     def bytes_per_pixel(self) -> int:
-        """Return the memory in bytes that `prepare` takes per pixel of an image; detectors need floating point."""
+        """Return the memory in bytes that `prepare` takes per pixel of an image; detectors of boxes need more."""
         return 28 if self.network.has_boxes else 4
 
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
-        """Return an RGB image as the network's input (3, H, W), or the frames of a film as (F, 3, H, W)."""
+        """Return an RGB image as the network's input (3, H, W); with `frames`, a film or an image as (F, 3, H, W)."""
         prepare: Callable[..., Tensor] = self.network.prepare
         return prepare(image)
 
@@ -133,7 +134,7 @@ class FeatureExtractor:
     def save(self, folder: Path) -> list[Path]:
         """Write all files that `open` needs into `folder`, and return their paths.
 
-        Raises UserError for a network without a `model`. A captioner of transformers is written whole.
+        Raises UserError for a network without a `model`. A model of transformers is written whole, with its text side.
         """
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
         if not isinstance(model, nn.Module):
@@ -166,7 +167,7 @@ def _round_to_store(values: Tensor) -> Tensor:
 
 
 def _locate_hub_model(folder: Path, network: str) -> str:
-    """Return the path of the captioner of transformers that `save` wrote into `folder`, else its name on the hub."""
+    """Return the path of the model of transformers that `save` wrote into `folder`, else the name in `network`."""
     return str(folder / CAPTIONER) if (folder / CAPTIONER).is_dir() else network.removeprefix(FROM_HUB)
 
 
@@ -187,7 +188,7 @@ def _refuse_fetching(path: Path, manifest: Manifest) -> None:
 
 
 def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
-    """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
+    """Raise UserError where the network's weights or shapes differ from the manifest's, or its output is too large."""
     weights = network.description.get("weights")
     if weights is not None and weights.get("sha256") != manifest.weights.sha256:
         raise UserError(

@@ -70,7 +70,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         return f"<Model of {self.files.folder}: {networks}, {len(self.vocabulary):,} words, on {self.device}>"
 
     def prepare(self, photo: Photo) -> Tensor:
-        """Prepare a photo as the network's input (3, S, S), or the frames (F, 3, S, S) of a film.
+        """Prepare a photo as the network's input (3, H, W), or the frames (F, 3, H, W) of a film.
 
         Raises UserError where the photo or the film cannot be read.
         """
@@ -111,7 +111,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one.
 
-        Raises as `require_listener` does.
+        Raises UserError as `require_listener` does.
         """
         self.require_listener()
         vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions

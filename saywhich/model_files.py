@@ -104,7 +104,7 @@ class ModelFiles:
     feature_extractor: Path  # the folder of the features' manifest, weights and fitted transforms
     words: Path  # the folder of the vocabulary
     root: Path | None  # the repository's folder `data`; None for an exported model
-    description: Mapping[str, Any] = field(default_factory=dict)  # results and settings of its training
+    description: Mapping[str, Any] = field(default_factory=dict)  # from an export's manifest; {} in a repository
 
     @cached_property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ from saywhich.photos import UNLIKE, Photo
 class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatures]):
     """A trained model's speaker with a pretrained `listener`, which ranks captions and embeds photos.
 
-    The model's own listener is not used.
+    The model's own listener has no influence on captions, ranks and scores.
     """
 
     photos_at_once = BATCH

@@ -55,10 +55,11 @@ def drop_output() -> None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
-    """Open `path` for writing; a plain file is written beside it and renamed when the block ends without an error.
+    """Open `path` for writing.
 
-    Pipes and devices are written directly. A byte of a file name that is not UTF-8 is written as JSON's escape. Raises
-    OSError before the block where `path` cannot be written.
+    A plain file is written under another name, and renamed when the block ends without an error. Pipes and devices are
+    written directly. A byte of a file name that is not UTF-8 is written as JSON's escape. Raises OSError before the
+    block where `path` cannot be written.
     """
     options: dict[str, Any] = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
     if path.exists() and not path.is_file():

@@ -30,7 +30,7 @@ def caption_photos(
 ) -> list[ModelCaption]:
     """Return one model's caption of each photo, generated in batches of `batch` photos.
 
-    A request that distinguishes photos (`query.among`) has batches of one photo.
+    With `query.among`, where photos are distinguished, a batch has one photo. `check` raises to end abandoned work.
     """
     result: list[ModelCaption] = []
     for part in features.split(1 if query.among else batch):
@@ -40,7 +40,7 @@ def caption_photos(
 
 
 def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
-    """Return the photos ranked by the listener's scores with `text`, best first."""
+    """Return the photos by the listener's scores with `text`, best first, the unknown words, and the unlike photos."""
     matches = find_best_matches(model.encode_text([text])[0], features.vectors, None)
     vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.encodes_text else None
     unknown = [] if vocabulary is None else [word for word in tokenise(text) if word not in vocabulary.ids]
@@ -95,7 +95,10 @@ def _caption_batch(
 
 
 def _compute_attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
-    """Return the attention (M, T, R) of each word to the regions; None if there is no distribution per word."""
+    """Return the attention (M, T, R) of each word to the regions; None if there is no distribution per word.
+
+    With films, the R regions are those of one frame.
+    """
     if model.vocabulary.encodes_text:
         return None
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)

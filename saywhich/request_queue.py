@@ -1,4 +1,4 @@
-"""Queue of requests: work runs one request at a time, within a time limit, and while the client is connected."""
+"""Queue of requests, whose work runs one at a time, within a time limit, and while the client is connected."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def stream_features(
 def stream_embeddings(model: Model, paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
     """Yield the listener's embeddings of readable photos, as `saywhich.vector_cache.embed_with_cache` needs them.
 
-    Raises as `Model.require_listener` does.
+    Raises UserError as `Model.require_listener` does.
     """
     model.require_listener()
     for readable, features in stream_features(model, [Path(path) for path in paths]):

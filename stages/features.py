@@ -69,7 +69,7 @@ def run(stage: Stage) -> None:
         elif section.network == "facts":
             write_fact_features(prepared, stage.out)
         else:
-            assert images is not None  # only imported features need no images
+            assert images is not None  # prepare.images may be null for imported features only
             assert section.batch is not None
             network = NetworkSettings(
                 section.network,

@@ -5,8 +5,8 @@ It writes gradients.json, .csv and .md, plane.png, claim.png and sha256.json int
 these results.
 
 `python -m stages.gradients --trained data` measures estimators at the pretrained speaker of the run in data/. It
-compares them with a gradient from at least 100,000 captions. It writes gradients.json and .md, plane.png and
-sha256.json into data/gradients_scenes, which is named after the data set of the run.
+compares them with a gradient from at least 100,000 captions (--captions). It writes gradients.json and .md, plane.png
+and sha256.json into data/gradients_scenes, which is named after the data set of the run.
 """
 
 import argparse

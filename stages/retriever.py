@@ -1,7 +1,7 @@
-"""Reward models of captions: a retriever's vectors of all images, the nearest images of each, and two heads.
+"""Reward models of captions: vectors of all images by a retriever and a judge, negative images, and two heads.
 
-python -m stages.retriever → data/retriever: image vectors, weights of the heads, history, metrics, and the SHA-256 of
-each file. Without a section `retriever` in params.yaml the stage writes a note that there is none.
+python -m stages.retriever → data/retriever: image vectors, settings, weights of the heads, history, metrics, and the
+SHA-256 of these files. Without a section `retriever` in params.yaml, settings.json is null.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from pipeline.workflow.stage import Stage, main
 
 
 def list_inputs(stage: Stage) -> list[Path]:
-    """Return the inputs: the data, the retriever, the judge, and the speaker whose captions train the discriminator."""
+    """Return the inputs: data, features, retriever, judge, and the speaker whose captions train the discriminator."""
     settings = stage.settings.retriever
     model_names = (settings.model, settings.speaker, settings.judge) if settings else ()
     models = (f"pretrained/{name}/weights.safetensors" for name in model_names if name)
@@ -23,7 +23,7 @@ def list_inputs(stage: Stage) -> list[Path]:
 
 
 def run(stage: Stage) -> None:
-    """Write the vectors and nearest images, and train and write the heads; or write that there is no retriever."""
+    """Write the vectors and negative images, then train and write the heads; without a retriever, write null."""
     settings = stage.settings.retriever
     if settings is None:
         write_atomically(stage.out / "settings.json", "null\n")

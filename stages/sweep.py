@@ -15,7 +15,7 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all cores)."""
+    """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all allowed cores)."""
     wait_for_other_snakemake()
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(count_parallel_cells())]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def list_inputs(stage: Stage) -> list[Path]:
-    """Return the inputs: the data, the pretrained agents, and for methods with reward models the retriever's files."""
+    """Return the inputs: the data, the pretrained agents, and for methods with reward models their files."""
     from pipeline.composition.reward_files import list_reward_files
 
     settings = resolve_method_settings(stage.settings, stage.instance or "")

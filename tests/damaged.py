@@ -1,4 +1,7 @@
-"""Damage to files whose times stay unchanged, and the readers of stages, which must name each damaged file."""
+"""Damage to files with unchanged modification times, and the readers of these files.
+
+A reader must name the damaged file or its folder. For caches and dvc.lock, an unchanged result is enough.
+"""
 
 import io
 import json
@@ -32,17 +35,17 @@ DAMAGE_KINDS = ("bit", "cut", "emptied", "swapped")
 
 @dataclass(frozen=True)
 class FileKind:
-    """Files of a kind, undamaged files to swap them with, and their reader, which returns a digest of the content."""
+    """Files of a kind, other files to swap them with, and their reader; its text identifies the result."""
 
     name: str
     files: Sequence[tuple[Path, Sequence[Path]]]
     read: Callable[[Path], str]
-    folder: Path | None = None  # folder that is restored after each damage
-    equal: bool = False  # True: equal results suffice without an error that names the file, as a cache repairs itself
+    folder: Path | None = None  # folder that is restored before each damage
+    equal: bool = False  # whether an unchanged result is enough, without an error: a cache repairs itself
 
 
 def list_stage_files(world: Path, scratch: Path) -> list[FileKind]:
-    """Return the files that stages of a finished toy world read, and checkpoints made in `scratch`."""
+    """Return files that the stages of a finished toy world read, and checkpoints and a retriever made in `scratch`."""
     data = world / "data"
     models = sorted(data.glob("models/*/weights.safetensors"))
     features = sorted(data.glob("features/*/*.h5")) + sorted(data.glob("features/*/manifest.json"))
@@ -73,23 +76,23 @@ def list_stage_files(world: Path, scratch: Path) -> list[FileKind]:
 
 
 def make_caches(scratch: Path) -> list[FileKind]:
-    """Return the caches of photos' vectors and of compiled loops, made in `scratch`."""
+    """Make the caches of photos' vectors and of compiled loops in `scratch`, and return their files."""
     photos, loops = scratch / "photos", scratch / "loops"
-    search, loop = partial(_search, scratch), partial(_run_loop, loops / "one")
+    embed, loop = partial(_embed_photos, scratch), partial(_run_loop, loops / "one")
     for model in "ab":
-        _search(scratch, photos / model)
+        _embed_photos(scratch, photos / model)
     _run_loop(loops / "one", loops)
     _run_loop(loops / "two", loops, factor=2)
     vectors = [photos / "saywhich/photos" / (32 * model) / "vectors.sqlite" for model in "ab"]
     (one,), (two,) = (list((loops / name).iterdir()) for name in ("one", "two"))
     return [
-        FileKind("photos' vectors", [(vectors[0], vectors[1:])], search, vectors[0].parent, True),
+        FileKind("photos' vectors", [(vectors[0], vectors[1:])], embed, vectors[0].parent, True),
         FileKind("compiled loops", [(one, [two])], loop, one.parent, True),
     ]
 
 
 def list_records(world: Path, scratch: Path) -> list[FileKind]:
-    """Return the files that `make verify` and the sender to MLflow read; both take seconds."""
+    """Return files that `make verify` and the sender to MLflow check; each of their calls takes seconds."""
     notes = sorted((world / "data/checkpoints/finished").glob("*.json"))
     tracked = scratch / "tracked"
     spooled = _write_spool(tracked)
@@ -103,7 +106,10 @@ def list_records(world: Path, scratch: Path) -> list[FileKind]:
 
 
 def try_damages(kind: FileKind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Damage `times` files; yield each kind of damage and its fault, or "" where the error names the file."""
+    """Damage a random file of `kind` and restore it, `times` times; yield each kind of damage and the reader's fault.
+
+    The fault is "" where the reader names the file or its folder, or, with `equal`, returns an unchanged result.
+    """
     rng = random.Random(f"{kind.name} {seed}")
     backup = Path(f"{kind.folder}.whole")
     if kind.folder and kind.folder.exists():
@@ -128,7 +134,7 @@ def try_damages(kind: FileKind, times: int, seed: int = 0) -> Iterator[tuple[str
 
 
 def damage_content(damage: str, original: bytes, replacements: Sequence[bytes], rng: random.Random) -> bytes:
-    """Return the damaged content of a file; a content of `replacements` may replace it."""
+    """Return `original` with a flipped bit, cut or emptied, or one of `replacements`, by the kind `damage`."""
     if damage == "bit":
         content, position = bytearray(original), rng.randrange(len(original))
         content[position] ^= 1 << rng.randrange(8)
@@ -237,8 +243,11 @@ def _read_rewards(path: Path) -> str:
     return f"{models.retriever.temperature} {_compute_digest(*(tensor.numpy() for tensor in (*heads, *images)))}"
 
 
-def _search(scratch: Path, path: Path) -> str:
-    """Search by a model whose vectors depend on the letter in the path and on each file's content."""
+def _embed_photos(scratch: Path, path: Path) -> str:
+    """Embed 40 files with the cache in `scratch`, and return a digest of the vectors.
+
+    A vector depends on the file's name and on the model: b where `path` has the name b, else a.
+    """
     from saywhich.vector_cache import embed_with_cache
 
     model = 64 * ("b" if path.name == "b" else "a")
@@ -316,7 +325,10 @@ def _write_spool(folder: Path) -> list[Path]:
 
 
 def _send(path: Path) -> str:
-    """Send all waiting records; raise UserError with the lines that name records without a delivery or an end."""
+    """Send all waiting records, and return MLflow's runs as text.
+
+    Raises UserError with all printed lines where a record was not delivered or a run has no end.
+    """
     from pipeline.tracking import sender
     from pipeline.tracking.tracker import connect
 
@@ -336,7 +348,7 @@ def _send(path: Path) -> str:
 
 @contextmanager
 def patch_environment(**settings: str) -> Iterator[None]:
-    """Set environment variables in the block."""
+    """Set environment variables in the block, and restore them after it."""
     values_before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

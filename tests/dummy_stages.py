@@ -1,4 +1,4 @@
-"""A workspace whose grid has three cells, and whose dummy stages record that they ran and write small outputs."""
+"""A workspace whose grid has three cells, and whose dummy stages record that they ran and write outputs."""
 
 import json
 import shutil

@@ -44,14 +44,15 @@ def try_full_disk(
 ) -> Iterator[str]:
     """Run a stage with room for each share of its outputs, and on a read-only disk, and yield its fault or "".
 
-    A stage without fault prints one line, exits with 2, damages no older file, and succeeds once the disk has room.
+    A stage without fault prints one line about the disk, exits with 2, and damages no older file. It succeeds once the
+    disk has room.
     """
     work, log = make_work(world, disk, name), world / "data" / f"{name}.log"
     if status := start(world, work.arguments, log).wait():
         raise RuntimeError(f"{name}: exit status {status} with room: {log.read_text()[-1000:]}")
     files = [path for path in (disk / name).rglob("*") if path.is_file()]
     expected, pages = work.outputs(), sum(-(-path.stat().st_size // PAGE) for path in files)
-    for share in shares if pages > 1 else ():  # the smallest disk has one page
+    for share in shares if pages > 1 else ():  # a disk has at least one page
         work.clear()
         _remount(disk, f"size={max(1, int(pages * share)) * PAGE}")
         yield _find_fault(work, disk, expected, "the disk is full", start)

@@ -20,7 +20,7 @@ AS_USER = [
 def run_homeless(folder: Path, *arguments: str, code: Path = ROOT, **settings: str) -> str:
     """Run Python in `folder` with the packages below `code`; its temporary files and its home are in `folder`, too.
 
-    Skips the test where this process is not root.
+    Skips the test where this process is not root, or setpriv is not installed.
     """
     if os.geteuid() or shutil.which("setpriv") is None:
         pytest.skip("expected root and the program setpriv, which together start a process as another user")

@@ -114,7 +114,10 @@ def find_read_files(work: Callable[[], object], root: Path) -> list[Path]:
 
 
 def make_model_kind(name: str, model: Path, root: Path, photo: Path) -> FileKind:
-    """Return the files that `saywhich` reads of a model below `root`; the digest covers its captions of a photo."""
+    """Return the files that `saywhich` reads of a model below `root`.
+
+    The digest covers the model's weights, and its features and captions of a photo.
+    """
     files = find_read_files(lambda: saywhich.load(model), root)
     files += [model / "weights.safetensors"] if model / "weights.safetensors" not in files else []
 
@@ -197,7 +200,7 @@ def _make_value_trials(folder: Path) -> Iterator[Trial]:
 
 
 def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
-    """Yield trials that replace each tensor by extreme numbers, another shape or another type, or leave it out."""
+    """Yield trials that replace each floating-point tensor by extreme numbers, another shape or type, or omit it."""
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
         "missing": lambda x: None,
         "NaN": lambda x: torch.full_like(x, torch.nan),

@@ -106,10 +106,10 @@ def make_flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> byte
 
 
 def encode_image(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any) -> bytes:
-    """Return a picture of coloured squares."""
-    squares = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
+    """Return the file of a picture with blurred patches of random colours."""
+    colours = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
     content = io.BytesIO()
-    Image.fromarray(squares).resize(size).convert(mode).save(content, form, **options)
+    Image.fromarray(colours).resize(size).convert(mode).save(content, form, **options)
     return content.getvalue()
 
 

@@ -89,7 +89,7 @@ class ForkedStage:
 
 
 def import_everything() -> None:
-    """Import the packages of stages, so that forked processes have them."""
+    """Import all modules of `pipeline`, and the packages that they import late, so that forked processes have them."""
     for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
         if not module.name.endswith("__main__"):
             with suppress(ImportError):

@@ -2,7 +2,8 @@
 
 `find_program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests that do not test the
 start of Python. The new process imports MODULE and this project itself, from its own working folder. The ordinary
-Python of this environment runs other commands, and every command if variables change how Python starts.
+Python of this environment runs scripts, code with multiprocessing, stages with several threads, and any command whose
+variables change how Python starts.
 
 `find_program` starts the server, which ends with the last test process.
 """
@@ -79,7 +80,7 @@ _leases: list[socket.socket] = []
 
 
 def find_program(name: str) -> str:
-    """Return the path of the preloaded program `name`, or of the ordinary program where the tests have no folder."""
+    """Return the path of the preloaded program `name`, or the ordinary one without FOLDER or outside Linux."""
     if FOLDER not in os.environ or sys.platform != "linux":
         return sys.executable if name == "python" else name
     folder = Path(os.environ[FOLDER])

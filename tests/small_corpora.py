@@ -1,4 +1,4 @@
-"""Small data sets on disk, and a web server that sends faulty answers on demand."""
+"""A small data set on disk, and a web server that sends faulty answers on demand."""
 
 import hashlib
 import json
@@ -16,7 +16,10 @@ WORDS = ["a red ball", "the red ball", "one ball", "a big red ball on grass", "a
 
 @pytest.fixture
 def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Return a function that writes a Karpathy-form file of `count` images, changed by `change`, and their images."""
+    """Return a function that writes `count` images and their captions, and returns the captions' file and the folder.
+
+    The file has Karpathy's format; `change` may alter its content.
+    """
 
     def write(count: int = 8, change: Callable[[dict], None] = lambda data: None) -> tuple[Path, Path]:
         folder = tmp_path / "images"
@@ -49,7 +52,7 @@ def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
 
 
 class FaultyServer:
-    """A web server on this machine, with a queue of faults per address, one per request."""
+    """Answers of a web server on this machine: files, and for each path a queue of faults, one for each request."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.address = f"http://127.0.0.1:{server.server_port}"
@@ -69,12 +72,15 @@ class FaultyServer:
             request.send_error(404)
 
     def ranges(self) -> list[str | None]:
-        """Return the range of each request, in order."""
+        """Return the header `Range` of each request, in order; None where it is missing."""
         return [headers.get("Range") for _, headers in self.requests]
 
     @staticmethod
     def send_file(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
-        """Send the file with ranges, If-Range and ETag by the standard; with `cut`, end after that many bytes."""
+        """Send the file with its ETag, from the byte that `Range: bytes=N-` names; with `cut`, only that many bytes.
+
+        The whole file is sent where `If-Range` has another ETag.
+        """
         etag = f'"{hashlib.md5(body).hexdigest()}"'
         requested_range = request.headers.get("Range")
         start = 0
@@ -101,7 +107,7 @@ class FaultyServer:
     def make_answer(
         status: int, headers: dict[str, str] | None = None, content: bytes | None = None
     ) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """Return a fault that sends this fixed answer; `content` is by default the file."""
+        """Return a fault that sends this fixed answer; `content` None: the file."""
 
         def send_answer(request: BaseHTTPRequestHandler, body: bytes) -> None:
             request.send_response(status)

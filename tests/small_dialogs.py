@@ -71,7 +71,7 @@ DIALOG_WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
 def make_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
-    """Return dialogs of random words: answers of up to four words, some equal after clipping, and longer questions."""
+    """Return dialogs of random words: answers of up to four, some equal after clipping, and questions of up to five."""
     rng = np.random.default_rng(seed)
 
     def draw_text(least: int, most: int) -> tuple[str, ...]:

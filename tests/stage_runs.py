@@ -21,7 +21,7 @@ def run_stage(name: str, *arguments: str) -> int:
 def run_stages(folder: Path, params: dict[str, Any], *commands: tuple[str, ...], **environment: str) -> Path:
     """Write params.yaml and dvc.yaml into `folder`, and run stages there, each given by its name and its arguments.
 
-    Nothing is recorded, unless `environment` sets the tracking.
+    Tracking is off unless `environment` is given.
     """
     (folder / "params.yaml").write_text(json.dumps(params))  # YAML without anchors
     shutil.copy(ROOT / "dvc.yaml", folder)

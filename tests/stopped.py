@@ -122,7 +122,7 @@ class ProcessTree:
         return sorted(found, key=lambda process: process.create_time())
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` holds."""
+        """Wait until `ready` holds; fail if make ends, or after ten minutes."""
         deadline = time.monotonic() + 600
         while not ready():
             assert self.make.poll() is None, self.read_output()
@@ -135,7 +135,7 @@ class ProcessTree:
     def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
         """Send `request` to one process, or to make's process group, or let the terminal send it.
 
-        Return the processes that are alive after `bound` seconds.
+        Return the processes that are still alive after `bound` seconds.
         """
         tree = self.processes()
         if kind == KEYBOARD:
@@ -213,8 +213,9 @@ def start_tree(
 def stop_repeatedly(world: Path, times: int, seed: int = 0) -> Iterator[str]:
     """Stop `make repro` in the toy world at random instants, and yield the fault of each stop or "".
 
-    A stop has no fault if its processes end within BOUND, none starts afterwards, and the same command then gives the
-    same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the process group or to one process of a random kind.
+    A stop has no fault if its processes end within BOUND, none starts afterwards, and make's status and lines are those
+    of an ended run. The same command must then give the same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the
+    process group or to one process of a random kind.
     """
     mark_installed(world)
     random_ = random.Random(seed)

@@ -70,4 +70,4 @@ def test_the_peak_memory_of_a_process_does_not_include_its_parents(tmp_path):
     array = np.ones(2**26)  # 512 MiB
     peak = measure_process(tmp_path, ["this"])
     assert array[-1] == 1
-    assert 5 < peak < 100  # MiB
+    assert 5 < peak < 100  # MB

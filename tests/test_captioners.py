@@ -59,7 +59,7 @@ def set_captioner(params: dict) -> dict:
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    """Return a working folder with ten photos, and with a tiny BLIP in the folder `captioner`."""
+    """Make a working folder with ten photos and a tiny BLIP in `captioner`; return the folder of the photos."""
     folder = enter_photo_repository(tmp_path, set_captioner(load_profile("folder")), monkeypatch)
     write_captioner("blip", tmp_path / "captioner")
     return folder

@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-# values of PROFILE that `make record` takes besides profiles
+# values of PROFILE, besides profiles, with which documents call `make record`
 RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}
 
 
@@ -33,7 +33,10 @@ def read_commands(path: Path) -> list[list[str]]:
 
 
 def find_unknown_names(command: list[str], document_profiles: set[str]) -> str | None:
-    """Return the names in a command that do not exist; `document_profiles` are those that the document writes."""
+    """Return names in a command that do not exist, or None if all exist.
+
+    `document_profiles` are the profiles that the document writes.
+    """
     while command and re.fullmatch(r"[A-Z_]+=\S+", command[0]):
         command = command[1:]
     if not command:

@@ -69,7 +69,7 @@ def same_numbers(monkeypatch) -> None:
 
 
 def make_rewards(device: torch.device) -> RewardModels:
-    """Return the toy world's reward models on `device`, as `load_rewards` returns them."""
+    """Return the toy data's reward models on `device`, as `load_rewards` returns them."""
     models = make_reward_models()
     for module in (models.retriever.encoder, models.discriminator, models.grammar):
         module.to(device)
@@ -80,7 +80,7 @@ def make_rewards(device: torch.device) -> RewardModels:
 
 
 def make_method(device: torch.device, name: str, toy: Toy, decoder: str = "att2in", dropout: float = 0.3) -> Method:
-    """Return a method of the toy world whose modules, CIDEr-D and rewards are on `device`."""
+    """Return a method for the toy data whose modules, CIDEr-D and rewards are on `device`."""
     agents = toy.agents(dropout=dropout, decoder=decoder)
     agents = replace(agents, cider=agents.cider.to(device))
     torch.manual_seed(1)  # critics are initialised at random
@@ -201,7 +201,7 @@ def test_captured_steps_draw_new_numbers_of_torchs_own_generator_in_each_step(to
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_equal_seeds_give_the_same_bits_also_after_a_kill(toy, name, tmp_path):
+def test_equal_seeds_give_the_same_bits_also_after_an_interruption(toy, name, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(make_method(GPU, name, toy), toy, tmp_path, interrupt_at=13)
     _, resumed = train(make_method(GPU, name, toy), toy, tmp_path)

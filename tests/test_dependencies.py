@@ -1,4 +1,4 @@
-"""Each stage depends on one digest of the code that it imports; cells of the grid depend on the same digests."""
+"""Each stage but validate depends on one digest of the code that it imports; cells depend on the same digests."""
 
 from __future__ import annotations
 

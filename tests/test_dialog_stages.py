@@ -24,7 +24,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Yield a folder in which every stage has run, without a grid."""
+    """Yield a folder in which the stages from draw to report have run, without a grid."""
     folder = tmp_path_factory.mktemp("dialogs")
     params = load_profile("dialog")
     params["draw"]["scenes"] |= {"images": 40, "size": 48, "val": 8, "test": 8}

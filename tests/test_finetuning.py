@@ -47,7 +47,7 @@ FAST = ("mle", "psst_multinomial", "grpo")  # `make test-all` tries the other me
 
 
 def shrink_profile(retriever: str = "open_clip") -> dict[str, Any]:
-    """Return the profile with local models in place of those of the hub, and with one epoch per training.
+    """Return the profile folder_blip with local models in place of those of the hub, and with one epoch per training.
 
     `retriever` is 'open_clip' or a family of tiny_judges.
     """
@@ -137,7 +137,7 @@ def assert_only_adapters_change(weights: Path) -> None:
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in TUNED]
 )
-def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(folder, name, monkeypatch):
+def test_every_method_trains_the_adapters_alone_and_two_resume_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     assert run_stage("train", "--method", name, "--out", "out") == 0
     assert_only_adapters_change(Path("out/weights.safetensors"))

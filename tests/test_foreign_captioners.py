@@ -236,7 +236,7 @@ def test_a_file_that_refers_to_unchecked_files_is_refused(models_folder, model, 
 @extra
 @pytest.mark.parametrize("elsewhere", ["elsewhere", "attacker/repository"])
 def test_transformers_itself_neither_executes_nor_asks_nor_connects(models_folder, monkeypatch, elsewhere):
-    """The code loader of transformers is disabled, so a reference that no check covers has no effect."""
+    """The code loader of transformers is disabled, so a reference that no check covers executes no code."""
     from transformers import dynamic_module_utils
 
     attributes = vars(dynamic_module_utils).copy()

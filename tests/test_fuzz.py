@@ -1,4 +1,7 @@
-"""Random inputs are read as a data set, settings or arrays, or are reported in one line that names the file."""
+"""Random data sets, settings and arrays are read or refused.
+
+Errors of data sets and of settings are one line that names the file.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def read_data_set(folder: Path, form: str) -> Corpus | str:
 
 @st.composite
 def annotation_files(draw, form: str) -> str:
-    """Draw the text of an annotation file with one value of another type."""
+    """Draw the text of an annotation file in which a random value replaces one value."""
     data = json.loads(json.dumps(GOOD[form]))
     node: object = data
     while True:
@@ -89,7 +92,7 @@ def annotation_files(draw, form: str) -> str:
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_a_value_of_another_type_is_read_or_named(tmp_path_factory, form):
+def test_a_random_value_is_read_or_named(tmp_path_factory, form):
     folder = tmp_path_factory.mktemp("fuzz")
 
     @quick
@@ -103,7 +106,7 @@ def test_a_value_of_another_type_is_read_or_named(tmp_path_factory, form):
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, form):
+def test_replaced_removed_or_inserted_bytes_are_read_or_named(tmp_path_factory, form):
     folder, whole = tmp_path_factory.mktemp("fuzz"), json.dumps(GOOD[form]).encode()
 
     @quick

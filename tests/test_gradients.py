@@ -1,4 +1,4 @@
-"""`make gradients` on the smallest effort: the stage measures, writes and prints."""
+"""`make gradients` with a small effort: the stage measures, writes and prints."""
 
 import json
 import re

@@ -24,7 +24,7 @@ print(home, getpass.getuser())
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Return a function that runs Python as this user; the test is skipped where this process is not root."""
+    """Return a function that runs Python as such a user; the test is skipped without root or without setpriv."""
     tmp_path.chmod(0o1777)  # the mode of /tmp
     return partial(run_homeless, tmp_path)
 

@@ -16,7 +16,7 @@ PACKAGES = ("pipeline", "saywhich", "stages")
 OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how", "whether"}
 # first words of noun phrases; a function's docstring opens with a verb
 ARTICLES = {"a", "an", "the", "all", "both", "each", "every", "its", "no", "one", "our", "some", "this", "two"}
-# in tests, a comment that explains a number may begin with "of"
+# in tests and benchmarks, a comment that explains a number may begin with "of"
 COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
 # first words that only look like participles, or that users know
 NO_PARTICIPLES = {
@@ -120,7 +120,7 @@ def test_functions_are_not_named_by_participles():
 
 
 def find_nouns(tree: ast.Module, verbs: set[str]) -> list[str]:
-    """Return the public functions of a module whose names begin neither with a verb nor as an exception above."""
+    """Return the public functions of a module whose names do not begin with a verb, except the exceptions above."""
     return [
         node.name
         for node in tree.body

@@ -103,9 +103,9 @@ def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurren
     for role in before:
         for parameter, old in before[role].items():
             if role in UPDATED_ROLES[name]:
-                assert not torch.equal(old, after[role][parameter]), f"{role} {parameter} has not moved"
+                assert not torch.equal(old, after[role][parameter]), f"{role} {parameter} has not changed"
             else:
-                assert torch.equal(old, after[role][parameter]), f"{role} {parameter} has moved"
+                assert torch.equal(old, after[role][parameter]), f"{role} {parameter} has changed"
 
 
 def test_pretraining_needs_one_role_only(toy):
@@ -295,7 +295,7 @@ def test_the_guides_example_is_a_method(toy):
 
 
 def test_default_settings_are_the_papers(toy):
-    """PAPERS.md states the evidence for each default."""
+    """PAPERS.md states where papers and published code differ, as for the margin."""
     expected = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
         "document_frequencies": "train", "cider_sample": "own", "greedy_dropout": False,

@@ -1,4 +1,4 @@
-"""Estimators, baselines and scalings newer than PSST against the exact gradient of the oracle's world."""
+"""Leave-one-out, group and batch scaling, and ReinMax against the exact gradient of the oracle's world."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""WTF-RL's gradients against exact ones, in a world small enough to enumerate every caption."""
+"""Gradients of WTF-RL and DiscriTune against exact ones, in a world small enough to enumerate every caption."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rewards(world) -> RewardModels:
 
 @pytest.mark.parametrize("directions", ["both", "image_to_text", "text_to_image"])
 def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewards, directions):
-    """The gradient is the mean of −r(x) ∇ log p(x) over captions drawn for all images at once."""
+    """The gradient is a mean over images: the expectation of r(x) ∇ log p(x) over captions of all images at once."""
     contrastive = replace(
         rewards.build_contrastive_score(directions, "sum", None),
         captions=(Greedy(), TeacherForcing(requires_grad=False)),
@@ -65,8 +65,11 @@ def test_the_gradient_of_the_contrastive_reward_equals_its_equation(world, rewar
 
 
 @pytest.mark.parametrize(("make", "sources"), [(wtf, ["human"]), (rl, ["beam"]), (wtf_rl, ["beam", "human"])])
-def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
-    """The gradient is −Σ r(x) ∇ log p(x) over the beam's and the human captions, divided by the number of words."""
+def test_the_gradients_of_rewarded_trajectories_are_exact(world, rewards, make, sources):
+    """The loss's gradient is −Σ r(x) ∇ log p(x) / K for each of the `sources`, summed over them.
+
+    K is the number of the source's tokens with EOS.
+    """
     batch = world.batch
     rollouts = StepRollouts(world.speaker, batch, seed=1)
     generated = {
@@ -78,7 +81,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
     for name in sources:
         message = generated[name]
         reward = ALPHA * contrastive(message, batch) + (1 - ALPHA) * rewards.human_probability(message, batch)
-        assert float(reward.std()) > 0.05  # with equal rewards, teacher forcing would have this gradient
+        assert float(reward.std()) > 0.05  # with equal rewards, likelihood would have a proportional gradient
         padded = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))
         indices = torch.tensor([captions.index(row) for row in padded.tolist()])
         caption_log_probs = log_probs.gather(1, indices.unsqueeze(1)).squeeze(1)
@@ -91,7 +94,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, sources):
     assert float(found.norm()) > 0.01
 
 
-def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(world):
+def test_a_searched_caption_is_teacher_forced_with_its_exact_likelihood(world):
     rollouts = StepRollouts(world.speaker, world.batch, seed=0)
     message = rollouts.get_message(SearchTrajectory(Beam(3)))
     assert torch.equal(message.tokens, rollouts.get_message(Beam(3)).tokens)
@@ -102,7 +105,7 @@ def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(wor
     assert best.log_probs.requires_grad
 
 
-def test_the_gradient_of_the_targets_log_probability_minus_a_running_mean_is_exact(world, rewards):
+def test_the_gradient_of_the_targets_log_probability_minus_a_running_mean_is_unbiased(world, rewards):
     score = TargetLogProbability(rewards.retriever, 0.1)
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), RunningMean()), score, rounds=80)
     truth = world.exact_gradient(score)

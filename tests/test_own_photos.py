@@ -44,7 +44,7 @@ def draw_photos(folder: Path) -> None:
 
 
 def shrink_profile(params: dict) -> dict:
-    """Return the profile with one epoch per training and the smallest possible sizes."""
+    """Return the profile with one epoch per training and small sizes."""
     params["prepare"]["shares"]["seed"] = 4  # gives six photos to train, two to val and two to test
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     params["features"]["main"] |= {"image_size": 32, "grid_size": None}

@@ -1,4 +1,4 @@
-"""Errors in params.yaml are reported in one line."""
+"""Errors in params.yaml are reported in one line, and valid parameters are loaded."""
 
 import dataclasses
 import inspect
@@ -457,7 +457,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
     defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "token"}
     defaults |= {"feed": "distribution", "train": {}, "rerank": None, "pragmatic": None}
     assert blocks["psst_multinomial"] == {**defaults, "lambda": 0.005, "rho": 0.75, "gamma": 1.0}
-    assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
+    assert blocks["mine"] == {"lambda": 1.0, "rho": 0.75, "gamma": 1.0, **defaults}
 
 
 @pytest.mark.parametrize("by", [0.5, 3, -1.5])

@@ -27,7 +27,7 @@ def test_the_default_profile_has_the_comparisons_training_and_no_grid():
     assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
 
 
-def test_methods_of_one_name_have_one_setting_in_all_comparisons_of_scenes():
+def test_methods_of_one_name_have_one_setting_in_comparisons_of_scenes():
     default, paper, beyond = (load_profile(f"scenes{suffix}")["methods"] for suffix in ("", "_paper", "_beyond"))
     assert load_profile("scenes_mixing")["methods"]["psst_multinomial"] == default["psst_multinomial"]
     for methods in (paper, beyond):

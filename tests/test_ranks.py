@@ -40,8 +40,8 @@ def make_methods(toy) -> dict[str, Method]:
     agents = replace(agents, cider=replace(agents.cider, frequencies="batch"))
     listener = toy.agents().listener
     return {
-        "psst": make_joint("psst_multinomial", 0.3, rho=0.5),
-        "gumbel words": replace(make_joint("psst_gumbel", 0.3, mix="token"), normalise_gradients=True),
+        "psst": make_joint("psst_multinomial", 0.3, rho=0.5, mix="caption"),
+        "gumbel words": replace(make_joint("psst_gumbel", 0.3), normalise_gradients=True),
         "all negatives": make_joint("st_multinomial", 0.3, Objective(negatives="all", reduction="mean")),
         "luo, centred": make_joint("luo", 0.5, Objective(centre_advantages=True, cross_entropy_weight=0.5)),
         "reinforce": make_joint("reinforce", 0.5),
@@ -63,7 +63,7 @@ def make_methods(toy) -> dict[str, Method]:
 
 
 class RankBatches(ToyBatches):
-    """The toy world's batches, or this rank's half of each batch."""
+    """The toy data's batches, or this rank's half of each batch."""
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for batch in super().epoch(epoch, start):
@@ -92,7 +92,7 @@ def train_method(
 
 
 def run_rank(folder: Path) -> None:
-    """Train each method in one of two processes, and resume from the checkpoint of one process."""
+    """Train each method as one of two ranks, resume one process's checkpoint; write the results and a checkpoint."""
     from conftest import Toy
 
     ranks.join_process_group(torch.device("cpu"))
@@ -109,7 +109,7 @@ def run_rank(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]]]:
-    """Return the folder of checkpoints that two ranks wrote and resumed from, and the results of both ranks."""
+    """Return the folder of checkpoints, one resumed and one written by two ranks, and the results of both ranks."""
     from conftest import Toy
 
     folder = tmp_path_factory.mktemp("ranks")

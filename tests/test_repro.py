@@ -91,14 +91,14 @@ def start_repro(folder: Path, python: str = sys.executable) -> subprocess.Popen[
 
 
 def run_repro(folder: Path) -> tuple[int, str]:
-    """Run `make repro` with the preloaded Python; return its exit status and output."""
+    """Run the program of `make repro` with the preloaded Python; return its exit status and output."""
     process = start_repro(folder, find_program("python"))
     printed, _ = process.communicate()
     return process.returncode, printed
 
 
 def pop_run_stages(folder: Path) -> list[str]:
-    """Return the stages that ran since the last call, and clear their record."""
+    """Return the recorded lines of the stages that ran since the last call, and clear the record."""
     record = folder / "ran.txt"
     lines = record.read_text().splitlines() if record.exists() else []
     record.unlink(missing_ok=True)

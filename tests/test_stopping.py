@@ -86,7 +86,10 @@ def test_the_grid_ends(trained_repository, tmp_path, kind, request_to_end, nohup
 
 
 def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool = False) -> None:
-    """Ask two running trainings to end, and check exit status, messages and checkpoints."""
+    """Ask two running trainings to end, and check exit status, messages and checkpoints.
+
+    After SIGTERM to the process group under nohup, the same command must complete the run.
+    """
     with start_tree(folder, nohup, terminal=terminal) as running:
         running.wait_for(lambda: len(list_begun_trainings(folder)) == 2)
         assert not running.stop(kind, request, PATIENCE), running.read_output()

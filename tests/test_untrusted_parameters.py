@@ -158,7 +158,7 @@ def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
 
 
 def write_corpus(folder: Path, form: str, file: str) -> dict:
-    """Write a corpus of six images whose first file is named `file`; return the arguments of `read_corpus`."""
+    """Write a corpus of six images, without the first image `file`; return the arguments of `read_corpus`."""
     names = [file, *(f"{number}.png" for number in range(1, 6))]
     splits = ["train", "train", "val", "val", "test", "test"]
     (folder / "images").mkdir()

@@ -88,7 +88,7 @@ def test_the_dag_runs_from_draw_to_report(world):
 def test_an_evaluation_has_five_judges_and_names_missing_metrics(world):
     metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["settings"] == {
-        "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
+        "lambda": 0.005, "rho": 0.25, "mix": "token", "feed": "distribution", "seed": 1,
     }  # fmt: skip
     for split in ("val", "test"):
         assert metrics[split]["images"] == 8

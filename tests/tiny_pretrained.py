@@ -25,7 +25,7 @@ TEMPLATE = (
 
 
 def write_pretrained(family: str, folder: Path) -> Path:
-    """Write a complete captioner of the family into `folder`, with its processor."""
+    """Write a complete captioner of the family into `folder`, with its processor; return `folder`."""
     torch.manual_seed(0)
     if family in ("blip", "git", "gpt2"):
         write_captioner(family, folder)
@@ -58,7 +58,7 @@ def _save_parts(family: str, folder: Path) -> None:
 
 
 def _train_tokenizer(hub: Any, *special: str, **names: str) -> Any:
-    """Train a byte-level tokenizer on TEXTS; return it and the names of its special tokens."""
+    """Train a byte-level tokenizer on TEXTS and LETTERS; return it and the names of its special tokens."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE
 

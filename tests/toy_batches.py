@@ -1,4 +1,4 @@
-"""Training batches of the toy world."""
+"""Training batches of the toy data."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pipeline.types import Batch
 
 
 class ToyBatches:
-    """Batches of the toy world, `steps` per epoch, with another human caption in each epoch and step.
+    """Batches of the toy data, `steps` per epoch; the human captions of an image take turns over epochs and steps.
 
     Step `interrupt_at`, counted over epochs, raises KeyboardInterrupt, like an interrupted run.
     """

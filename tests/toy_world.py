@@ -18,7 +18,7 @@ FILES = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakef
 
 
 def make_toy_params() -> dict:
-    """Return the scenes profile with the smallest possible sizes."""
+    """Return the scenes profile with small sizes, three methods and a grid of two cells."""
     params = load_profile("scenes")
     params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2

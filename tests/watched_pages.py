@@ -9,10 +9,10 @@ from typing import Any
 
 @contextmanager
 def watch_pages(browser) -> Iterator[Callable[..., Any]]:
-    """Yield a function that opens a page in a new browser context with the given options.
+    """Yield a function that makes a page in a new browser context with the given options.
 
-    The page may request only addresses that begin with one of `allowed`. At its end the block fails if a page wrote to
-    its console, raised an error or requested another address.
+    The page may request only addresses that begin with one of `allowed`, and data: and blob: addresses. At its end the
+    block fails if a page wrote to its console, raised an error or requested another address.
     """
     contexts, faults = [], []
 

@@ -17,10 +17,11 @@ CONTROL_OVERLAP = ("reader", "as_control")
 
 
 def add_control_overlap(results: Results, control: str) -> Results:
-    """Return `results` with the share of each run's test captions that equal the control's, at `CONTROL_OVERLAP`.
+    """Return `results` with the share of each other run's test captions that equal the control's.
 
-    A run is compared with the control's run of the same seed. It has no share if the control lacks that seed or has
-    other images. No run has a share if the control has several settings. Raises UserError as `read_captions` does.
+    The share is at `CONTROL_OVERLAP`. A run is compared with the control's run of the same seed. It has no share if the
+    control lacks that seed or has other images. No run has a share unless the control has exactly one setting. Raises
+    UserError as `read_captions` does.
     """
     points = results.get_points(control)
     control_runs = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}

@@ -107,7 +107,7 @@ class Comparison:
 def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     """Read every curve of `results` on the test split at the configured levels or at levels that most curves reach.
 
-    Reads the captions files for the intervals, and raises UserError as `resample` does.
+    The intervals are computed from the captions files. Raises UserError as `resample` does.
     """
     curves, samples, control = build_curves(results), resample(results), results.get_points(settings.control)
     recall_keys = [
@@ -268,7 +268,7 @@ def _select_reference(results: Results, curves: Sequence[Curve], settings: Repor
 def _select_rho_curves(method: str, curves: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
     """Yield the method's curves by ρ, and the highest CIDEr that all these curves reach.
 
-    Yields nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
+    Yield nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
     """
     rho_curves = [
         curve for curve in curves if curve.method == method and isinstance(curve.settings.get("rho"), int | float)

@@ -1,4 +1,4 @@
-"""Baseline captions that need no training, evaluated with a method's captions, and methods that do not exceed them."""
+"""Baseline captions that need no training, evaluated with a method's captions, and methods not above the template."""
 
 from __future__ import annotations
 

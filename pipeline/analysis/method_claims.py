@@ -56,7 +56,7 @@ class ClaimResult:
     interval: tuple[float, float] | None = None
     by_seed: Mapping[object, float] = field(default_factory=dict)
     bound: str = ""  # ≥ or ≤: the difference is at least or at most `value`
-    reason: str = ""  # why there is no value
+    reason: str = ""  # the reason that there is no value
 
     @property
     def verdict(self) -> str:

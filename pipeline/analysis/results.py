@@ -82,7 +82,7 @@ class Run:
 
     @property
     def captions_key(self) -> tuple[Path, str | None, str | None]:
-        """Return the key of its captions: the file and, for the sweep, the speaker's method and the cell."""
+        """Return the key of the run's captions: the file and, for the sweep, the speaker's method and the cell."""
         return self.captions, *((self.speaker, self.cell) if self.cell is not None else (None, None))
 
     @property
@@ -120,7 +120,7 @@ class Point:
         return statistics.fmean(values) if values else None
 
     def spread(self, split: str, *keys: str) -> float | None:
-        """Return the sample standard deviation over the seeds; None with fewer than two."""
+        """Return the sample standard deviation over the seeds; None with fewer than two, or if any lacks the number."""
         values = self._values(split, *keys)
         return statistics.stdev(values) if len(values) > 1 else None
 
@@ -148,7 +148,7 @@ class Results:
 
     @cached_property
     def judges(self) -> dict[str, JudgeTitle]:
-        """Return the judges by name, in the order of the evaluations; only the own listener if there is no judge."""
+        """Return the judges by name, in the order of `order_judges`; only the own listener if there is no judge."""
         lists = [dict.fromkeys(keys[2] for keys in run.numbers if keys[1] == "judges") for run in self.runs]
         return order_judges(lists) or order_judges([[OWN]])
 

@@ -1,7 +1,7 @@
 """Trade-off curves of methods, and the mixture weights of a curve's settings at a value between measured ones.
 
-Settings come in any order and their metrics are noisy. Methods trade naturalness (CIDEr) for discriminability (recall
-by the own listener). Along the fixed axis, the other metric may therefore only fall.
+Settings come in any order and their metrics are noisy. Methods trade naturalness (CIDEr) for discriminability (the
+score by the first judge). Along the fixed axis, the other metric may therefore only fall.
 Settings that contradict this are pooled by isotonic regression (Barlow et al. 1972; pool adjacent violators). The
 estimate at each of them is their common mean. An upper envelope would keep settings that are high by chance. The curve
 is linear between neighbours and ends at the measured settings.

@@ -31,7 +31,7 @@ class PartialSampling(NamedStream):
     """
 
     inner: StraightThrough = StraightThrough()
-    rho: float = 0.25
+    rho: float = 0.75
     mix: MixUnit = "token"
     feed: Feed = "distribution"
     requires_grad = True

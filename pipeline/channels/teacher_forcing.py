@@ -16,9 +16,10 @@ from pipeline.types import Batch, TokenChoice
 
 @dataclass(frozen=True)
 class TeacherForcing(HardChannel):
-    """Channel that emits the batch's human captions, whatever the speaker's logits.
+    """Channel that emits the batch's captions, by default the human ones, whatever the speaker's logits.
 
-    With `requires_grad=False`, only the tokens are needed and the speaker is not run.
+    With `scheduled`, a share of the next inputs are tokens that the speaker samples. With `requires_grad=False`, only
+    the tokens are needed, and `StepRollouts` does not run the speaker.
     """
 
     scheduled: ScheduledSampling | None = None
@@ -50,7 +51,7 @@ class TeacherForcing(HardChannel):
 
 @dataclass(frozen=True)
 class PrefixSchedule(NamedStream):
-    """Number of forced tokens by epoch: `start` at first, `decrement` fewer after each `every` epochs, at least 0."""
+    """Number of forced tokens by epoch: `start` at first, `decrement` fewer after each `every` epochs, not below 0."""
 
     start: int
     every: int = 1
@@ -68,7 +69,7 @@ def _make_prefix_step(
 ) -> Choose:
     """Return a function that forces the first `lengths` (N,) tokens of `tokens` (N, T), then samples.
 
-    Every row is forced in the first `forced_steps` steps.
+    No length is below `forced_steps`: in that many steps, the choice is marked as forced.
     """
 
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
@@ -107,7 +108,7 @@ class ForcedPrefix(HardChannel):
 class PrefixRollouts(HardChannel):
     """Continuations of the batch's captions: `each` for every prefix of 1 … `prefixes` tokens.
 
-    A prefix that contains the caption's EOS is not continued: its row is an empty caption.
+    A prefix that contains the caption's EOS is not continued: its continuations are empty captions.
     """
 
     each: int

@@ -25,7 +25,7 @@ class Objective:
     eos_in_reward: bool = True
     """Whether the CIDEr-D reward counts EOS as a word."""
     document_frequencies: Literal["train", "batch"] = "train"
-    """Source of the reward's document frequencies: the training split, or the current batch."""
+    """Source of the reward's document frequencies: the prepared data (by default the training split), or the batch."""
     cider_sample: Literal["own", "shared"] = "own"
     """Captions that CIDEr-D scores in straight-through methods: separate samples (own), or the listener's samples.
 

@@ -16,8 +16,8 @@ def add_relax(method: Method) -> Method:
     """Add a control variate to each score-function term of `method` on multinomial samples.
 
     A term with scaled advantages, or with another credit, weighting or selection of words than the default, gets no
-    control. The controls are trained whenever the speaker is. Returns `method` itself where no term gets a control.
-    Raises UserError where a term would get a control and the method has a critic already.
+    control. The controls are trained whenever the speaker is. Where no term gets a control, the result is `method`
+    itself. Raises UserError where a term would get a control and the method has a critic already.
     """
     names = [term.name for term in method.terms if _is_controllable(term)]
     if not names:

@@ -62,7 +62,7 @@ def list_reward_files(root: Path) -> list[Path]:
     """List the files that reward models are read from: their folder, and the weights of retriever and judge.
 
     Raises UserError where the folder is missing, damaged, or made without a retriever or by another version of the
-    program. The weights are not read here.
+    program. The weights of retriever and judge are not read here.
     """
     return [root / FOLDER, *(_locate_weights(root, name) for name in _read_inputs(root).models.values())]
 

@@ -265,7 +265,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 def _find_composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     """Return the function `method` (default: `name`) of the module `from` that a method's block names.
 
-    Imports torch. Raises UserError for an unknown module or function.
+    The import of the module loads torch. Raises UserError for an unknown module or function.
     """
     module, method, modules = block.get("from"), block.get("method", name), find_method_modules()
     if not isinstance(module, str) or module not in modules:

@@ -28,7 +28,10 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
 
 
 def check_names(params: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError where a name in the parameters of the file `path` is not allowed, or `prepare.root` is a URL."""
+    """Raise UserError for a name in the parameters of the file `path` that is not allowed.
+
+    Raises UserError, too, for a section of names that is no mapping, and where `prepare.root` is a URL.
+    """
     for key, name in _list_names(params, path):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
             expected = "names consist of letters, digits and underscores, and begin with a letter"

@@ -50,7 +50,10 @@ ANCHOR, ALIAS, MERGE = re.compile(r"(?<=: )&(\w+) "), re.compile(r"(?<=: )\*(\w+
 
 @dataclass(frozen=True)
 class Composition:
-    """Parts of a profile: a file or variant, a method set and a grid; an empty name adds nothing."""
+    """Parts of a profile: a file or variant, a method set and a grid.
+
+    Empty `methods` add nothing. An empty `grid` stands for the grid that is named like `methods`, if there is one.
+    """
 
     data: str
     methods: str = ""
@@ -215,8 +218,8 @@ def _list_values(text: str) -> list[str]:
 def set_start(text: str, start: int | None) -> str:
     """Return the parameter file `text` with the seed `start`; the seeds of its detectors change by the same amount.
 
-    If `start` is None, `text` is returned unchanged. Other networks have no seed, so that their features are not
-    computed again.
+    If `start` is None or `text` has no top-level seed, `text` is returned unchanged. Other networks have no seed, so
+    that their features are not computed again.
     """
     current_start = _read_start(text)
     if start is None or current_start is None:

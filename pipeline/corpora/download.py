@@ -158,7 +158,7 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 def _check_range(response: HTTPResponse, part: Path, received: int, size: int) -> None:
     """Check that a 206 response continues at the end of `part`, in a file of the right size.
 
-    Otherwise, removes `part` and raises _TransientError.
+    Raises _TransientError if it does not, after the removal of `part`.
     """
     header = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", header.strip())

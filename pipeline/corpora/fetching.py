@@ -104,7 +104,8 @@ def _print_plan(
 def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) -> str:
     """Compare the files in `out` with the card; return the profile that reads them.
 
-    Prints each missing file and its source. Raises UserError where a required file is missing or a folder has changed.
+    Print the existing files, and the missing files with their sources. Raises UserError where a required file is
+    missing or a folder has changed.
     """
     missing: list[tuple[CardSource, Path]] = []
     complete: list[CardSource] = []

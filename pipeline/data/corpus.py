@@ -57,7 +57,7 @@ class Corpus:
     images: tuple[CorpusImage, ...]
     sources: tuple[Path, ...]  # annotation files of the data set
     restval: int | None = None  # number of train images that the file calls restval; None without such a split
-    skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
+    skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing or not decodable; see `check_images`
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
     cut: int | None = None  # maximum number of words to which the annotations' captions were cut
     attached: AttachedTexts | None = None  # a slice's annotations of the images

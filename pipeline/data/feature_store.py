@@ -5,8 +5,8 @@ A memory map is not used. Its pages count as the process's memory, up to the who
 for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. This is
 negligible in a training step.
 
-`benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of 16×128 / 25×256 / 49×1280. It uses one
-thread, and the file is in the page cache:
+`benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of 16×128 / 25×256 / 49×1280. With one
+thread (`make bench`) and the file in the page cache, they are:
 
     mapped, PyTorch's cast       .29 /  .90 /  16
     mapped, NumPy's cast         1.3 /   12 /  81
@@ -316,7 +316,7 @@ def _require_space(path: Path, size: int) -> None:
 
 
 def _compute_checksums(*values: np.ndarray) -> np.ndarray:
-    """Return (B,) uint32: CRC-32 of each row's bytes as stored: pooled, regions, region_count, boxes if any."""
+    """Return (B,) uint32: the CRC-32 of each row's bytes, as stored, in all `values` in their order."""
     checksums = np.empty(len(values[0]), np.uint32)
     for i, row in enumerate(zip(*values, strict=True)):
         crc = 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.section import Section
 
-DIALOGS_PER_BATCH = 16  # in evaluation
+DIALOGS_PER_BATCH = 16  # in validation
 
 
 class DialogTraining(SliceTraining):

@@ -19,9 +19,9 @@ from pipeline.types import Batch
 
 @dataclass(frozen=True)
 class GeneratedCaptions:
-    """Generated captions of M images, on the CPU, without region features."""
+    """Generated captions of M images, without region features."""
 
-    tokens: Tensor  # (M, S, T): S captions of each image
+    tokens: Tensor  # (M, S, T): S captions of each image, on the CPU
     images: Tensor  # (M,): rows of the prepared data set
     pooled: Tensor  # (M, P)
 

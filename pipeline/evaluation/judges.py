@@ -1,7 +1,7 @@
 """Judges: retrieval models that rank the images given a caption, and the captions given an image.
 
 `JUDGES` lists the core's kinds of judges for `evaluate.judges` of params.yaml. Slices add further kinds, and
-`evaluate.judges` may also name pretrained listeners.
+`evaluate.judges` may also name pretrained listeners and dual encoders.
 """
 
 from __future__ import annotations

@@ -127,7 +127,10 @@ def build_validation(
 
 
 def _warn_of_collapse(tokens: torch.Tensor) -> None:
-    """Print a warning if all captions (N, T) are the same, or if most of them do not end."""
+    """Print a warning if all captions (N, T) are the same, or if most of them do not end.
+
+    Fewer than MIN_COUNT captions give no warning.
+    """
     if len(tokens) < MIN_COUNT:
         return
     if not (tokens != tokens[0]).any():
@@ -144,7 +147,7 @@ def _warn_of_collapse(tokens: torch.Tensor) -> None:
 def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> None:
     """Print a warning if the listener's embeddings of different captions, or of images, are the same.
 
-    At most ENCODED_AT_ONCE of each are compared, which bounds the work.
+    At most ENCODED_AT_ONCE of each are compared, which bounds the work. Fewer than MIN_COUNT give no warning.
     """
     distinct = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
     for vectors, inputs in (

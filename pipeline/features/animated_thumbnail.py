@@ -22,7 +22,7 @@ def make_animated_thumbnail(path: Path, max_side: int) -> str:
     """Return a film as the data URI of an animated WebP of at most `max_side` pixels per side; "" for a still image.
 
     The animation lasts as long as the film, but at least 20 ms per frame. An image that cannot be opened counts as a
-    still image. Raises UserError for a film as `open_film` does.
+    still image. Raises the errors of `open_film` for a film.
     """
     if not is_moving(path):
         return ""

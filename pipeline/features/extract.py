@@ -1,4 +1,4 @@
-"""Feature extraction of all images into the store; memory does not grow with the number of images.
+"""Feature extraction of all images into the store; only the features of a few batches are in memory at a time.
 
 Features are first written batch by batch into a work folder, by one process, or by one process per shard of the
 images. After a kill, the next run keeps the complete batches. The store is then written from the batches.
@@ -51,7 +51,7 @@ from pipeline.vocabulary import Vocabulary
 
 PREFETCH = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
-TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # largest number of images of each split for the training texture
+TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # for the training texture: the largest number of images by split
 WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # networks that this stage trains
 FALLBACK = (
     "Until then a word detector is trained on these images instead (features.{0}.detector), on far less data: expect "
@@ -60,7 +60,7 @@ FALLBACK = (
 
 
 class CaptionedImages(CaptionReferences, Protocol):
-    """A prepared data set of M images with captions."""
+    """A prepared data set of images with captions."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
@@ -72,7 +72,7 @@ class CaptionedImages(CaptionReferences, Protocol):
     def file(self, image: int) -> str: ...
 
 
-Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # function of an image's row and of the function to prepare it
+Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # arguments: an image's row, and the function that prepares it
 
 
 def extract(
@@ -92,20 +92,22 @@ def extract(
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
     shard: tuple[int, int] | None = None,
 ) -> None:
-    """Write the features `name` of all images, whose files lie below `root`, into the folder `out`.
+    """Write the features of all images, whose files lie below `root`, into the folder `out`; messages contain `name`.
 
     `word_detector` and `object_detector` are first trained on the training split, from captions or from `objects`, the
     annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip and
     seed. `open_network` builds any other network. Where its weights cannot be fetched and `detector` is given, a
     `word_detector` replaces it, with a warning on stderr. With `settings.frames` the images are films, and `batch`
-    counts frames. A detector is then trained on each frame, and `objects` are annotations of frames, film by film.
+    counts frames. A detector is then trained on single frames, and `objects` are annotations of frames, film by film.
     `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or
-    `times` are standardised by the training split. With `horizontal_flip` the mirror images are extracted too. The
-    weights of the detector, the projection, the scale and the training split's texture are written into `out`, too.
+    `times` are standardised over the training split. With `horizontal_flip`, features of the mirror images are written,
+    too. Files of their own in `out` hold the detector's weights, the projection, the scale and the training split's
+    texture, as far as they exist.
 
-    The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
-    at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
-    depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
+    The folder `work` belongs to this extraction and its shards. Its complete batches are not computed again, and it is
+    removed after `out` is written. With `shard` (k, n), only the batches of the k-th of n parts of the images are
+    computed: `work` stays, and `out` is not written. Batches do not depend on existing results or on the number of
+    shards, so the result is bit-equal. Raises UserError for an image
     that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
     `shard` with a detector that is trained first, and as `open_network`, `train_detector` and `Projection.fit` do.
     """

@@ -1,8 +1,8 @@
 """Film features from a network for still images: the regions of all frames together.
 
 A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
-film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. With a bias,
-the cosines let a linear map assign any value to each frame of a film of at most eight frames.
+film. These numbers are part of the regions, so networks that take the regions of images also take those of films. With
+a bias, the cosines let a linear map assign any value to each frame of a film of at most nine frames.
 """
 
 from __future__ import annotations

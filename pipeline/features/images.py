@@ -91,8 +91,8 @@ def decode_within(
             image.load()
             pixels = to_upright_rgb(image)
             image.close()  # frees the decoded pixels
-            if needed > LARGE:  # else the process would keep the freed memory while it decodes the next image
-                return_freed()
+            if needed > LARGE:
+                return_freed()  # without this call, the process would keep the memory while it decodes the next image
             yield pixels
 
 

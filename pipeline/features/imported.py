@@ -1,8 +1,8 @@
-"""Import of features extracted elsewhere, written image by image into the store.
+"""Import of features extracted elsewhere, written into the store in batches of BATCH images.
 
 Three published formats are read: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`,
 `cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
-them is unpickled, and only a few images are in memory at a time.
+them is unpickled, and only a few batches are in memory at a time.
 """
 
 from __future__ import annotations
@@ -223,7 +223,10 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
 
 
 def _parse_line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return regions (n, D) and boxes (n, 4), as shares of the image's sides; raises ValueError for a damaged line."""
+    """Return regions (n, D) and boxes (n, 4), as shares of the image's sides.
+
+    Raises ValueError or OverflowError for a damaged line.
+    """
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
         raise ValueError(f"{len(fields)} columns instead of {', '.join(COLUMNS)}")

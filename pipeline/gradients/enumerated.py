@@ -90,7 +90,10 @@ class Outcomes:
 
 
 class Enumeration:
-    """Exact moments of estimators of one score in one world; each channel is enumerated once."""
+    """Exact moments of estimators of one score in one world.
+
+    Estimators that differ only in ρ or in the number of samples share one enumeration.
+    """
 
     def __init__(self, world: GradientWorld, score: Score) -> None:
         self.world, self.score = world, score

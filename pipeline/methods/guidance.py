@@ -1,4 +1,4 @@
-"""Guidance (Kornblith et al. 2023): a captioner that is also trained on captions of a null image."""
+"""Guidance (Kornblith et al. 2023): a captioner, trained with a null image in place of a share of the images."""
 
 from __future__ import annotations
 

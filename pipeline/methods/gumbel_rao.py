@@ -28,7 +28,7 @@ def psst_gumbel_rao(
     agents: Agents,
     objective: Objective,
     lam: Share,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     temperature: Positive = 1.0,
     k: Count = 10,
     mix: MixUnit = "token",

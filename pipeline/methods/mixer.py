@@ -1,4 +1,4 @@
-"""MIXER (Ranzato et al. 2016): captions with a forced human prefix, which shrinks from epoch to epoch."""
+"""MIXER (Ranzato et al. 2016): captions with a forced human prefix, which becomes shorter during training."""
 
 from __future__ import annotations
 

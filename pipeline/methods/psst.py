@@ -59,7 +59,7 @@ def psst_multinomial(
     agents: Agents,
     objective: Objective,
     lam: Share,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     mix: MixUnit = "token",
     feed: Feed = "distribution",
 ) -> Method:
@@ -75,7 +75,7 @@ def psst_gumbel(
     agents: Agents,
     objective: Objective,
     lam: Share,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     temperature: Positive = 1.0,
     mix: MixUnit = "token",
     feed: Feed = "distribution",

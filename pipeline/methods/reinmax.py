@@ -24,7 +24,7 @@ def psst_reinmax(
     agents: Agents,
     objective: Objective,
     lam: Share,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     temperature: Positive = 1.0,
     mix: MixUnit = "token",
     feed: Feed = "distribution",

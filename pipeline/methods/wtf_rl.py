@@ -84,8 +84,8 @@ def rl_sampled(
 ) -> Method:
     """Build score-function training on λ · contrastive reward + (1 − λ) · CIDEr-D of sampled captions.
 
-    `train.objective` selects RLOO or GRPO, and may add a KL penalty. Negative captions are the samples of the batch's
-    other images and all human captions of the batch.
+    `train.objective` selects RLOO or GRPO, and may add a KL penalty. Negative captions of an image's k-th sample are
+    the k-th samples of the batch's other images, and all human captions of the batch.
     """
     human_captions = TeacherForcing(requires_grad=False)
     contrastive = ContrastiveScore(
@@ -145,7 +145,7 @@ def psst_wtf(
     objective: Objective,
     rewards: RewardModels,
     lam: Share,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     alpha: Share = 0.94,
     combine: Combine = "sum",
     clamp: Positive | None = None,

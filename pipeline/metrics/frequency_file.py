@@ -46,7 +46,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # a broken pickle raises nearly anything
-        raise UserError(f"{path}: cannot be read as a pickle ({summarise_error(error)})") from None
+        raise UserError(f"{path}: cannot be read as a pickle ({summarise_error(error)}); get the file again") from None
     try:
         return _convert(content, vocabulary, captions)
     except UserError as error:
@@ -91,17 +91,23 @@ def _convert(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[
 def _check_content(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
     """Return the mapping and the number of images. Raises UserError for values of other types."""
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
-        raise UserError("must hold a dict with document_frequency and ref_len")
+        raise UserError(
+            "must hold a dict with document_frequency and ref_len; name a file that prepro_ngrams.py has written"
+        )
     frequencies, images = content["document_frequency"], content["ref_len"]
     if not _is_count(images):
-        raise UserError(f"has ref_len {_show(images)}, which must be a number of images")
+        raise UserError(f"has ref_len {_show(images)}, which must be a number of images; get the file again")
     if not isinstance(frequencies, dict) or not frequencies:
-        raise UserError("has a document_frequency that is no mapping of n-grams to counts")
+        raise UserError("has a document_frequency that is no mapping of n-grams to counts; get the file again")
     for ngram, count in frequencies.items():
         if not isinstance(ngram, tuple) or not 1 <= len(ngram) <= ORDERS or {*map(type, ngram)} != {str}:
-            raise UserError(f"has the key {_show(ngram)}, which must be a tuple of 1 to {ORDERS} words")
+            raise UserError(
+                f"has the key {_show(ngram)}, which must be a tuple of 1 to {ORDERS} words; get the file again"
+            )
         if type(count) not in (int, float) or abs(count) > MAX_COUNT:
-            raise UserError(f"counts {_show(count)} for {_show(ngram)}, which must be a number of images")
+            raise UserError(
+                f"counts {_show(count)} for {_show(ngram)}, which must be a number of images; get the file again"
+            )
     return frequencies, int(images)
 
 

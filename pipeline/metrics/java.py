@@ -1,7 +1,8 @@
 """The Java programs inside pycocoevalcap, run without its wrappers: PTB tokeniser, METEOR, SPICE.
 
-The wrappers write into the package's own folder, lose synchronisation with METEOR on a line break, and can hang on
-garbage collection. The jars, their arguments and their scores are the package's.
+The wrappers write into the package's own folder, lose synchronisation with METEOR on a line break, and can hang in
+garbage collection. The jars and their scores are the package's. Java's options and the files are chosen here, and
+SPICE runs without its cache.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import IO, cast
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
-_LINES_AHEAD = 16  # lines sent to METEOR before reading its answers; at 130 bytes each they fit into any pipe
+_LINES_AHEAD = 16  # lines sent to METEOR before its answers are read; so many answers of 130 bytes fit into any pipe
 
 Score = tuple[float, list[float]]  # corpus score, and the score of each caption
 
@@ -168,9 +169,9 @@ def find_spice_jar() -> Path:
 def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
     """Return SPICE (Anderson et al., 2016), 0 … 1, of N tokenised captions: the mean, and each caption's.
 
-    Raises NotComputedError if its parser's files, which no package contains, are missing, or if no Java runs. Raises
-    NotComputedError, too, if the program fails, takes longer than `timeout` seconds, or returns no finite number for a
-    caption.
+    Raises NotComputedError if the files of its parser, which pycocoevalcap lacks, are missing, or if no Java runs.
+    Raises NotComputedError, too, if the program fails, takes longer than `timeout` seconds, or returns no finite number
+    for a caption.
     """
     import numpy as np
 
@@ -206,7 +207,7 @@ def _find_java() -> str:
 
 
 def _build_command(arguments: Sequence[str]) -> list[str]:
-    # serial garbage collection starts no further threads for programs that run for seconds
+    # the serial garbage collector starts no threads of its own; these programs run for seconds
     return [_find_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
 
 

@@ -1,8 +1,8 @@
 """BLEU and ROUGE-L of each caption of a batch as rewards, computed on the batch's device.
 
 The scores equal pycocoevalcap's on the same tokens. Captions are `tokens` (T, N) int16, padded with -1. Each caption
-has R `references` (W, R, N) of at most W tokens, padded likewise. `CiderD.pair_with_references` returns captions and
-references, and decides whether EOS counts as a token.
+has at most R `references` (W, R, N) of at most W tokens, padded likewise. `CiderD.pair_with_references` returns both,
+and decides whether EOS counts as a token.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def compute_bleu_per_caption(tokens: Tensor, references: Tensor) -> Tensor:
 def compute_rouge_l(tokens: Tensor, references: Tensor) -> Tensor:
     """Return ROUGE-L (N,) float64 from precision and recall of the longest common subsequence.
 
-    Precision and recall are maxima over the references. Source: Lin (2004), as in pycocoevalcap.
+    Precision and recall are separate maxima over the references. Source: Lin (2004), as in pycocoevalcap.
     """
-    longest = references.new_zeros(references.shape)  # longest common subsequence per prefix of each reference
+    longest = references.new_zeros(references.shape)  # length of the longest common subsequence with each prefix
     for token in tokens:
         diagonal = torch.cat([torch.zeros_like(longest[:1]), longest[:-1]])
         same = (references == token) & (token >= 0)

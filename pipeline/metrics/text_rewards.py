@@ -69,7 +69,7 @@ class TextScorer:
 
 
 def check_text_metric(metric: Metric) -> None:
-    """Check the files of `metric`'s program. Raises UserError if some are missing."""
+    """Call the `check` of `metric`, if it has one. Raises UserError if files of the metric's program are missing."""
     try:
         if metric.check:
             metric.check()

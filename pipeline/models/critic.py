@@ -53,7 +53,7 @@ class ControlVariate(nn.Module):
 
 
 class ControlVariates(nn.ModuleDict):
-    """Control variates by the name of their score."""
+    """Control variates by the name of their term."""
 
     def __init__(self, names: Sequence[str], state: int, words: int, hidden: int) -> None:
         super().__init__({name: ControlVariate(state, words, hidden) for name in names})

@@ -29,7 +29,7 @@ class RolloutDropout:
         return x * self.mask(x, rows, width) if self.share else x
 
     def mask(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
-        """Return the factors of the elements of `x` (n, …): 0 with the dropout probability, else its scale."""
+        """Return the factors of the elements of `x` (n, …): 0 with the probability `share`, else 1 / (1 − `share`)."""
         return self.batch_random.keep_mask(x, 1 - self.share, rows, width)
 
 

@@ -235,7 +235,8 @@ class HubDecoder(Decoder[HubState]):
     ) -> tuple[Tensor, Pairs, Pairs]:
         """Return hidden states of `words` (n, t, E) after `state`, and keys and values of tokens and of regions.
 
-        Without a state, no keys and values are returned.
+        Regions that are input tokens have hidden states, too, before those of `words`. Without a state, no keys and
+        values are returned.
         """
         # cloned, since some models modify their inputs in place
         options: dict[str, Any] = {"inputs_embeds": words.clone(), "use_cache": state is not None}

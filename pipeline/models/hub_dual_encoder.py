@@ -72,6 +72,7 @@ class HubDualEncoder(DualEncoder):
         return int(self.text.config.text_config.max_position_embeddings)
 
     def count_tokens(self, captions: Sequence[str]) -> Tensor:
+        """Count the tokens of N captions, (N,), with the tokenizer's special tokens and without an upper limit."""
         ids = self._tokenizer(list(captions), truncation=False, padding=False, verbose=False)["input_ids"]
         return torch.tensor([len(each) for each in ids])
 

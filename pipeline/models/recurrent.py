@@ -13,7 +13,7 @@ from pipeline.runtime import devices
 
 
 class _DeviceIndependentRnn(nn.RNNBase):
-    """Recurrent layer that runs cuDNN in training mode and with contiguous states.
+    """Recurrent layer that runs cuDNN in training mode, and an LSTM with contiguous states.
 
     cuDNN has a backward pass only in training mode; without dropout, both modes compute the same. A frozen listener is
     in evaluation mode while a caption's gradient passes through it.

@@ -56,7 +56,9 @@ class TransformerLayer(nn.Module):
 
 
 class Transformer(Decoder[TransformerState]):
-    """Transformer with cached keys and values; regions have one cache entry per image, not one per caption.
+    """Transformer with cached keys and values.
+
+    The captions of an image share one cache entry of its regions, until `select` keeps only some captions of an image.
 
     An encoder layer has 8H² weights, used once per region. A decoder layer has 12H²: 10H² are used once per token, and
     2H² once per region. Raises ValueError unless `heads` divides `hidden`.

@@ -120,7 +120,7 @@ def read_annotation_text(file: Path) -> str:
     try:
         return require_plain_file(file).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"{file}: the annotation file is missing") from None
+        raise UserError(f"{file}: the annotation file is missing; copy it there") from None
     except OSError as error:
         raise UserError(f"{file}: the annotation file cannot be read ({error})") from None
     except UnicodeDecodeError as error:

@@ -46,7 +46,10 @@ def read_coco(
                 if not keys:
                     continue
                 if len(image_splits := {split_file.by_image[key] for key in keys}) > 1:
-                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(image_splits))}")
+                    row.fail(
+                        f"{splits} names this image twice, for the splits {' and '.join(sorted(image_splits))}; "
+                        "remove one of the names"
+                    )
                 used_names.update(keys)
                 split = split_file.by_image[keys[0]]
             split = parse_split(split, row)

@@ -63,7 +63,10 @@ def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
     for image in corpus.images:
         captions = annotated.get(image.id)
         if captions is None:
-            raise UserError(f"{original.sources[0]}: image {image.id} of {corpus.sources[0]} is missing")
+            raise UserError(
+                f"{original.sources[0]}: image {image.id} of {corpus.sources[0]} is missing; name the file from which "
+                "cocotalk.json was made"
+            )
         tokens = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != tokens:
             problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
@@ -112,10 +115,10 @@ def _read_labels(
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(f"{file}: the file of labels is missing") from None
+        raise UserError(f"{file}: the file of labels is missing; copy it there") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # as h5py raises them
         raise UserError(
-            f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)})"
+            f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)}); get it again"
         ) from None
     if tokens.ndim != 2 or first.shape != (image_count,) or last.shape != (image_count,):
         raise UserError(

@@ -13,12 +13,12 @@ from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, has_image
 
 
 def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
-    """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}.
+    """Read the captions `Flickr8k.token.txt` and the `lists` of images by split, such as `Flickr_8k.trainImages.txt`.
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
     images in no list are omitted. The published file has captions of 8,092 file names, and the lists have 8,000 names.
-    The name `2258277193_586949ec62.jpg.1` has no photo. Images are in the order of the lists. Raises UserError with
-    file and line.
+    The name `2258277193_586949ec62.jpg.1` has no photo. Images are in the order of the lists. Raises UserError for an
+    unreadable file, and with file and line for a mistake in a line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
     captions_by_image = _read_captions(Path(captions))
@@ -37,7 +37,7 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 
 
 def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
-    """Read the captions of each image, by image and number; raises UserError with file and line."""
+    """Read the captions by image and by their number; raises UserError with file and line for a mistake in a line."""
     captions: dict[str, dict[int, AnnotatedCaption]] = {}
     for row, line in iterate_lines(file):
         match = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)

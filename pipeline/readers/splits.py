@@ -67,7 +67,7 @@ def read_splits(file: Path) -> Splits:
     by_image: dict[str, str] = {}
     for position, image, split in entries:
         if image in by_image:
-            position.fail(f"image {image} occurs here a second time")
+            position.fail(f"image {image} occurs here a second time; remove one of its entries")
         by_image[image] = parse_split(split, position)
     return Splits(by_image, sum(split == "restval" for _, _, split in entries))
 

@@ -183,7 +183,7 @@ def _count_unpacked_bytes(column: pa.Array) -> int:
     return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
-# Readers return the wanted columns of a table, and the names of all its columns for errors.
+# Readers return a table with at least the wanted columns that the file has, and the names of its columns for errors.
 READERS: Mapping[str, Callable[[Path, Sequence[str]], tuple[pa.Table, list[str]]]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,

@@ -1,4 +1,4 @@
-"""Training budgets: a table of steps, captions drawn and processor seconds, and learning curves against them."""
+"""Training budgets: a table of steps, captions drawn and processor seconds; learning curves against the last two."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def build_equal_tables(comparison: Comparison) -> list[Table]:
 
 
 def build_rho_tables(comparison: Comparison) -> list[Table]:
-    """Return a table of the score against ρ for each method that was measured at more than one ρ."""
+    """Return a table of the score against ρ for each method with several curves that differ only in ρ."""
     return [build_rho_table(comparison, slice_) for slice_ in comparison.along_rho]
 
 

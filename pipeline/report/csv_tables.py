@@ -20,7 +20,8 @@ _SYMBOLS = {"λ": "lambda", "ρ": "rho", "τ": "tau", "@": "", "%": ""}
 def format_csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
     """Return the path and the text of each table's CSV file, by the table's title.
 
-    Raises UserError where two tables have the same title, or titles with the same file name.
+    Raises UserError where two tables have the same title, or titles with the same file name. The caller puts
+    the path of the result file, the subject, before the message.
     """
     files: dict[str, tuple[Path, str]] = {}
     titles: dict[Path, str] = {}

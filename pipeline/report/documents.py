@@ -40,9 +40,9 @@ MAX_PADDED = 60  # characters; a table with longer cells is not padded
 
 
 def update_documents(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the documents, and return the exit status: 0 if all blocks are right, 2 if not.
+    """Write or check the documents and their CSV files, and return the exit status: 0 if all are right, 2 if not.
 
-    Each wrong block is reported in one line on stderr.
+    Each wrong block or file is reported in one line on stderr.
     """
     parser = argparse.ArgumentParser(prog="python -m pipeline.report.documents", allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
@@ -57,10 +57,11 @@ def update_documents(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_documents(root: Path, check: bool) -> list[str]:
-    """Write every document of `root`, or with `check` only compare; return a line for each wrong block.
+    """Write every document of `root` and the CSV files that documents link; return a line for each wrong block.
 
-    Without `check`, a block is wrong only where its result file is missing, invalid or lacks the requested content;
-    nothing is then written. Raises UserError as `find_documents` does.
+    With `check`, only compare, and also return a line for each wrong CSV file. Without `check`, a block is wrong only
+    where its result file is missing, invalid or lacks the requested content; nothing is then written. Raises UserError
+    as `find_documents` does.
     """
     errors: list[str] = []
     tables: dict[Path, str] = {}
@@ -181,7 +182,7 @@ def _describe_provenance(result: ResultFile) -> str:
 
 
 def _find_picture(root: Path, figure: PrintedFigure) -> str:
-    """Return the figure's path; raises UserError if the file there differs from the recorded figure."""
+    """Return the figure's path; raises UserError if the file is missing or differs from the recorded figure."""
     path = root / figure.file
     if not path.is_file() or compute_sha256(path) != figure.sha256:
         raise UserError(f"records another figure than {figure.file}: restore that file, or run make record again")

@@ -95,7 +95,7 @@ def draw_panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPa
 
 
 def draw_labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
-    """Draw a chart of `size` as the content of an <svg>, with a label for each line, joined to its last point.
+    """Draw a chart of `size` as the content of an <svg>, with a label for each line, joined to its rightmost point.
 
     The labels are stacked at the right, so that they cover no marker. A label that is longer than LABEL_SHARE of the
     chart is wrapped.

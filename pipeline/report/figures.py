@@ -108,7 +108,7 @@ def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel
                     bars = (rho, rho, *interval) if interval else None
                     points.append(PlotPoint(rho, estimate.value, text, bars=bars))
             lines.append(PlotSeries(label, styles[method], tuple(points)))
-        x_label, y_label = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
+        x_label, y_label = "ρ: share passed as distributions →", f"{results.score}: higher recall →"
         panels.append(PlotPanel(judge, results.judges[judge].title, x_label, y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 

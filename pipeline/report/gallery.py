@@ -84,7 +84,7 @@ class GalleryPicture:
     human: tuple[str, ...]
     captions: tuple[GalleryCaption, ...]
     annotator: str = "person"  # author of the human captions
-    moving: str = ""  # data URI of a film's animated copy; `image` is the first frame
+    moving: str = ""  # data URI of a film's animated copy; `image` is the copy's first frame
 
     @property
     def text(self) -> str:
@@ -206,7 +206,8 @@ def choose_lambda_example(
 ) -> tuple[GalleryPicture, list[GalleryCaption]] | None:
     """Return the picture with the most distinct captions by `line` along λ, and these captions.
 
-    The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
+    The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned. Returns None where no
+    picture has a caption by `line`.
     """
     pairs = [(picture, [entry for entry in picture.captions if entry.line == line][::-1]) for picture in pictures]
     pairs = [(picture, captions) for picture, captions in pairs if captions]
@@ -308,7 +309,7 @@ def _read_human_captions(prepared: Path, images: Iterable[int]) -> dict[int, lis
 
 
 def open_thumbnail(path: Path, longest_side: int) -> Image.Image:
-    """Return an image file, or a film's first frame, as RGB with at most `longest_side` pixels on its longer side.
+    """Return an image file, or `open_first_frame` of a film, as RGB with at most `longest_side` pixels per side.
 
     Transparent pixels are drawn on white, and 16-bit grey is scaled to 8 bits, as `open_image` does for the captioner.
     Raises UserError where the file cannot be read.

@@ -1,4 +1,4 @@
-"""Content shared by the sections of the report; each part is computed once."""
+"""Content shared by the sections of the report; cached properties are computed once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ HISTORY = "history.jsonl"  # file with the training histories of all cells
 class ReportContent:
     """Results, settings of the report, and values that several sections derive from them.
 
-    With `simulated`, a grammar wrote the captions that the report calls human. `inputs` are files and folders of
-    optional stages, by name. `scenes` reads the facts of drawn scenes. The other fields are arguments of
-    `write_report`.
+    With `simulated`, a grammar wrote the reference captions. `inputs` are files and folders of optional stages, by
+    name. `scenes` reads the facts of drawn scenes. The other fields except `results` are arguments of `write_report`.
     """
 
     results: Results
@@ -48,12 +47,12 @@ class ReportContent:
 
     @property
     def annotator(self) -> str:
-        """Return the author of the human captions."""
+        """Return the author of the reference captions."""
         return "simulated annotator" if self.simulated else "person"
 
     @property
     def references(self) -> str:
-        """Return a name for the human captions."""
+        """Return a name for the reference captions."""
         return "captions of simulated annotators" if self.simulated else "human captions"
 
     @cached_property
@@ -159,7 +158,7 @@ class ReportContent:
 
     @cached_property
     def retrieving_judges(self) -> list[tuple[str, str]]:
-        """Return the names and titles of the judges whose highest-ranked images are known."""
+        """Return the names and titles of the first and the last judge, if their highest-ranked images are known."""
         judges = self.results.judges
         return [
             (name, judges[name].title)

@@ -1,4 +1,4 @@
-"""The report: one self-contained page, and its content as Markdown, CSV and PNG."""
+"""The report: one self-contained page, and its content as Markdown, CSV, PNG and plain text."""
 
 from __future__ import annotations
 

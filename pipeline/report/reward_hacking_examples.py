@@ -57,7 +57,7 @@ def build_reward_hacking_pictures(
 
 
 def _compare_ranks(control_ranks: tuple[int | None, int | None], method_ranks: tuple[int | None, int | None]) -> float:
-    """Return the smaller of two log ratios: the retriever's rank improves, and the judge's rank worsens.
+    """Return the smaller of the log ratios by which the retriever's rank improves and the judge's rank worsens.
 
     `control_ranks` and `method_ranks` are ranks by the retriever and by the judge; 1 is the best rank. Returns 0 where
     a rank is missing.

@@ -13,7 +13,8 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import compute_sha256, write_atomically
 
 CHECKSUMS = "sha256.json"
-CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
+# key in metrics.json, copied to entries of cells.json: SHA-256 of captions.parquet beside metrics.json
+CAPTIONS = "captions_sha256"
 HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
 INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES with which they were trained
 DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder

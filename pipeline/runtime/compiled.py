@@ -24,7 +24,7 @@ from numba.extending import overload
 from pipeline.runtime import cache
 from pipeline.runtime.files import read_checked, write_checked
 
-# numba compares only the loops' own files; a change of this file must recompile the loops, too
+# part of the identity of cached code: a change of this file must recompile all loops
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 # fastmath allows vector instructions: sums in any order, and fused multiplications; infinities and NaN stay exact

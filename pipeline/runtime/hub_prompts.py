@@ -21,7 +21,7 @@ SQUARE = 448  # pixels a side; images are resized for processors that keep the a
 
 
 class PromptedProcessor:
-    """Processor of a captioner with a fixed prompt: all images become squares of S pixels, with equal tokens (T,)."""
+    """Processor of a captioner with a fixed prompt: all images become S × S pixels, with equal tokens (T,)."""
 
     def __init__(self, name: str, config: Any) -> None:
         """Load the processor of the captioner `name`; raises UserError where it cannot be used."""

@@ -54,7 +54,8 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
     """Check `options` for `network` of `library`, and return them as a dict.
 
     Raises UserError for an unknown option, a number beyond ± its limit, and a value that is no null, bool, number, text
-    or list. Texts and lists have at most MAX_LENGTH entries, and lists at most MAX_DEPTH levels.
+    or list. Options of MAPPINGS are mappings to such values, or null. Texts have at most MAX_LENGTH characters, and
+    lists at most MAX_LENGTH entries and MAX_DEPTH levels.
     """
     for name, value in options.items():
         problem = f"features.options: the network {network} does not accept {name}: {shorten(value)}"

@@ -1,4 +1,4 @@
-"""Discriminability: scores of the listener's retrieval of images and captions within the batch."""
+"""Discriminability: scores of the listener's retrieval of images and captions within the batch, and input dropout."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _arrange_per_caption(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Hinge:
-    """Minus the sum of the hinge losses over negative images and negative captions (PSST Eq. 4; Faghri et al. 2018).
+    """Minus two hinge losses: over negative images and over negative captions (PSST Eq. 4; Faghri et al. 2018).
 
-    `negatives` selects the hardest negative of the batch, or the mean over all negatives.
+    `negatives` selects the loss of the batch's hardest negative, or the mean of the losses of all negatives.
     """
 
     listener: Listener
@@ -85,8 +85,9 @@ class InfoNCE:
 class CollapseRecovery(nn.Module):
     """Hinge on the hardest negative with recovery from collapse, in which all cosines are equal (loss 2·margin).
 
-    The first `warmup` steps use all negatives. When the mean hardest loss has stayed within a relative `width` of
-    2·margin for `patience` steps, the next `steps` steps use all negatives again. Evaluation does not count as a step.
+    The first `warmup` steps use all negatives. Then, when the mean hardest loss has stayed within a relative `width` of
+    2·margin for `patience` steps, the next `steps` steps use all negatives again. A call without gradients, as in
+    evaluation, is no step.
     GitHub issues report the collapse as a loss constant at 2·B·margin: DiscCaptioning#11, vsepp#27.
     """
 
@@ -121,11 +122,11 @@ class CollapseRecovery(nn.Module):
 
 
 class InputDropout(nn.Module):
-    """Dropout on the inputs of `score` while a listener is trained, as regularisation.
+    """Dropout on the inputs of `score`, as regularisation of a listener, in calls with gradients.
 
-    A share `vector` of the elements of image vectors is set to 0, and the others are scaled by 1 / (1 − `vector`). A
-    share `words` of the words, without EOS, is replaced by UNK, the id `unk`. Random numbers come from torch's default
-    generator, for the whole batch.
+    Each element of an image vector becomes 0 with the probability `vector`. The others are divided by 1 − `vector`.
+    Each word becomes UNK, the id `unk`, with the probability `words`; EOS stays. Random numbers come from torch's
+    default generator, for the whole batch.
     """
 
     differentiable = True

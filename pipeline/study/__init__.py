@@ -1,1 +1,1 @@
-"""Human evaluation of captions: both tasks of the PSST paper as pages for raters, and the analysis of their answers."""
+"""Human evaluation of captions: both tasks of the PSST paper, analysis of the answers, power analysis, and a game."""

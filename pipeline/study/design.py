@@ -32,7 +32,8 @@ class StudyDesign:
     pairs: int = 300  # at most; also the number of images of the naturalness task
     raters: int = 5  # per question
     rounds: int = 50  # per rater
-    methods: tuple[str, ...] = ()  # empty: the paper's methods that were run, else all but the control
+    # empty: the paper's methods that were run, else all but the control and `pretrained`
+    methods: tuple[str, ...] = ()
     reference: str | None = None  # reference of the naturalness task; None: ST-Multinomial, or the first method
     # validation CIDEr of the methods in the retrieval task; None: the highest that all reach
     cider: float | None = None

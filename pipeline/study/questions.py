@@ -3,7 +3,7 @@
 Vered et al. 2019, Section 7.3 and Appendix B. For methods of similar CIDEr, raters choose which of two similar images a
 caption describes (Table 4). For methods of similar recall, raters choose the better written of two captions of an image
 (Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its nearest
-image that is in no other pair. Nearness is the cosine of mean-centred pooled features.
+image that is in no earlier pair. Nearness is the cosine of mean-centred pooled features.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ PAPER_METHODS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the 
 
 
 def choose_methods(results: Results, selection: Sequence[str], control: str) -> list[str]:
-    """Return the methods to compare: `selection`, else the paper's methods that were run, else all but the control.
+    """Return the methods to compare: `selection`, else the paper's methods that were run, else all that were run.
 
-    Raises UserError for a method that was not run, for a method named HUMAN, and for fewer than two methods.
+    Without `selection`, the control and `pretrained` are left out. Raises UserError for a method that was not run, for
+    a method named HUMAN, and for fewer than two methods.
     """
     trained = [method for method in results.methods if method not in (control, "pretrained")]
     if unknown := [method for method in selection if method not in results.methods]:
@@ -116,7 +117,10 @@ def generate_retrieval_questions(
 def generate_naturalness_questions(
     runs: Mapping[str, Run], reference: str, images: Sequence[int], files: Mapping[int, str]
 ) -> Iterator[StudyQuestion]:
-    """Yield a question per image and method that compares its caption with the reference's, unless they are equal."""
+    """Yield a question per image and method that compares its caption with the reference's, unless they are equal.
+
+    Equal captions of different methods give one question. `files` are the images' names in the pages, by row.
+    """
     captions_by_method = _read_captions(runs, images)
     for image in images:
         captions = {method: texts[image] for method, texts in captions_by_method.items()}

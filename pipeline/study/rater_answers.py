@@ -106,7 +106,10 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     for where, content in locate_answers(paths):
         answer = parse_record(content, RaterAnswer, where, "give the file that the page saved")
         if answer.study != key.study:
-            raise UserError(f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}")
+            raise UserError(
+                f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}; give "
+                "the answers of this study"
+            )
         question = questions.get(answer.question)
         if question is None or answer.chosen not in question.options:
             raise UserError(
@@ -189,7 +192,7 @@ def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers of Label Studio's export (JSON); cancelled annotations are skipped."""
+    """Yield the answers of Label Studio's export (JSON); cancelled and empty annotations are skipped."""
     try:
         for task in tasks:
             data = task["data"]

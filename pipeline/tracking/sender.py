@@ -43,8 +43,11 @@ class SendResult:
 
     damaged: list[str]
     ended: bool = True  # whether the records contain a final status
+    sent: bool = True  # False if all records were set aside
 
     def __str__(self) -> str:
+        if not self.sent:
+            return "not sent"
         return "sent" if self.ended else "sent as KILLED: its records have no final status"
 
 
@@ -63,9 +66,13 @@ def send(folder: Path) -> SendResult | None:
             try:
                 head = parse_head(first_line.removesuffix(b"\n"))
             except ValueError:
-                return SendResult([_set_aside(folder, folder, "its first record is damaged: no record is sent")])
+                return SendResult(
+                    [_set_aside(folder, folder, "its first record is damaged: no record is sent")], sent=False
+                )
             if not folder.name.endswith(head["key"][:8]):
-                return SendResult([_set_aside(folder, folder, "holds the records of another run: no record is sent")])
+                return SendResult(
+                    [_set_aside(folder, folder, "holds the records of another run: no record is sent")], sent=False
+                )
             tracker = _retry(connect, folder)
             run_id = _retry(lambda: _open_run(tracker, head, folder.parent), folder)
             result = _follow_records(tracker, run_id, file, folder, str(head["key"]))

@@ -28,7 +28,7 @@ def run_training(
     roles: frozenset[str] | None = None,
     data: Mapping[str, str] | None = None,
 ) -> None:
-    """Train, and write to `out`: weights.safetensors, history.jsonl (a line per epoch) and metrics.json.
+    """Train, and write to `out`: weights.safetensors, history.jsonl (a line per history entry) and metrics.json.
 
     metrics.json holds the history entry of the kept weights. Processor seconds are written beside the checkpoints
     (`write_processor_seconds`), so that `out` holds equal bytes after equal trainings. `checkpoints` is the folder of

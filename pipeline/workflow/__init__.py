@@ -1,1 +1,1 @@
-"""The path from params.yaml and files to runs: stages, the grid, and the constructors of their parts."""
+"""Workflow around the stages: DVC, the grid, construction of training runs, and recording and checking of results."""

@@ -81,8 +81,7 @@ def estimate_grid(
     """Return the text that `make estimate` prints for the cells without results.
 
     `seconds` is the time of a cell, used where no cell has run here. `memory` is the memory of one machine in GB;
-    None: memory sets no limit.
-    `overhead` is in seconds per job.
+    None: memory sets no limit. `overhead` is in seconds per job.
 
     Raises UserError where a job's memory does not fit in a machine.
     """
@@ -125,8 +124,8 @@ def _read_row(benchmark: Path) -> tuple[float, float] | None:
     """Return seconds and gigabytes of a job; None where the file is missing or incomplete."""
     try:
         row = next(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
-        peak = row["max_rss"]  # megabytes; Snakemake writes a dash or nothing for an unmeasured value
-        return float(row["s"]), float(peak) / 1024 if peak and peak[0].isdigit() else 0.0
+        peak = row["max_rss"]  # MiB; Snakemake writes a dash or nothing for an unmeasured value
+        return float(row["s"]), float(peak) * 2**20 / 1e9 if peak and peak[0].isdigit() else 0.0
     except (FileNotFoundError, StopIteration, KeyError, TypeError, ValueError):
         return None
 

@@ -142,8 +142,8 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
     """Write the results of all cells, in the order of `grid`, into the folder `out`.
 
     cells.json has the metrics, captions.parquet the captions with columns that name the cell, and history.jsonl the
-    epochs of training. The SHA-256 of every file in `out` is written last. Raises UserError for results that are
-    damaged or belong to another method or seed.
+    entries of the training histories. The SHA-256 of every file in `out` is written last. Raises UserError for results
+    that are damaged or belong to another method or seed.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

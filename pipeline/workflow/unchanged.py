@@ -1,8 +1,9 @@
-"""The record that nothing was outdated; while it holds, `make repro` prints "up to date" without DVC.
+"""The record that nothing was outdated; while no file has changed, `make repro` prints "up to date" without DVC.
 
 DVC itself considers a file unchanged while its size, time of modification and inode are the same. The record holds a
-digest of these attributes, and of the inode's change time. It covers all inputs and outputs of all stages, the
-files of the workflow and DVC's lock file. Where one of them differs, or a file was added or removed, DVC decides.
+digest of these attributes, of the mode, and of the inode's change time. It covers all inputs and outputs of all
+stages, the files of the workflow and DVC's lock file, but no folder `__pycache__`. Where one of them differs, or a file
+was added or removed, DVC decides.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ WORKFLOW = ("dvc.yaml", "dvc.lock", "params.yaml", ".dvc/config", ".dvc/config.l
 
 
 def hash_state(paths: Iterable[str]) -> str:
-    """Return a SHA-256 of the states of `paths` and of all files below them.
+    """Return a SHA-256 of the states of `paths`, of the files of `WORKFLOW`, and of the files below all of them.
 
-    Raises OSError for a link to a folder below them, since such links may form a loop.
+    Folders `__pycache__` below them are left out. Raises OSError for a link to a folder below them, since such links
+    may form a loop.
     """
     digest = hashlib.sha256()
     for path in sorted({*paths, *WORKFLOW}):
@@ -34,7 +36,7 @@ def hash_state(paths: Iterable[str]) -> str:
 
 
 def write_record(paths: Iterable[str], state: str) -> None:
-    """Record that nothing was outdated while `paths` had the state `state`."""
+    """Record that nothing was outdated while `paths` had the state `state`; without effect where writing fails."""
     with suppress(OSError):  # without the record DVC decides again
         write_atomically(RECORD, json.dumps({"paths": sorted(paths), "state": state}))
 

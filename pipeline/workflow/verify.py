@@ -20,7 +20,7 @@ from pipeline.runtime.files import compute_sha256
 from pipeline.workflow.reuse import read_note
 
 LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
-NOTES = Path("data/checkpoints/finished")  # notes of cells, written by pipeline/workflow/reuse.py
+NOTES = Path("data/checkpoints/finished")  # notes of finished work, cells included, written by reuse.py
 CELLS = "data/cells/"
 
 

@@ -35,7 +35,7 @@ def has_simulated_captions(prepared: Path) -> bool:
 
 
 def find_gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
-    """Return the scenes of a prepared data set by image id; empty for photos, which have no facts.
+    """Return the scenes of a prepared data set by image id; empty for films, and for photos, which have no facts.
 
     Raises UserError if the file of facts is damaged.
     """

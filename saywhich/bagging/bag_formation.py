@@ -87,7 +87,7 @@ def _find_nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find_near_duplicates(colours: Tensor, rows: Tensor, candidates: Tensor) -> list[tuple[int, int]]:
-    """Return the near-duplicate pairs (row, other), in order.
+    """Return the near-duplicate pairs (row, other), in order; a row that is a candidate is paired with itself, too.
 
     Near-duplicates have a Euclidean distance of at most √COLOURS · MAX_COLOUR_DIFFERENCE. Only pairs within this
     distance, plus a tolerance, are compared cell by cell.

@@ -125,7 +125,7 @@ def _calibrate_choices(
 ) -> Calibration:
     """Compute the accuracy of scores on people's choices between two captions; ties are left out with a note.
 
-    Raises UserError where there is no score.
+    Raises UserError where there is no score, and for choices on fewer than two photos.
     """
     index = PhotoIndex(images)
     choices: list[tuple[Path, CaptionChoice]] = []

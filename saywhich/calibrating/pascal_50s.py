@@ -98,7 +98,7 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
 
 
 def _check_unpacked(content: bytes) -> None:
-    """Raise ValueError where the compressed variables of a file are larger than MOST_BYTES."""
+    """Raise ValueError where the compressed variables of a file have more than MOST_BYTES bytes when unpacked."""
     order, offset, remaining = "<" if content[126:128] == b"IM" else ">", HEADER, MOST_BYTES
     while offset + 8 <= len(content):
         kind, size = struct.unpack_from(f"{order}II", content, offset)

@@ -79,7 +79,7 @@ def read_composite(path: Path, notes: Notes) -> RatingFile:
 
 
 def is_turk_table(path: Path) -> bool:
-    """Return whether a table has the columns of Mechanical Turk's results."""
+    """Return whether a table has the column HITId, as Mechanical Turk's results have."""
     header = next((line for _, line in iterate_lines(path)), "")
     return TURK in header.replace('"', "").split(_detect_separator(header))
 

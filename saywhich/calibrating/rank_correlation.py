@@ -88,8 +88,8 @@ def correlate(
 ) -> RankCorrelation:
     """Return the correlation of N `ratings` and `scores`; `owners` (N,) is each rating's image, below `images`.
 
-    A resample draws images with replacement, and each brings all of its ratings. Ratings whose score is NaN do not
-    count, nor do resamples without a defined correlation.
+    A resample draws images with replacement, and each drawn image brings all of its ratings. Ratings whose score is NaN
+    do not count, nor do resamples without a defined correlation.
     """
     scored = ~np.isnan(scores)
     ratings, scores, owners = ratings[scored], scores[scored], owners[scored]

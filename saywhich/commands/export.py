@@ -24,8 +24,9 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Export the model, log a trained model to MLflow if a store is found, and upload it with --push; return 0.
+    """Export the model, log a trained model to MLflow, and upload it with --push; return 0.
 
+    A model is logged where MLflow's address is set, or the model is below the current folder.
     SAYWHICH_TRACKING=off disables MLflow. An error of MLflow is printed in a line on stderr.
     """
     from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
@@ -48,7 +49,7 @@ def _export_trained(folder: Path, out: Path) -> None:
 
     model = export_model(folder, out)
     _print_size(out, "--model")
-    if os.environ.get("SAYWHICH_TRACKING") != "off" and _has_mlflow_store(folder):
+    if os.environ.get("SAYWHICH_TRACKING") != "off" and _is_logged(folder):
         from saywhich.mlflow_logging import log_to_mlflow
 
         try:
@@ -64,9 +65,9 @@ def _print_size(out: Path, option: str) -> None:
     print(escape_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
 
 
-def _has_mlflow_store(model: Path) -> bool:
+def _is_logged(model: Path) -> bool:
     """Return whether MLflow's address is set, or the model is below the current folder.
 
-    MLflow's database is in the current folder, unless its address is set.
+    MLflow's database is in the current folder, unless its address is set; a missing database is created.
     """
     return "MLFLOW_TRACKING_URI" in os.environ or Path.cwd() in model.resolve().parents

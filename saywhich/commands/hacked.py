@@ -1,4 +1,4 @@
-"""saywhich hacked BEFORE AFTER --images FOLDER --reward NAME: the share of the gain that independent judges confirm."""
+"""saywhich hacked BEFORE AFTER --images FOLDER --reward NAME --judge NAME: the share of a gain that judges confirm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print gains, n-grams and captions, write the files, and return 0; notes about the inputs are lines on stderr."""
+    """Print gains, n-grams and captions, write the requested files, and return 0; notes on the inputs go to stderr."""
     import saywhich
     from saywhich.judging.score_files import write_json
     from saywhich.reward_hacking.hacked_page import format_hacking_lines, write_reward_hacking_page

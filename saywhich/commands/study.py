@@ -46,7 +46,7 @@ def add(parser: ArgumentParser) -> None:
         type=_parse_names,
         default=(),
         metavar="A,B",
-        help="the methods; default: those of the paper that were run, else all",
+        help="the methods; default: those of the paper that were run, else all but the control and pretrained",
     )
     parser.add_argument("--reference", metavar="NAME", help="the reference method of the naturalness task")
     parser.add_argument(

@@ -10,6 +10,7 @@ from pipeline.worlds.scenes.sample_scenes import sample_scene_neighbourhood
 from pipeline.worlds.scenes.scene_facts import Scene
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
+# the varied facts; facts that depend on random positions may differ as well (sample_scenes.py)
 DIFFICULTIES = {
     1: "scenes of eight neighbourhoods; most facts differ",
     2: "two scenes of each of four neighbourhoods; one or two facts differ within a neighbourhood, most between them",

@@ -170,7 +170,7 @@ def _make_pair_record(pair: PairComparison) -> dict[str, Any]:
 
 
 def _round_up(images: int) -> str:
-    """Round a number of images up to two digits, 13,000 for 12,345; return "millions" from a million on."""
+    """Round a number of images up to two significant digits, 13,000 for 12,345; return "millions" from a million on."""
     if images >= MILLION:
         return "millions"
     scale = 10 ** max(0, len(str(images)) - 2)

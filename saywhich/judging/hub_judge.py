@@ -57,7 +57,7 @@ class HubJudge:
         self.temperature = float(self._model.logit_scale.detach().neg().exp())
         text_config = self._model.config.text_config
         self._limit = int(text_config.max_position_embeddings)
-        self._padding = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
+        self._padding = True if kind == "clip" else "max_length"  # SigLIP was trained on padded texts
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text_config.projection_size)
         config = json.dumps(serialise_config(self._model), sort_keys=True)  # another config can change the embeddings
         identity = (

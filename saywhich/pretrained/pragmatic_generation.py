@@ -55,8 +55,8 @@ class PragmaticProcessor:
     def __init__(self, alpha: float, mask: Tensor) -> None:
         self._alpha = alpha
         self._uniform = torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -torch.inf)
-        self._tokens: Tensor | None = None  # (B, n, t), after the last step
-        self._prior = self._log_probs = torch.empty(0)  # (B, n, 1+D) before that step; (B, n, 1+D, V) at that step
+        self._tokens: Tensor | None = None  # (B, n, t): the tokens before the last step
+        self._prior = self._log_probs = torch.empty(0)  # at that step: log L0 (B, n, 1+D), and log S0 (B, n, 1+D, V)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores (B · (1+D) · n, V) of the next token, given the tokens so far (B · (1+D) · n, t)."""

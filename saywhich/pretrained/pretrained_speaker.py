@@ -180,7 +180,7 @@ class PretrainedSpeaker:
         """Return K candidate captions of each of B photos, the most likely first where they come from a beam.
 
         `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
-        photo's candidates are adjacent. A photo's samples depend on the photo, the seed and the settings alone.
+        photo's candidates are adjacent. A photo's samples depend on the photo, the settings and `processors` alone.
         Raises UserError where the model cannot generate or memory is exhausted.
         """
         remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"

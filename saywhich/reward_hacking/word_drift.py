@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.data.corpus import tokenise
 
-LONGEST = 3  # n of the n-grams
+LONGEST = 3  # largest n of the n-grams
 MOST_NGRAMS = 8  # n-grams shown for each n
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Cluster:
-    """Manifests and processes of the requested jobs, by the name of the job."""
+    """Manifests and processes of the requested jobs, and the secrets, by name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,6 +1,6 @@
 """The profile for Kubernetes: a fake API runs each pod's command, and the tests check the manifests.
 
-No cluster and no container runs here. The test of the container image reads only the text of its recipe.
+No cluster and no container runs here. The test of the container image reads its recipe, and looks for the copied files.
 """
 
 import os
@@ -22,13 +22,13 @@ PROFILE = "profiles/kubernetes"
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]], str]:
-    """Run a grid of dummy stages; return its folder, the requested jobs, and Snakemake's output."""
+    """Run a grid of dummy stages; return its folder, the requested jobs, and Snakemake's standard error."""
     folder, cluster_folder = tmp_path_factory.mktemp("volume"), tmp_path_factory.mktemp("cluster")
     environment_check = "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n"
     write_workspace(folder, PROFILE, TRAIN + environment_check)
     (folder / "pipeline").symlink_to(ROOT / "pipeline")
     with serve_kubernetes_api(cluster_folder) as (cluster, kubeconfig):
-        # the volume is not at /saywhich
+        # the volume is at `folder` here, not at /saywhich
         command = [sys.executable, "-m", "snakemake", "--workflow-profile", PROFILE, "--directory", str(folder)]
         command += ["--shared-kubernetes-persistent-volumes", f"saywhich:{folder}"]
         settings = {"KUBECONFIG": str(kubeconfig), "MLFLOW_TRACKING_URI": "http://tracker"}
@@ -61,7 +61,7 @@ def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
 
 
 def find_unknown_keys(body: Any, kind: str, path: str = "") -> list[str]:
-    """Return the keys of a manifest that the API's types lack."""
+    """Return the paths of the keys of a manifest that the API's types lack."""
     if kind.startswith("list["):
         return [line for n, part in enumerate(body) for line in find_unknown_keys(part, kind[5:-1], f"{path}[{n}]")]
     if kind.startswith("dict(") or not hasattr(client, kind):
@@ -75,7 +75,7 @@ def find_unknown_keys(body: Any, kind: str, path: str = "") -> list[str]:
     return found
 
 
-def test_manifests_follow_the_types_of_the_api():
+def test_manifests_follow_the_types_of_the_api_and_agree_with_the_profile():
     parts = list(yaml.safe_load_all((ROOT / PROFILE / "cluster.yaml").read_text()))
     assert [part["kind"] for part in parts] == ["PersistentVolumeClaim", "ServiceAccount", "Role", "RoleBinding", "Pod"]
     assert [line for part in parts for line in find_unknown_keys(part, f"V1{part['kind']}", part["kind"])] == []

@@ -16,7 +16,7 @@ def make_params() -> dict:
     toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
     toy["train"]["optimisation"] |= {"epochs": EPOCHS, "validate_every": EPOCHS}
     toy["methods"]["mle"] |= {"train": {"optimisation": {"epochs": 1, "validate_every": 1}}}
-    toy["methods"]["luo"]["lambda"] = 0.5  # this cell equals one of the grid, so that only one of them is trained
+    toy["methods"]["luo"]["lambda"] = 0.5  # as in one cell, so that only one of the two equal trainings runs
     toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
     return toy
 

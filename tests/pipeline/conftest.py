@@ -1,7 +1,7 @@
 """Small worlds: evaluations in the form of the sweep and of the evaluate stage, with images and captions.
 
-`world` has three judges and no scores of single captions. `full_world` has all files of an evaluation, and its
-recalls and language metrics follow from its captions.parquet.
+`world` has three judges and no scores of single captions. `full_world` has four judges and a cross-play file, and its
+text-to-image recalls and language metrics follow from its captions.parquet.
 """
 
 import json
@@ -46,7 +46,7 @@ def make_split(cider: float | None, own: float | None, images: int = 40) -> dict
 
 
 def build_cell(method: str, cider: float | None, own: float | None, **settings: Any) -> dict[str, Any]:
-    """Return a cell whose test numbers are its validation numbers plus .01 CIDEr and 1 % recall."""
+    """Return a cell whose test numbers are its validation numbers plus .01 CIDEr and 1 percentage point of R@10."""
     return {
         "method": method,
         "cell": ",".join(f"{key}={value}" for key, value in settings.items()),
@@ -76,7 +76,7 @@ def build_grid() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class World:
-    """Paths of a small world; `write` replaces its cells and evaluations."""
+    """Paths of a small world; `write` replaces its cells, and the evaluations of the given methods."""
 
     root: Path
 
@@ -156,7 +156,7 @@ def build_full_cell(
     """Return an evaluated run: scores of single captions, and the metrics that follow from them.
 
     `mean_cider` is the mean CIDEr of its captions. A higher `discriminability` (0 … 1) gives better ranks. The same
-    images are hard in all runs; seed and method change single captions a little.
+    images are hard to retrieve in all runs. The noise of single captions depends on the method and the settings.
     """
     import numpy as np
 
@@ -183,7 +183,7 @@ def build_full_cell(
         }
         ranks = {judge: np.minimum(value.astype(int), count) for judge, value in values_by_judge.items()}
         words = noise.integers(5, 12, size=count)
-        sharing = 2 if method == "mle" else 1  # consecutive images with the same caption
+        sharing = 2 if method == "mle" else 1  # number of consecutive images with the same caption
         rows = [
             {
                 "split": part,
@@ -376,7 +376,7 @@ def world(build_world: Callable[[Path, bool], World], tmp_path: Path) -> World:
 
 @pytest.fixture
 def full_world(build_world: Callable[[Path, bool], World], tmp_path: Path) -> World:
-    """Return a world of forty images, of which the last 32 are the test split, with all files of an evaluation."""
+    """Return a world of forty images, of which the last 32 are the test split, with scores of single captions."""
     return build_world(tmp_path / "full", True)
 
 

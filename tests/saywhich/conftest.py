@@ -10,7 +10,10 @@ from saywhich_world import make_model, make_repository, paint
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory) -> Path:
-    """Make a repository with projected and scaled features of photos and mirrored photos; tests only read it."""
+    """Make a repository with projected and scaled features of photos and mirrored photos.
+
+    Tests only read it; the fixture `server` adds a second model.
+    """
     return make_repository(
         tmp_path_factory.mktemp("repository"), pca_dim=5, vector="mean_and_max", horizontal_flip=True
     )
@@ -28,7 +31,7 @@ def exported_model(repository, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    """Return the working folder with three photos a, b and c, and with an empty cache."""
+    """Return the working folder, which has three photos a, b and c; the cache is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     folder = tmp_path / "photos"

@@ -1,4 +1,4 @@
-"""The HTTP API of the page, over HTTP."""
+"""The HTTP API of `saywhich serve`, mostly over HTTP, and its parts: attention, uploads and the time limit."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ from saywhich.uploads import Upload, UploadLimits
 
 
 def send_request(address, body=None, **headers):
-    """Send a request, and return the answer's status and content."""
+    """Send `body` by POST as JSON, or a GET request without it; return the answer's status and content."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
     try:
@@ -70,7 +70,7 @@ def test_attention_is_that_of_the_speaker(model, photos):
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
 
 
-def test_among_chooses_the_captions_of_the_python_call(server, encoded_photos, repository, photos):
+def test_captions_with_among_are_those_of_the_python_call(server, encoded_photos, repository, photos):
     status, content = send_request(
         f"{server}/caption", {"photos": encoded_photos, "among": True, "models": ["other"], "samples": 5}
     )
@@ -82,7 +82,7 @@ def test_among_chooses_the_captions_of_the_python_call(server, encoded_photos, r
     ]
 
 
-def test_by_similarity_captions_are_those_of_the_python_call(server, encoded_photos, model, photos):
+def test_captions_selected_by_similarity_are_those_of_the_python_call(server, encoded_photos, model, photos):
     body = {"photos": encoded_photos, "score": "similarity", "models": ["psst_multinomial"], "samples": 7}
     status, content = send_request(f"{server}/caption", body)
     expected = model.caption(["a.jpg", "b.jpg", "c.jpg"], samples=7, score="similarity")
@@ -135,7 +135,7 @@ def test_a_refusal_states_the_reason(server, body, status, detail):
 
 
 @pytest.mark.parametrize(("length", "status"), [("2000000", 413), (None, 411)])
-def test_a_request_that_is_too_large_is_refused_before_it_is_read(server, length, status):
+def test_a_request_that_is_too_large_or_of_unknown_length_is_refused_before_it_is_read(server, length, status):
     connection = http.client.HTTPConnection(server.removeprefix("http://"))
     connection.putrequest("POST", "/caption")
     connection.putheader("Content-Type", "application/json")

@@ -123,7 +123,7 @@ def test_exhausted_memory_is_reported_in_one_line(photos, model_option, capsys):
 
 
 @pytest.mark.parametrize(("request_to_end", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_request_to_end_during_an_import_waits_for_its_end(tmp_path, monkeypatch, capsys, request_to_end, status):
+def test_a_request_to_end_waits_for_the_end_of_an_import(tmp_path, monkeypatch, capsys, request_to_end, status):
     code = f"import os, signal, time\nos.kill(os.getpid(), {int(request_to_end)})\ntime.sleep(0.3)\nwhole = True\n"
     (tmp_path / "ended.py").write_text(code + "def add(parser): time.sleep(9)\n")
     monkeypatch.setattr(saywhich.commands, "__path__", [*saywhich.commands.__path__, str(tmp_path)])

@@ -97,7 +97,7 @@ def test_a_request_that_is_answered_slowly_is_not_closed():
 
 @pytest.mark.parametrize("data", [b"", HALF, HALF + b"1\r\n\r\n"], ids=["silent", "half", "idle"])
 def test_a_new_client_is_answered_where_all_connections_wait(data):
-    """In the last case, each connection has received an answer and stays open."""
+    """In the case `idle`, each client has received an answer and sends no second request."""
     with run_server(seconds=30, most=5) as port:
         clients = []
         for _ in range(12):

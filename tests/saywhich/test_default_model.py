@@ -51,7 +51,7 @@ def test_the_model_with_the_highest_recall_by_the_independent_judge_is_the_defau
     assert capsys.readouterr().err == line
 
 
-def test_a_model_of_another_profile_or_with_a_damaged_evaluation_is_no_default(data):
+def test_a_model_of_another_profile_or_with_a_damaged_evaluation_ranks_lower(data):
     (data / "evaluation/mle/metrics.json").write_text("{}")
     assert [path.name for path in rank_models()] == ["luo", "psst_multinomial", "mle", "new"]
     vocabulary = data / "prepared/vocabulary.json"

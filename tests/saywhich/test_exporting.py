@@ -124,7 +124,7 @@ def test_intervals_are_those_of_the_mean(tmp_path):
     write_evaluation(tmp_path / "evaluation", images=400)
     metrics = {metric["name"]: metric for metric in read_evaluation(tmp_path / "evaluation")["metrics"]}
     hard = metrics["R@1 (hard), own listener"]
-    deviation = 50 / np.sqrt(396)  # standard error (%): half of the 396 images with a neighbourhood
+    deviation = 50 / np.sqrt(396)  # standard error in %: half of the 396 images with a neighbourhood are hits
     assert hard["value"] == 50
     assert hard["high"] - hard["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
     assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100

@@ -13,7 +13,7 @@ from saywhich.feature_extractor import FeatureExtractor
 
 
 @pytest.mark.skipif(find_spec("transformers") is None, reason="captioners need the extra: pip install 'saywhich[hub]'")
-def test_an_exported_captioner_is_exported_again_without_its_hub(tmp_path, monkeypatch):
+def test_an_exported_captioner_is_exported_again_without_its_source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_captioner("blip", Path("captioner"))
     network = open_network(NetworkSettings("hub/captioner"))

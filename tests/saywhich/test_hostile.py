@@ -91,7 +91,7 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
 
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
+def test_nan_and_infinity_are_refused_in_every_file_of_features(folder, name, number):
     path, manifest_path = folder / f"features/{name}.safetensors", folder / "features/manifest.json"
     tensors = load_file(path)
     first = next(key for key, tensor in tensors.items() if tensor.is_floating_point())

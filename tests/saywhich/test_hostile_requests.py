@@ -102,7 +102,7 @@ def test_a_stalled_request_is_ended(model):
 
 
 @pytest.mark.parametrize("disconnects", [True, False])
-def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, disconnects):
+def test_work_ends_soon_after_its_client_disconnects_or_its_time_is_over(model, monkeypatch, disconnects):
     """The work ends at the next photo after its client disconnects, or after its limit of seconds."""
     began, answered, captioned, queues = threading.Event(), threading.Event(), [], []
     original = Model.caption_features

@@ -76,7 +76,7 @@ def test_an_unwritable_output_is_reported_in_one_line(photos, model_option, caps
     assert printed.startswith(("saywhich: ", f"{output}: "))
     assert printed.count("\n") == 1
     assert ".part" not in printed
-    assert Path("full").is_symlink(), "expected the device to stay"
+    assert Path("full").is_symlink(), "expected the link to the device to stay"
 
 
 INPUTS = ["c.json", "d.json", "--images", "."]
@@ -274,7 +274,7 @@ def test_harmless_text_is_unchanged():
 
 
 def make_description(text):
-    """Return a description in which every text is `text`."""
+    """Return the description of a model, in which every text except `weights` is `text`."""
     metric = {"name": text, "type": text, "value": 0.735123, "low": 0.7, "high": 0.8}
     data = {
         "dataset": text,

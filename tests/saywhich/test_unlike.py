@@ -19,7 +19,7 @@ from saywhich.server import make_app
 
 @pytest.fixture(scope="module")
 def trained_model(tmp_path_factory) -> Path:
-    """Return the folder of a model that was trained on painted images."""
+    """Return the folder of an untrained model on features of painted images."""
     # the twelve images are repeated, so that enough are held out for the training images' texture
     images = CaptionedImages([f"{n % 12}.png" for n in range(260)], 60, WORDS)
     data = make_repository(tmp_path_factory.mktemp("many"), images)
@@ -51,7 +51,7 @@ def test_captions_and_hits_of_unlike_photos_are_reported_on_stderr_and_in_json(n
             ("a.png", None),
             ("noise.png", True),
         ]
-        for _ in range(2):  # the second search takes the photos from the cache
+        for _ in range(2):  # the second search takes the photos' embeddings from the cache
             assert main(["find", "a dog", ".", *option]) == 0
             assert capsys.readouterr().err.startswith(NOTE)
     assert main(["caption", "a.png", "--model", str(trained_model)]) == 0

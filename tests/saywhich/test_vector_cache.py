@@ -82,7 +82,7 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, dam
                 )
             check(photos)
             check(photos)
-            assert check(photos) == 0, f"{path.name}: {damage} has not been rebuilt"
+            assert check(photos) == 0, f"{path.name} was not rebuilt after the damage '{damage}'"
 
 
 @pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
@@ -99,7 +99,7 @@ def test_a_database_of_other_columns_is_rebuilt(photos, cache_folder, columns, c
     assert check(photos) == 0
 
 
-def test_a_locked_full_or_shared_cache_is_skipped_with_one_line(photos, cache_folder, monkeypatch, capsys):
+def test_a_locked_full_or_shared_cache_is_reported_in_one_line(photos, cache_folder, monkeypatch, capsys):
     def read_lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 

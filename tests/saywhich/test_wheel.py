@@ -207,8 +207,8 @@ def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exporte
 def make_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Make an environment with the wheel, and return a function that runs its programs.
 
-    The test is skipped where no index can be reached. As in `make setup`, uv resolves the wheel's requirements
-    from its index, or from wheels of the machine.
+    The test is skipped without uv, or where no index can be reached. As in `make setup`, uv resolves the wheel's
+    requirements from its index, or from wheels of the machine.
     """
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
         pytest.skip("uv is not installed")

@@ -41,7 +41,7 @@ class Dialogs:
     relevance: np.ndarray | None = None  # (M, R, O) float32: relevance of each option, NaN where not annotated
     kinds: np.ndarray | None = None  # (M, R) text: kind of question
     refers: np.ndarray | None = None  # (M, R) text: form of reference in the question: name, pronoun, ellipsis or none
-    # drawn dialogs: relevance of every answer, by (dialog, round)
+    # drawn dialogs: every answer with a relevance above 0 → its relevance, by (dialog, round)
     answer_relevance: Mapping[tuple[int, int], Mapping[str, float]] | None = None
 
     def texts(self, mask: Sequence[bool]) -> Iterator[Words]:

@@ -181,7 +181,7 @@ class DialogState:
     def _applies(self, i: int, kind: str) -> bool:
         """Return whether a question of this kind applies to thing `i`."""
         category = CATEGORIES[self.scene.things[i].category]
-        needs = {"pose": MOVING, "facing": MOVING, **dict.fromkeys(UNANSWERABLE, ())}.get(kind)
+        needs = {"pose": MOVING, "facing": MOVING}.get(kind)
         if needs is not None and category.kind not in needs:
             return False
         if kind == "is_pose":

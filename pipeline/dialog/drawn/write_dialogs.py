@@ -28,7 +28,7 @@ def write_scene_dialogs(
 ) -> dict[str, int]:
     """Write a dialog about each of `scenes` into the folder `root`; a scene's index is its image's number.
 
-    Returns the numbers of dialogs, and of distinct questions and answers. A dialog begins with one of the image's
+    Return the numbers of dialogs, and of distinct questions and answers. A dialog begins with one of the image's
     captions. In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of
     reference: name, pronoun, ellipsis or none. The relevance of each candidate is exact. In the relevance file, the key
     `answers` has every answer with a relevance above 0.
@@ -78,7 +78,7 @@ def write_scene_dialogs(
 def _generate_image_dialog(
     seed: int, index: int, scene: Scene | None = None, captions: Sequence[SceneCaption] | None = None
 ) -> tuple[str, list[DialogRound]]:
-    """Return the first caption of a dialog about image `index`, and its rounds."""
+    """Return the caption with which the dialog about image `index` begins, and the dialog's rounds."""
     scene = scene or sample_scene(seed, index)
     caption = pick(make_generator(seed, index, CAPTION), captions or describe_scene(scene, seed, index))
     return " ".join(caption.tokens), generate_dialog(scene, caption, seed, index)

@@ -80,14 +80,14 @@ def g_psst(
     agents: DialogAgents,
     objective: Objective,
     alpha: NonNegative = 0.5,
-    rho: Share = 0.25,
+    rho: Share = 0.75,
     mix: MixUnit = "token",
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build the objective of G-DIS with partial sampling: a share ρ of answers passes as full distributions.
+    """Build the objective of G-DIS with partial sampling: a share ρ of tokens passes as full distributions.
 
-    With `mix` "token", ρ is a share of tokens.
+    With `mix` "caption", ρ is a share of whole answers.
     """
     initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)

@@ -1,7 +1,8 @@
-"""Encoders of image, history and question as one vector.
+"""Encoders of the questions of dialogs, each with its image and history.
 
-An encoder returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell states of the question's LSTM.
-These states initialise a decoder. Without `history` or `image`, zeros replace that input's encoding.
+An encoder returns three vectors for each question, (N, 3, H) for N = D·R questions. The first is the encoding of
+question, history and image. The others are the hidden and cell states of the question's LSTM after the last word, from
+which an LSTM decoder begins. Without `history` or `image`, zeros replace that input's encoding.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipeline.types import Batch
 
 
 class DialogEncoder(nn.Module, ABC):
-    """Base class of encoders: the question's LSTM, the projection of regions, and the fusion layer."""
+    """Base class of encoders, with the question's LSTM, the projection of regions, and the fusion layer."""
 
     def __init__(
         self,
@@ -36,8 +37,9 @@ class DialogEncoder(nn.Module, ABC):
     ) -> None:
         """Build the layers for word embeddings of size `words`.
 
-        `places` is the number of grid regions with learned position vectors, 0 for none. `layer_norm` normalises the
-        fusion layer's output before its tanh, which otherwise saturates in generators. The papers have neither.
+        `places` is the number of grid regions with learned position vectors; 0: no position vectors. `layer_norm`
+        normalises the fusion layer's output before its tanh, which otherwise saturates in generators. The papers have
+        neither.
         """
         super().__init__()
         self.arguments = collect_constructor_arguments(locals())
@@ -49,7 +51,7 @@ class DialogEncoder(nn.Module, ABC):
         self.norm = nn.LayerNorm(hidden) if layer_norm else nn.Identity()
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
-        """Return the encoding and the initial states (N, 3, H) of the batch's questions, with the embeddings `word`."""
+        """Return the encodings and final states, (N, 3, H), of the batch's questions, with the embeddings `word`."""
         rounds = get_questions(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = compute_last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
@@ -77,9 +79,9 @@ class DialogEncoder(nn.Module, ABC):
 class Hciae(DialogEncoder):
     """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
 
-    The question attends to the history items, and question and history attend to the image. With `order`, each history
-    item also has an embedding of its distance from the current round, at most DISTANCES − 1. The paper has no such
-    embedding.
+    The question attends to the history items, and question and history attend to the regions. With `order`, each key of
+    a history item also has an embedding of the item's distance from the current round, at most DISTANCES − 1. The paper
+    has no such embedding.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:

@@ -149,7 +149,7 @@ def _draw_example_dialogs(
 
 
 def _list_rankers(points: Sequence[Point]) -> list[str]:
-    """Return the names of all rankers of candidates: judges and baselines."""
+    """Return the names of all rankers of candidates: judges, and the evaluations' other discriminators and priors."""
     numbers = (keys for point in points for keys in point.runs[0].numbers)
     return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "rankers")))
 

@@ -116,7 +116,7 @@ def compute_reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | Non
 def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """Return the mean of `transform(column)` over the rounds of each test dialog, (D,).
 
-    Returns None if the file lacks the column or the run's test dialogs, or if a value is missing or not finite.
+    Return None if the file lacks the column or the run's test dialogs, or if a value is missing or not finite.
     """
     filters = [("split", "==", "test")]
     if run.cell is not None:
@@ -136,7 +136,7 @@ def compute_mrr_difference(
 ) -> MrrDifference | None:
     """Return the mean of `minuend` − `subtrahend`, each with one array (D,) over dialogs per seed.
 
-    A single seed is paired with every seed of the other ranker. Returns None if a seed lacks its values, so that no
+    A single seed is paired with every seed of the other ranker. Return None if a seed lacks its values, so that no
     seed is dropped silently, or if the numbers of dialogs or seeds differ.
     """
     first, second = [x for x in minuend if x is not None], [x for x in subtrahend if x is not None]

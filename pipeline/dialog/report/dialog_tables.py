@@ -1,4 +1,7 @@
-"""Tables of visual dialog: the counterparts of Tables 1 to 4 of Lu et al. 2017, with the reported numbers."""
+"""Tables of visual dialog: counterparts of Tables 1 to 4 of Lu et al. 2017 with the reported numbers, and others.
+
+The other tables have MRR by type of reference and of question, and the truth and diversity of answers.
+"""
 
 from __future__ import annotations
 
@@ -81,9 +84,9 @@ CLAIMS = (  # the claim, the ranker expected to be better, the other ranker
 
 
 def build_dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
-    """Return the tables of generators, discriminators, claims, question kinds and answers.
+    """Return the tables of generators, discriminators, claims, types of questions, and answers.
 
-    Tables without rows, or with the column of names alone, are left out.
+    Tables without rows, and tables that have only the column of names, are left out.
     """
     speakers, listeners = collect_generators(choices), collect_discriminators(results, choices)
     tables = [
@@ -204,8 +207,9 @@ RULE = (
 NOTE = "Reported numbers are for VisDial v0.9, dialogs about photos: only their order is comparable."
 INTERVALS = (
     "A claim holds or fails where the 95 % interval over resampled test dialogs and the differences of all seeds, two "
-    "or more, are on one side of 0. Otherwise it is open. Models are fixed, and seeds are averaged. Generators have "
-    "seeds of joint training after one pretraining; discriminators have seeds of pretraining."
+    "or more, are on one side of 0. Otherwise it is open. Models are fixed, and seeds are averaged. Generators and "
+    "adversarial discriminators have seeds of joint training after one pretraining. Other discriminators have seeds of "
+    "pretraining."
 )
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 

@@ -162,7 +162,7 @@ def _build_claim_table(results: GradientResults) -> Table:
 def build_plane_panels(results: GradientResults) -> list[PlotPanel]:
     """Return panels of noise against bias, for the smallest and the largest number of samples.
 
-    Both axes begin at 0, where there is no error. At bias 1 the mean is as wrong as a gradient of 0.
+    Both axes contain 0, where there is no error. At bias 1 the mean is as wrong as a gradient of 0.
     """
     x_label, y_label = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
     styles, panels = choose_estimator_styles(results.rows["name"]), []

@@ -9,7 +9,7 @@ from pipeline.report.result_tables import build_drift_table, build_human_table
 
 
 def build_judges(content: ReportContent) -> SectionContent:
-    """Return the drift of each method's listener, and its recall on human captions."""
+    """Return the drift of each method's listener, and the recall of all judges on human captions."""
     panel = build_drift_panel(content.results, content.choices)
     tables = [build_drift_table(content.results, content.choices), build_human_table(content.results, content.choices)]
     return SectionContent(list(filter(None, tables)), {"drift": [panel] if panel else []}, shown=True)

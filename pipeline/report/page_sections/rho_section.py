@@ -1,4 +1,4 @@
-"""Recall against ρ, the share of captions that the listener receives as full distributions."""
+"""Recall against ρ, the share of captions or tokens that the listener receives as full distributions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.tables import drop_repeated_notes
 
 EXPLANATION = """\
-ρ is the share of captions that the listener receives as full distributions; it receives the other captions as \
+ρ is the share of captions or of tokens that the listener receives as full distributions; it receives the others as \
 sampled words. Bars: 95 % intervals over the test images."""
 
 
 def build_rho(content: ReportContent) -> SectionContent:
-    """Return the figure of recall against ρ, and a table for each method that was measured at more than one ρ."""
+    """Return the figure of recall against ρ, and a table for each method with several curves that differ only in ρ."""
     comparison = content.comparison
     panels, tables = build_rho_panels(content.results, comparison), build_rho_tables(comparison)
     earlier_notes = [note for table in build_equal_tables(comparison) for note in table.notes]

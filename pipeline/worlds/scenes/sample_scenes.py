@@ -116,7 +116,10 @@ def _list_arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
 
 
 def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
-    """Draw two facts in which the neighbourhood's scenes differ; [] if the drawn facts do not have enough values."""
+    """Draw two facts in which the neighbourhood's scenes differ.
+
+    Return [] if the same fact is drawn twice, or if the facts are dependent or have too few values.
+    """
     possible_facts = list(_list_possible_facts(things))
     weights = [WEIGHTS[fact.name] * (LESS_SALIENT if fact.thing == 1 else 1.0) for fact in possible_facts]
     first, second = pick(rng, possible_facts, weights), pick(rng, possible_facts, weights)
@@ -150,7 +153,7 @@ def _list_possible_facts(things: Sequence[Thing]) -> Iterator[VariedFact]:
 
 
 def _keeps_place(thing: Thing, pose: str) -> bool:
-    """Return whether the thing may take `pose` without a change of its place (ground or air) in this setting."""
+    """Return whether `pose` keeps the thing's place (ground or air); only a thing that grazes already may graze."""
     return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
 
 

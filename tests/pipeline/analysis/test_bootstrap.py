@@ -144,7 +144,7 @@ def test_captions_without_scores_have_no_intervals_and_a_note(world):
     assert note.startswith(f"No intervals for {methods}: captions.parquet has no scores")
 
 
-def test_other_test_images_are_left_out(full_world, make_full_cell):
+def test_a_run_on_other_test_images_has_no_intervals(full_world, make_full_cell):
     small = make_full_cell("luo", 0.9, 0.5, images=(8, 16), seed=1)
     full_world.write([small, make_full_cell("st", 0.9, 0.5, seed=1)], [make_full_cell("mle", 0.96, 0.5, seed=1)])
     results = read_world(full_world)

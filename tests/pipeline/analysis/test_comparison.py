@@ -44,7 +44,7 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
     reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, make_recall_keys("judge")], NONE)
-    # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 % less
+    # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 points less
     assert reading.estimates[TEN].value == pytest.approx(87.0)
     assert reading.estimates[make_recall_keys("judge")].value == pytest.approx(67.0)
     # seed 1: .80 → 90, 1.00 → 70, so 83; seed 2: .84 → 94, 1.04 → 74, so 91
@@ -189,7 +189,7 @@ def test_the_difference_of_a_bound_and_a_number_is_kept_only_if_it_decides_the_o
     assert bounds == {"more": "≥", "through": ""}
 
 
-def test_two_bounds_are_not_subtracted_and_only_smaller_numbers_are_subtracted_from_a_bound(full_world, make_full_cell):
+def test_two_bounds_are_not_subtracted_and_a_bound_is_subtracted_only_from_smaller_numbers(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "more": ((0.95, 0.95), (1.05, 0.9)), "less": LOWER, "through": THROUGH}
     assert compare_at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
     assert compare_at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
@@ -292,7 +292,7 @@ def test_equal_inputs_give_equal_numbers(full_world):
     assert one.at_cider == two.at_cider
 
 
-def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cell):
+def test_a_setting_without_cider_on_the_test_split_is_left_out(world, make_cell):
     cells = make_two_seeds(make_cell)
     incomplete = make_cell("psst", 0.9, 80.0, **{"lambda": 0.15, "seed": 1})
     del incomplete["test"]["language"]
@@ -302,7 +302,7 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
     assert read_curve(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
 
 
-def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
+def test_p_is_1_for_a_zero_difference_and_else_0_without_deviation():
     same = np.zeros(10)
     assert [compute_two_sided_p_value(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
     spread = np.array([2.0, 4.0]) / math.sqrt(2)  # standard deviation 1; the mean does not count

@@ -36,7 +36,7 @@ class FakePreparedData:
 
 @pytest.fixture
 def root(tmp_path):
-    """Write a listener of each method and seed, one adapted to each speaker, and captions; return the folder."""
+    """Write captions, a pretrained listener, and each run's own and adapted listeners; return the folder."""
     (tmp_path / "features/main").mkdir(parents=True)
     with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
         store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))

@@ -11,7 +11,7 @@ def find_failures(world, cells, control, alter=lambda test: None):
     return list_training_failures(results, choose_all(results, ReportSettings()))
 
 
-def test_captions_of_which_90_percent_differ_are_no_failure(world, cells, control):
+def test_captions_of_which_90_percent_are_distinct_are_no_failure(world, cells, control):
     assert find_failures(world, cells, control) == []
 
 
@@ -24,7 +24,7 @@ def test_captions_that_are_all_alike_are_reported(world, cells, control):
 
 
 def test_a_listener_at_chance_is_reported(world, cells, control):
-    """The mean of 40 random ranks is 20.5 ± 1.83. A mean of 16.85 is better than chance by two standard errors."""
+    """The mean of 40 random ranks is 20.5 ± 1.83. A mean of 16.85 is two standard errors better than chance."""
 
     def set_human_mean_rank(rank):
         def alter(test):
@@ -38,7 +38,7 @@ def test_a_listener_at_chance_is_reported(world, cells, control):
     assert "judge (mean rank 16.9)" in line
 
 
-def test_a_listener_that_ranks_well_for_one_method_is_not_at_chance(world, cells, control):
+def test_a_listener_that_is_at_chance_in_the_evaluation_of_one_method_only_is_not_reported(world, cells, control):
     control["test"]["judges"]["judge"]["human"]["text_to_image"]["mean_rank"] = 20.0
     assert find_failures(world, cells, control) == []
 

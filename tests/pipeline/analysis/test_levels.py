@@ -42,7 +42,7 @@ def test_levels_are_the_controls_cider_and_its_share_where_most_curves_reach_the
     assert reason.endswith("which more than half of the curves, but not all, reach.")
 
 
-def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
+def test_the_controls_cider_is_not_used_where_no_curve_reaches_it(world, make_cell):
     found, reason = find_levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9)
     assert list(found) == pytest.approx([0.855])
     assert reason.endswith("compared at 0.855 (95% of that), which all curves reach.")

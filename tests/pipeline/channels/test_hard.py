@@ -211,7 +211,7 @@ def test_which_inputs_are_sampled_does_not_determine_their_tokens(toy):
 
 def test_equal_channels_are_equal_and_others_are_not():
     assert Multinomial() == Multinomial(1)
-    assert PartialSampling() == PartialSampling(StraightThrough(), 0.25)
+    assert PartialSampling() == PartialSampling(StraightThrough(), 0.75)
     assert len({Multinomial(), Greedy(), Greedy(dropout=True), StraightThrough(), PartialSampling(rho=0.0)}) == 5
 
 

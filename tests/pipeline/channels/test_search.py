@@ -56,7 +56,7 @@ def test_a_searched_caption_is_teacher_forced_without_dropout_and_with_a_gradien
     torch.testing.assert_close(other.log_probs, message.log_probs)  # search and teacher forcing use no dropout
 
 
-def test_every_kind_of_corruption_occurs(toy):
+def test_corruption_moves_removes_repeats_and_inserts_words(toy):
     batch, kinds = toy.batch(), set()
     human = [[word for word in row if word] for row in batch.captions.tolist()]
     for seed in range(20):
@@ -66,7 +66,7 @@ def test_every_kind_of_corruption_occurs(toy):
         for caption, other in zip(human, corrupted, strict=True):
             assert other != caption
             if sorted(other) == sorted(caption):
-                kinds.add("moved")
+                kinds.add("moved")  # swapped or shuffled
             elif len(other) < len(caption):
                 kinds.add("removed")
             else:

@@ -1,4 +1,4 @@
-"""Gradients for one token under a polynomial score: expectations over the small vocabulary are exact sums."""
+"""Straight-through channels: gradients for one token under a polynomial score, and the random draws."""
 
 import pytest
 import torch
@@ -33,19 +33,19 @@ def differentiate_score(index: torch.Tensor, cubic: float = 0.0) -> torch.Tensor
 
 
 def backpropagate(channel, index: torch.Tensor, noise: torch.Tensor | None = None, cubic: float = 0.0) -> torch.Tensor:
-    """Return (N, V): the gradient of the logits where `channel` drew `index` (N,)."""
+    """Return (N, V): the score's gradient with respect to the logits where `channel` drew `index` (N,)."""
     logits = LOGITS.expand(len(index), WORDS).clone().requires_grad_()
     return torch.autograd.grad(channel.relax(logits, noise, index), logits, differentiate_score(index, cubic))[0]
 
 
 def compute_gradient(cubic: float = 0.0) -> torch.Tensor:
-    """Return (V,): the gradient of the expected score."""
+    """Return (V,): the gradient of the expected score with respect to the logits."""
     logits = LOGITS.clone().requires_grad_()
     return torch.autograd.grad(logits.softmax(-1) @ compute_score(ONE_HOT, cubic), logits)[0]
 
 
 def average_gradient(channel, cubic: float = 0.0) -> torch.Tensor:
-    """Return (V,): the mean gradient of the channel over the tokens."""
+    """Return (V,): the channel's gradient, averaged over the tokens by their probabilities."""
     return LOGITS.softmax(-1) @ backpropagate(channel, torch.arange(WORDS), cubic=cubic)
 
 

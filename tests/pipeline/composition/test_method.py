@@ -47,7 +47,7 @@ def test_the_update_schedules_of_methods():
 
 
 def make_weighted_method(toy, **roles_by_term) -> Method:
-    """Return a method with one term per keyword: the value gives its roles, and its weights are 1, 2, …"""
+    """Return a method with one term per keyword, whose value gives the term's roles; the weights are 1, 2, …"""
     agents = toy.agents()
     terms = [
         Term(name, float(n), HumanCaption(), ScoreFunction(TeacherForcing()), roles)
@@ -70,7 +70,7 @@ def test_a_term_is_in_the_steps_of_its_roles_with_its_weight(toy):
     assert {name.partition("/")[2] for name in report} == {"loss", "score", "words", "advantage", "log_prob"}
 
 
-def test_only_scheduled_roles_have_a_gradient(toy):
+def test_only_scheduled_roles_require_a_gradient(toy):
     method = reinforce(toy.agents(), Objective(), 0.3)
     for step in range(4):
         roles = method.freeze(step)
@@ -130,14 +130,14 @@ def test_a_sets_distance_has_a_control_and_the_entropy_has_none(toy):
     assert [isinstance(term.estimator, RelaxEstimator) for term in sets.terms] == [True, True]
 
 
-def test_the_state_of_a_score_is_saved_with_the_agents(toy):
+def test_a_score_that_is_a_module_is_among_the_methods_modules(toy):
     class ModuleScore(torch.nn.Module):
         differentiable = False
 
     method = make_weighted_method(toy, naturalness=None)
     score = ModuleScore()
-    counted = replace(method, terms=(Term("naturalness", 1.0, score, ScoreFunction(TeacherForcing())),))
-    assert counted.modules() == {**method.agents, "score.naturalness": score}
+    with_module = replace(method, terms=(Term("naturalness", 1.0, score, ScoreFunction(TeacherForcing())),))
+    assert with_module.modules() == {**method.agents, "score.naturalness": score}
     plain = Term("naturalness", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
 
@@ -157,7 +157,7 @@ def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):
     assert estimators == {"discriminability": RelaxEstimator, "naturalness": RelaxEstimator, "kl": ScoreFunction}
     assert method.terms[-1].estimator == ScoreFunction(Multinomial(2), LeaveOneOut(), "words")
     assert list(method.agents["critic"]) == ["discriminability", "naturalness"]
-    means = {"baseline.discriminability", "baseline.naturalness"}  # baselines of the estimators within the controls
+    means = {"baseline.discriminability", "baseline.naturalness"}  # baselines of the estimators that RELAX wraps
     assert set(method.modules()) == {"speaker", "listener", "critic", *means}
 
 

@@ -79,20 +79,20 @@ def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, mak
 
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
-def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make):
+def test_a_step_updates_the_discriminator_before_it_computes_the_reward(toy, make):
     rewards, logged = replace(make_reward_models(), rate=0.3), []
     agents = toy.agents()
     method = make(agents, Objective(), rewards, alpha=0.5)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = TeacherForcing(requires_grad=False) if make is wtf else rewards.search
-    generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).get_message(channel)
-    old = float(rewards.human_probability(generated, toy.batch()).mean())
+    message = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).get_message(channel)
+    old = float(rewards.human_probability(message, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
     Training(
         method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
     ).run()
-    new = float(rewards.human_probability(generated, toy.batch()).mean())
+    new = float(rewards.human_probability(message, toy.batch()).mean())
     assert logged[0]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(new)
     assert abs(new - old) > 1e-3
 

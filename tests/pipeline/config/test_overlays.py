@@ -217,7 +217,7 @@ def test_a_variant_overrides_its_file_and_may_extend_another(folder):
     assert yaml.safe_load(text)["sweep"]["grid"] == {}
 
 
-def test_there_are_at_most_twelve_profile_files_and_no_train_block_is_repeated():
+def test_there_are_at_most_twelve_profile_files_and_none_repeats_a_train_block():
     files = sorted(FOLDER.glob("*.yaml"))
     assert len(files) <= 12
     for path in files:

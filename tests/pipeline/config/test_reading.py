@@ -1,4 +1,4 @@
-"""YAML is read as DVC reads it, and errors name their line and column."""
+"""YAML is read as DVC reads it, and errors name the file, with line and column if known."""
 
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +73,7 @@ def test_a_file_may_state_that_it_is_yaml_1_2():
 
 
 def test_another_version_of_yaml_is_refused():
-    """In YAML 1.1 `no` is false, which DVC's parser in C does not follow."""
+    """In YAML 1.1 `no` is false, but DVC's parser ignores the stated version."""
     with pytest.raises(UserError, match=r"^here, line 2: expected YAML 1.2, got %YAML 1.1; remove the line$"):
         parse_yaml("# comment\n%YAML 1.1\n---\na: no\n", "here")
 

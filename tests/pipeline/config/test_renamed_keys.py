@@ -17,7 +17,7 @@ from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
 PROFILE_KEYS = ("over", "instead")
-# Blocks by pattern: the discriminator and the methods whose options have former names.
+# Blocks by pattern, with the former names of their options. Other options are those of a block `listener`.
 BLOCKS = {
     "pretrain.*": {
         "speaker": ("attention", "scheduled_sampling.by", "scheduled_sampling.most"),
@@ -77,7 +77,7 @@ def test_a_former_key_of_a_profile_is_reported_in_one_line_with_the_present_one(
         compose_profile_text("new", tmp_path)
 
 
-def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
+def test_no_present_key_is_a_former_key():
     present = {former: f"{former.rpartition('.')[0]}.{new}" for former, new in RENAMED.items()}
     assert not set(present.values()) & set(RENAMED)
     assert all(re.fullmatch("[a-z_]+", new) for new in RENAMED.values())

@@ -132,7 +132,7 @@ def test_a_misspelt_parameter_is_reported_with_the_nearest_name(make_view):
         ("number", "luo", r"number: expected foreach to name a mapping or list of params.yaml, got \$\{train"),
     ],
 )
-def test_unknown_stages_and_instances_are_reported(make_view, stage, instance, message):
+def test_mistakes_in_stages_and_instances_are_reported(make_view, stage, instance, message):
     with pytest.raises(UserError, match=message):
         make_view(stage, instance)
 

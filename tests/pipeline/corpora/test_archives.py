@@ -109,7 +109,7 @@ def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"files": 1, "bytes": null}'])
-def test_a_damaged_marker_is_one_line(tmp_path, content):
+def test_a_damaged_marker_is_reported(tmp_path, content):
     (tmp_path / MARKER).write_text(content)
     with pytest.raises(UserError, match=r"\.unpacked\.json: damaged; remove the folder"):
         read_marker(tmp_path)
@@ -152,7 +152,7 @@ def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, for
     ["../evil.jpg", "photos/../../evil.jpg", "photos/..", "/etc/evil.jpg", "//evil.jpg", "photos//1.jpg", "C:/evil.jpg",
      "C:evil.jpg", "photos\\..\\evil.jpg", "\\\\host\\evil.jpg", "photos/a\nb.jpg", "photos/a\x1b[1m.jpg", "."],
 )  # fmt: skip
-def test_an_archive_with_a_path_that_leads_outside_is_refused_even_if_the_path_is_not_unpacked(
+def test_an_archive_with_an_unsafe_path_is_refused_even_if_the_path_is_not_unpacked(
     tmp_path, form, check_refusal, name
 ):
     check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
@@ -183,7 +183,7 @@ def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, check_
         (b"Z", stat.S_IFSOCK, "no plain file"),
     ],
 )
-def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, check_refusal, kind, mode, message):
+def test_an_archive_with_links_or_special_files_is_refused(tmp_path, form, check_refusal, kind, mode, message):
     check_refusal(pack_special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), message)
 
 
@@ -203,10 +203,10 @@ def test_an_archive_whose_headers_state_a_smaller_size_is_refused(tmp_path, chec
 
 
 def test_the_limit_counts_the_bytes_written_and_not_the_header(tmp_path, check_refusal, monkeypatch):
-    read_member, remove, sizes = archives._describe_zip_member, shutil.rmtree, []
+    describe_member, remove, sizes = archives._describe_zip_member, shutil.rmtree, []
 
     def understate_size(archive, info):
-        member = read_member(archive, info)
+        member = describe_member(archive, info)
         return archives.ArchiveMember(member.name, 10, member.kind, member.open)
 
     def remove_part(part, **options):

@@ -98,6 +98,6 @@ def test_a_mistake_in_a_card_is_reported_in_one_line(tmp_path, old, new, message
 
 
 @pytest.mark.parametrize(("files", "missing", "expected"), [(10, 0.7, 3), (100, 0.29, 71), (3, 0.5, 2), (7, 0.0, 7)])
-def test_the_number_of_files_that_may_be_missing_is_a_whole_share(files, missing, expected):
+def test_the_number_of_files_that_may_be_missing_is_rounded_down(files, missing, expected):
     options = {"file": "a.zip", "where": "a form", "members": "*", "to": "a", "unpacked": 1}
     assert cards.ArchiveSource(files=files, missing=missing, **options).min_files == expected

@@ -260,7 +260,7 @@ def test_attempts_with_progress_do_not_count_as_failed(web, fetch_body, monkeypa
     shorter, longer = (web.make_answer(200, {"Content-Length": "100000"}, BODY[:size]) for size in (10_000, 20_000))
     with pytest.raises(UserError, match="tried 3 times"):
         fetch_body(*[shorter, longer] * 20)
-    assert len(web.requests) == 5  # two attempts received new bytes, and three did not
+    assert len(web.requests) == 5  # two attempts extended the longest partial file, and three did not
 
 
 def test_pauses_between_attempts_grow(web, tmp_path, monkeypatch):
@@ -272,7 +272,7 @@ def test_pauses_between_attempts_grow(web, tmp_path, monkeypatch):
     assert pauses == [4, 8, 16, 32, 60, 60]
 
 
-def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetch_body, tmp_path):
+def test_a_failed_write_is_reported_and_the_downloaded_part_is_kept(web, fetch_body, tmp_path):
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
@@ -286,7 +286,7 @@ def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetch_body
     assert web.ranges() == [None, "bytes=30000-"]
 
 
-def test_an_interrupted_download_leaves_only_a_partial_file(web, fetch_body, tmp_path, monkeypatch):
+def test_an_interrupted_download_leaves_a_partial_file_and_its_version(web, fetch_body, tmp_path, monkeypatch):
     def interrupt(response, size):
         raise KeyboardInterrupt
 

@@ -220,7 +220,7 @@ def test_downloaded_bytes_count_against_the_needed_room(corpus, change_archive, 
     assert f"of which {len(BALLS) - 50} bytes are here" in corpus.fetch()
 
 
-def test_two_runs_at_once_do_not_share_a_part(corpus):
+def test_a_run_is_refused_while_another_run_fetches(corpus):
     fcntl = pytest.importorskip("fcntl")
     corpus.downloads.mkdir()
     with open(corpus.downloads / ".lock", "w") as file:

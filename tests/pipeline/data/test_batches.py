@@ -58,7 +58,7 @@ def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
     assert list_images(1, 0) == list_images(1, 0)
     assert sorted(list_images(1, 0)) == rows.tolist()
     assert len({tuple(list_images(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
-    large = [2**63, 2**63 + 1, 2**64 - 1]  # sums of two seeds
+    large = [2**63, 2**63 + 1, 2**64 - 1]  # as large as sums of two seeds
     assert len({tuple(list_images(seed, 0)) for seed in large}) == 3
 
 
@@ -252,7 +252,7 @@ def test_sequential_batches_are_in_order_with_the_first_caption(world):
     assert captions == [prepared.captions(row)[0] for row in rows]
 
 
-def test_features_of_other_images_are_refused(world, tmp_path):
+def test_features_of_another_number_of_images_are_refused(world, tmp_path):
     prepared, _ = world
     with FeatureWriter(tmp_path / "fewer", 3, 2, (3, 2)) as writer:
         writer.write(np.arange(3), np.zeros((3, 2)), np.zeros((3, 3, 2)))

@@ -51,10 +51,10 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     rows = np.array([4, 5, 6, 2, 1, 9, 9, 0])
     sizes, preadv = [], os.preadv
 
-    def read_20_bytes(file, buffers, place):
+    def read_20_bytes(file, buffers, offset):
         """Read at most 20 bytes, as a disk may."""
         sizes.append(len(buffers[0]))
-        return preadv(file, [buffers[0][:20]], place)
+        return preadv(file, [buffers[0][:20]], offset)
 
     monkeypatch.setattr("os.preadv", read_20_bytes)
     got = np.zeros((8, 6), np.float16), np.zeros((8, 4, 3), np.float16)
@@ -231,7 +231,7 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_p
 
 
 def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
-    """A flipped bit gives an error that names the file, or is in a byte that is never read."""
+    """A bit flipped in every seventh byte in turn gives an error that names the file, or changes no feature."""
     write_store(tmp_path)
     path, rows = tmp_path / "features.h5", np.arange(10)
     whole, expected = path.read_bytes(), FeatureStore(tmp_path).read(rows)

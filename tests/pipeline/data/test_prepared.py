@@ -32,7 +32,7 @@ def test_words_of_all_splits_are_counted_with_count_words_all(corpus, tmp_path):
     assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
 
 
-def test_an_unexpected_number_of_words_is_reported_in_one_line_with_the_rule(corpus, tmp_path):
+def test_an_unexpected_number_of_words_is_reported_with_the_settings(corpus, tmp_path):
     message = (
         r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected "
         r"\(prepare.expected_counts.words\); check min_count \(3\), count_words \(train\)"
@@ -71,7 +71,7 @@ class TextVocabulary(Vocabulary):
         return super().encode("".join(words))
 
 
-def test_long_captions_are_counted_in_tokens_where_a_tokenizer_reads_them(corpus, tmp_path, capsys):
+def test_lengths_are_counted_in_tokens_where_the_vocabulary_encodes_text(corpus, tmp_path, capsys):
     letters = TextVocabulary(("a", "b", "d", "e", "l", "r", "UNK"))
     write_prepared(replace(corpus, vocabulary=letters), tmp_path, None, 8)
     assert re.match(r"note: 1\d of 21 captions are longer than 8 tokens \(max_words\), ", capsys.readouterr().err)
@@ -108,7 +108,7 @@ def test_references_are_padded_to_the_image_with_most_captions(corpus, tmp_path)
     assert references[1].tolist() == [[3, 2, 1, 0], [0] * 4, [0] * 4]
 
 
-def test_the_tables_are_as_declared_and_the_manifest_names_the_inputs(corpus, tmp_path):
+def test_the_table_of_captions_is_as_declared_and_the_manifest_names_the_inputs(corpus, tmp_path):
     manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=4)
     assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["images"] == {"train": 4, "val": 2, "test": 2}
@@ -133,7 +133,7 @@ def test_the_same_corpus_is_written_to_the_same_bytes(corpus, tmp_path):
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
-def test_mistakes_are_reported(corpus, tmp_path):
+def test_an_empty_vocabulary_and_missing_data_are_reported(corpus, tmp_path):
     with pytest.raises(UserError, match="no word occurs more than 99 times"):
         write_prepared(corpus, tmp_path, min_count=99, max_words=16)
     with pytest.raises(UserError, match="not prepared; run the prepare stage"):

@@ -1,4 +1,4 @@
-"""Vocabularies of tokenizers: ids have no gaps, and texts are encoded and decoded without loss."""
+"""Vocabularies of tokenizers: ids have no gaps, and texts of known tokens are encoded and decoded without loss."""
 
 import json
 
@@ -19,7 +19,7 @@ END = "<|endoftext|>"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write a byte-level tokenizer such as GPT-2's, which encodes every text and has one token for BOS and EOS."""
+    """Write a byte-level tokenizer such as GPT-2's, which encodes every text and has one token for BOS, EOS and UNK."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()

@@ -144,7 +144,7 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
 
 
 @pytest.mark.parametrize("options", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
-def test_advantages_per_token_are_not_scaled(options, toy):
+def test_a_scaling_of_advantages_per_token_is_refused(options, toy):
     channel = Multinomial(2)
     if "baseline" in options:
         options = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}

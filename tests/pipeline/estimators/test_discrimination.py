@@ -1,4 +1,4 @@
-"""A discriminator's loss, its early update in each step, and its schedule."""
+"""A discriminator's loss, its update before the speaker's, and its learning rate."""
 
 from __future__ import annotations
 

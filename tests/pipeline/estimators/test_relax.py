@@ -44,9 +44,9 @@ def compute_losses(score, rollouts: StepRollouts, samples: int, control: Control
     expected = {"none": 0 * groups, "RLOO": (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)}[baseline]
     advantage = (groups - expected).flatten()
     count, words = int(message.mask.sum()), rollouts.speaker.vocabulary + 1
-    numbers = rollouts.random(f"noise of {Multinomial(samples).rng_key}")
-    step = torch.zeros(len(message), words, dtype=torch.float64)
-    uniform = torch.stack([numbers.rand_like(step, width=samples) for _ in range(message.tokens.shape[1])], 1)
+    batch_random = rollouts.random(f"noise of {Multinomial(samples).rng_key}")
+    template = torch.zeros(len(message), words, dtype=torch.float64)
+    uniform = torch.stack([batch_random.rand_like(template, width=samples) for _ in range(message.tokens.shape[1])], 1)
     relaxed, states = message.logits(), message.states()
     logits = torch.zeros(message.tokens.numel(), words, dtype=torch.float64)
     logits = logits.index_copy(0, relaxed.positions, relaxed.probabilities).view(*message.tokens.shape, words)

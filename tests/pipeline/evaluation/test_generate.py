@@ -39,8 +39,8 @@ def test_unk_is_never_generated(toy, decoder, channel, guided):
     assert tokens.any()
 
 
-def test_masking_an_improbable_unk_changes_no_token(toy):
-    """A speaker with an improbable UNK generates the same tokens with UNK masked or not."""
+def test_masking_an_impossible_unk_changes_no_token(toy):
+    """A speaker for which UNK has probability 0 generates the same tokens with UNK masked or not."""
     speaker = toy.agents().speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[UNK] = -torch.inf

@@ -10,7 +10,7 @@ from pipeline.evaluation.human_reference import measure_against_references, meas
 def prepared_data(tmp_path):
     """Return prepared data of two images, one with three captions and one with one.
 
-    Words that occur twice are known: a 1, ball 2, dog 3, red 4, UNK 5. Captions are cut after four words.
+    Words that occur twice or more are known: a 1, ball 2, dog 3, red 4, UNK 5. Tokens are cut after four words.
     """
     captions = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
     words = ((("a", "red", "dog", "a", "ball"), ("a", "dog"), ("a", "red", "cat")), (("a", "ball"),))

@@ -165,7 +165,7 @@ def test_mirror_images_stand_behind_all_others_in_the_store(toy):
     assert judge.mirrored(torch.tensor([3, 0])).flatten().tolist() == [11, 8]
 
 
-def test_an_image_embedding_is_the_mean_with_the_mirror_image():
+def test_an_image_embedding_is_the_normalised_sum_with_the_mirror_image():
     class NormalisingListener(torch.nn.Module):
         def encode_image(self, pooled):
             return torch.nn.functional.normalize(pooled, dim=-1)

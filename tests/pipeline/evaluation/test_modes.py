@@ -1,4 +1,4 @@
-"""Evaluations run their networks without dropout and without a graph, even if they are in training mode."""
+"""Evaluations run their networks without dropout and without a graph; most of these networks are in training mode."""
 
 import numpy as np
 import pytest

@@ -39,7 +39,7 @@ def test_parts_equal_the_whole(monkeypatch):
     assert parts.margins.equal(whole.margins)
 
 
-def test_every_caption_retrieves_a_single_image():
+def test_every_caption_retrieves_the_only_image():
     ranking = rank_candidates(
         torch.randn(2, 3, 5), torch.randn(2, 5), torch.zeros(0, 5), torch.zeros(2, 0, dtype=torch.bool)
     )

@@ -18,7 +18,7 @@ def test_the_signature_does_not_name_the_matmul_precision():
     assert signatures[0] == signatures[1]
 
 
-def test_the_signature_names_guidance_and_the_hard_gallery_if_used():
+def test_the_signature_names_guidance_the_hard_gallery_and_reranking_if_used():
     plain = format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"])
     assert "guidance" not in plain
     assert format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain

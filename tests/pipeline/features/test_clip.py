@@ -54,7 +54,7 @@ def test_images_are_cropped_as_open_clip_does(clip):
     assert clip.description["preprocessing"]["resize_mode"] == "shortest"
 
 
-def test_means_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
+def test_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     weights = str(tmp_path / "clip.safetensors")
     squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
@@ -109,13 +109,13 @@ def test_options_that_open_clip_refuses_are_reported_in_one_line(clip, tmp_path,
     assert "\n" not in str(error.value)
 
 
-def test_an_image_size_that_the_network_does_not_take_is_reported_in_one_line(clip, tmp_path):
+def test_an_image_size_that_the_network_does_not_take_is_reported(clip, tmp_path):
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     with pytest.raises(UserError, match=f"^features.image_size: {NAME} does not take 16 pixels"):
         ClipNetwork(NetworkSettings(NAME, 16, str(tmp_path / "clip.safetensors"), SMALL))
 
 
-def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported_in_one_line(clip, tmp_path, monkeypatch):
+def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported(clip, tmp_path, monkeypatch):
     path = tmp_path / "clip.safetensors"
     save_file(clip.model.state_dict(), path)
     monkeypatch.setattr("pipeline.features.clip.fetch_hub_file", lambda *_: (path, {"source": "hub"}))
@@ -124,7 +124,7 @@ def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported_in_one_line
         ClipNetwork(NetworkSettings("open_clip/ViT-B-32.laion2b_s34b_b79k", 64, "hub", options))
 
 
-def test_a_text_tower_that_cannot_be_fetched_is_reported_in_one_line(monkeypatch):
+def test_a_text_tower_that_cannot_be_fetched_is_reported(monkeypatch):
     def raise_no_connection(*_, **__):
         raise OSError("no connection")
 

@@ -52,7 +52,7 @@ def test_regions_are_chosen_by_their_best_class_after_nms():
 
 
 @pytest.mark.slow
-def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
+def test_a_region_is_the_box_heads_output_for_a_kept_proposal(weights):
     network = FasterRCNN(NetworkSettings(DETECTOR, 48, weights, FEW, boxes={"fixed": 6}))
     assert (network.pooled_size, network.regions_shape, network.has_boxes) == (1024, (6, 1024), True)
     images = [Image.effect_noise(size, 80).convert("RGB") for size in ((64, 48), (48, 100))]

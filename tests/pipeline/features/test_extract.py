@@ -36,10 +36,10 @@ def drawn_images(tmp_path):
 def test_the_detector_is_trained_and_every_image_gets_its_features(drawn_images, tmp_path):
     losses = []
     settings = {"settings": WORDS, "detector": DETECTOR}
-    for name, batch in (("one", 5), ("two", 12)):  # the batch size of the extraction changes nothing
+    for name, batch in (("one", 5), ("two", 12)):  # the batch size changes features by rounding errors alone
         out = tmp_path / name
-        report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
-        extract(*drawn_images, out, tmp_path / "work", **settings, batch=batch, on_epoch=report)
+        record_loss = lambda epoch, report: losses.append(report["loss"])  # noqa: E731
+        extract(*drawn_images, out, tmp_path / "work", **settings, batch=batch, on_epoch=record_loss)
         assert sorted(p.name for p in out.iterdir()) == ["detector.safetensors", "features.h5", "manifest.json"]
     one, two = FeatureStore(tmp_path / "one"), FeatureStore(tmp_path / "two")
     assert (len(one), one.pooled_size, one.regions_shape) == (12, 32, (4, 16))
@@ -87,7 +87,7 @@ TINY = "test_resnet"
 
 @pytest.fixture(scope="module")
 def tiny_network(tmp_path_factory):
-    """Return settings of timm's smallest network, whose random weights are in a file."""
+    """Return settings of a small test network of timm, whose random weights are in a file."""
     declare_operators()
     import timm
 
@@ -207,7 +207,7 @@ def test_a_detectors_seed_determines_its_weights(drawn_images, tmp_path):
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_an_image_with_nan_features_is_named(drawn_images, tiny_network, tmp_path):
+def test_an_image_with_infinite_or_nan_features_is_named(drawn_images, tiny_network, tmp_path):
     state = load_file(tiny_network.weights)
     first = next(key for key in state if key.endswith("weight"))
     state[first] = np.full_like(state[first], 1e30)

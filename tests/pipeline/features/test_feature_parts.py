@@ -8,7 +8,7 @@ from pipeline.features.feature_parts import FeatureParts
 
 
 def make_features(rows, boxes=True):
-    """Return features in which every number identifies its row."""
+    """Return features that differ between rows."""
     values = torch.as_tensor(np.asarray(rows)).float()
     regions = values[:, None, None].expand(-1, 2, 3) + torch.arange(3)
     box = values[:, None, None].expand(-1, 2, 4) / 100 if boxes else None
@@ -55,7 +55,7 @@ def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     ("bit", "offset"),
     [(0, 0), (7, 4), (0, 6)],  # first entry of the zip file's directory: signature, version, encryption flag
 )
-def test_a_flipped_bit_in_the_directory_of_a_batch_does_not_count(tmp_path, bit, offset):
+def test_a_batch_with_a_flipped_bit_in_its_directory_does_not_count(tmp_path, bit, offset):
     parts = write_parts(tmp_path)
     path = tmp_path / "000000000.npz"
     content = bytearray(path.read_bytes())

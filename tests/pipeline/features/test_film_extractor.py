@@ -186,7 +186,7 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
     assert (store.manifest["frames"], store.manifest["rate"]) == (3, 10.0)
 
 
-def test_an_object_detector_learns_from_the_annotations_of_frames(drawn_films, tmp_path):
+def test_an_object_detector_is_trained_on_the_annotations_of_frames(drawn_films, tmp_path):
     requested = set()
 
     class RecordingList(list):

@@ -205,7 +205,7 @@ def test_an_image_whose_sides_are_rounded_up_stays_within_the_limits(tmp_path, m
         open_image(tmp_path / "a.png")
 
 
-def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monkeypatch):
+def test_an_image_above_the_memory_limit_is_reported(tmp_path, monkeypatch):
     Image.new("RGB", (40, 50)).save(tmp_path / "a.webp")
     monkeypatch.setattr(images, "MEMORY", 30_000)
     with pytest.raises(UserError, match=r"a.webp: an image of 0 megapixels \(WEBP\) needs .* GB to be decoded, and"):

@@ -66,7 +66,10 @@ def write_tsv(folder: Path) -> dict[str, object]:
 
 
 def write_detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None = None) -> dict[str, str]:
-    """Write coco_detections.hdf5: ID_features (n, D), ID_boxes (n, 4), ID_cls_prob (n, classes), background first."""
+    """Write coco_detections.hdf5 with ID_features (n, D) and ID_boxes (n, 4).
+
+    With `probabilities`, the file also has ID_cls_prob (n, classes), the background first.
+    """
     with h5py.File(folder / "coco_detections.hdf5", "w") as file:
         for row, id_ in enumerate(IDS):
             file[f"{id_}_features"] = make_regions(row)

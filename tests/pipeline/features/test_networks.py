@@ -121,7 +121,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
         (SMALL, 0, {}, f"features.image_size: the network {SMALL} cannot process an image of 0×0 pixels"),
     ],
 )
-def test_options_tags_and_sizes_that_timm_refuses_are_reported_in_one_line(timm, weights, name, size, options, message):
+def test_options_tags_and_sizes_that_timm_refuses_are_reported(timm, weights, name, size, options, message):
     with pytest.raises(UserError, match=message):
         TimmNetwork(NetworkSettings(name, size, str(weights), options))
 
@@ -144,7 +144,7 @@ def test_a_full_gpu_is_not_reported_as_a_wrong_image_size(timm, weights, monkeyp
         (torch.ones(1, 1, 8), r"form no square map \(number: 1\)"),  # a class token alone
     ],
 )
-def test_a_network_of_timm_without_a_square_map_is_reported_in_one_line(features, message):
+def test_a_network_of_timm_without_a_square_map_is_reported(features, message):
     model = SimpleNamespace(forward_features=lambda pixels: features, num_features=8)
     with pytest.raises(UserError, match=f"features.network: some of timm.*{message}; name another network"):
         _compute_timm_map(model, torch.ones(1, 3, 4, 4), "some")

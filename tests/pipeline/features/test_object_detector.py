@@ -1,4 +1,4 @@
-"""The object detector: cells that a box covers, mirrored targets, and training on toy images."""
+"""The object detector: labels of cells and of scenes, the loss of mirrored images, and training on toy images."""
 
 import math
 
@@ -20,7 +20,7 @@ def compute_cells(*objects, height=2, width=4):
     return dict(zip(detection.labels, detection.cells(detection.images[0], height, width).tolist(), strict=True))
 
 
-def test_a_cell_has_the_labels_of_the_object_that_covers_it():
+def test_a_cell_has_the_labels_of_an_object_that_covers_three_tenths_of_it():
     whole = compute_cells(((0.25, 0.5, 0.75, 1.0), ("dog", "brown")))
     assert whole == {name: [[0, 0, 0, 0], [0, 1, 1, 0]] for name in ("brown", "dog")}
     # the boxes cover .32, .28 and .32 × .9 of a cell in the second column
@@ -30,7 +30,7 @@ def test_a_cell_has_the_labels_of_the_object_that_covers_it():
     assert compute_cells(((0.4, 0.4, 0.42, 0.42), ("a",)))["a"] == [[0, 0, 0, 0], [0, 0, 0, 0]]
 
 
-def test_several_objects_are_in_one_map_and_a_cell_may_have_two():
+def test_objects_of_one_label_share_a_map_and_a_cell_may_have_labels_of_two_objects():
     left, right, middle = (0.0, 0.0, 0.5, 0.5), (0.5, 0.0, 1.0, 0.5), (0.25, 0.0, 0.75, 0.5)
     found = compute_cells((left, ("a",)), (right, ("b",)), (middle, ("a", "c")))
     assert found == {
@@ -40,7 +40,7 @@ def test_several_objects_are_in_one_map_and_a_cell_may_have_two():
     }
 
 
-def test_labels_are_numbered_by_name_over_all_images():
+def test_labels_of_all_images_are_numbered_in_alphabetical_order():
     one = AnnotatedImage(("night",), (((0, 0, 1, 1), ("red", "ball")),))
     other = AnnotatedImage(("day",), (((0, 0, 1, 1), ("cat",)), ((0, 0, 1, 1), ("red",))))
     detection = ObjectDetection([one, other])
@@ -62,7 +62,7 @@ class ConstantDetector(nn.Module):
         return self.objects.expand(len(images), -1, -1, -1), self.scene.expand(len(images), -1)
 
 
-def test_the_loss_is_summed_and_targets_are_mirrored_with_their_images():
+def test_the_loss_is_summed_and_targets_of_mirrored_images_are_mirrored():
     detection = ObjectDetection(
         [AnnotatedImage(("day",), (((0, 0, 0.5, 1), ("dog",)),)), AnnotatedImage(("night",), ())]
     )
@@ -71,13 +71,13 @@ def test_the_loss_is_summed_and_targets_are_mirrored_with_their_images():
     hit = math.log1p(math.exp(-2.0))
     day, night = 2 * math.log1p(math.exp(-3.0)), 2 * miss[2]
     images = torch.zeros(1, 3, 8, 8)
-    for image, turned, expected in (
+    for image, mirrored, expected in (
         (0, False, hit + miss[1] + day),
         (0, True, miss[0] + math.log1p(math.exp(1.0)) + day),
         (1, True, miss[0] + miss[1] + night),
     ):
-        loss = detection.loss(detector, images, np.array([image]), np.array([turned]))
-        assert float(loss) == pytest.approx(expected, rel=1e-6), (image, turned)
+        loss = detection.loss(detector, images, np.array([image]), np.array([mirrored]))
+        assert float(loss) == pytest.approx(expected, rel=1e-6), (image, mirrored)
     both = detection.loss(detector, images.expand(3, -1, -1, -1), np.array([0, 0, 1]), np.array([False, True, True]))
     parts = (
         detection.loss(detector, images, np.array([i]), np.array([t])) for i, t in ((0, False), (0, True), (1, True))
@@ -86,7 +86,7 @@ def test_the_loss_is_summed_and_targets_are_mirrored_with_their_images():
 
 
 class SquareImages:
-    """128 images of day or night, each with a bright square on the left, on the right or nowhere."""
+    """128 images of day or night, each with a bright square at the top left, at the top right, or without a square."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -108,11 +108,11 @@ def train(data: SquareImages, **changed) -> ObjectDetector:
     return train_detector(data.pixels, data.objects, TRAINING_ROWS, **{**SETTINGS, "horizontal_flip": True, **changed})
 
 
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_a_detector_learns_objects_and_scenes_of_held_out_images(mirrored):
+@pytest.mark.parametrize("horizontal_flip", [False, True])
+def test_a_trained_detector_finds_objects_and_scenes_of_held_out_images(horizontal_flip):
     data, losses = SquareImages(), []
     detector = train(
-        data, epochs=10, horizontal_flip=mirrored, on_epoch=lambda epoch, report: losses.append(report["loss"])
+        data, epochs=10, horizontal_flip=horizontal_flip, on_epoch=lambda epoch, report: losses.append(report["loss"])
     )
     assert losses[-1] < losses[0] / 4
     with torch.inference_mode():
@@ -123,7 +123,7 @@ def test_a_detector_learns_objects_and_scenes_of_held_out_images(mirrored):
     np.testing.assert_array_equal(scene.numpy()[:, 0] > 0, data.day[HELD_OUT_ROWS])
 
 
-def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():
+def test_the_setting_seed_fixes_the_weights_whatever_the_global_seed():
     data = SquareImages()
     torch.manual_seed(5)
     one = train(data, epochs=1)

@@ -40,7 +40,7 @@ def train(**changed):
 
 
 @pytest.mark.parametrize("images", [0, 1])
-def test_a_detector_of_fewer_than_two_images_is_refused_in_one_line(images):
+def test_a_detector_of_fewer_than_two_images_is_refused(images):
     data = BrightImages()
     with pytest.raises(UserError, match=f"^detector: expected two training images or more, found {images}; add"):
         train_detector(data.pixels, WordPrediction(data, 2), np.arange(images), **SETTINGS, seed=1)
@@ -52,7 +52,7 @@ def test_word_shares_count_captions_not_words():
     torch.testing.assert_close(compute_word_shares(references, 3), torch.tensor(expected))
 
 
-def test_the_detector_learns_visible_words_on_held_out_images():
+def test_a_trained_detector_predicts_visible_words_of_held_out_images():
     losses = {}
     detector = train(on_epoch=lambda epoch, report: losses.__setitem__(epoch, report["loss"]))
     assert sorted(losses) == list(range(6))

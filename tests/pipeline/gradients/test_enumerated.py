@@ -120,7 +120,8 @@ def test_rho_0_is_straight_through(single_image):
 def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image):
     """For scores of single captions the mean is affine in ρ, and the variances within and between add up.
 
-    The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². PSST's statement would hold if V₁ were 0 and m₁ were exact.
+    The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². PSST's statement would hold for the bias if m₁ were exact.
+    It would hold for the variance if V₁ were 0 and m₁ were equal to m₀.
     """
     (m0, v0), (m1, v1) = single_image.moments(make_psst(0.0)), single_image.moments(make_psst(1.0))
     for rho in (0.25, 0.5, 0.75):

@@ -1,4 +1,4 @@
-"""Sampled gradients at a trained speaker, against exact ones where captions can be enumerated."""
+"""Sampled gradients of `measure_trained`, against exact ones where captions can be enumerated."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ WARM = {"temperature": 0.7}
 K3 = WARM | {"k": 3}
 # method, its options, the channel that the hinge's gradient crosses
 PATHWISE = [
-    (psst_multinomial, {}, PartialSampling(StraightThrough(), 0.25, "token", "distribution")),
+    (psst_multinomial, {}, PartialSampling(StraightThrough(), 0.75, "token", "distribution")),
     (psst_multinomial, CAPTION_MIXTURE, PartialSampling(StraightThrough(), 0.6, "caption", "sample")),
-    (psst_gumbel, {}, PartialSampling(Gumbel(temperature=1.0), 0.25, "token", "distribution")),
+    (psst_gumbel, {}, PartialSampling(Gumbel(temperature=1.0), 0.75, "token", "distribution")),
     (psst_gumbel, CAPTION_MIXTURE | WARM, PartialSampling(Gumbel(temperature=0.7), 0.6, "caption", "sample")),
-    (psst_reinmax, {}, PartialSampling(ReinMax(temperature=1.0), 0.25, "token", "distribution")),
+    (psst_reinmax, {}, PartialSampling(ReinMax(temperature=1.0), 0.75, "token", "distribution")),
     (psst_reinmax, CAPTION_MIXTURE | WARM, PartialSampling(ReinMax(temperature=0.7), 0.6, "caption", "sample")),
-    (psst_gumbel_rao, {}, PartialSampling(GumbelRao(temperature=1.0, k=10), 0.25, "token", "distribution")),
+    (psst_gumbel_rao, {}, PartialSampling(GumbelRao(temperature=1.0, k=10), 0.75, "token", "distribution")),
     (psst_gumbel_rao, CAPTION_MIXTURE | K3, PartialSampling(GumbelRao(temperature=0.7, k=3), 0.6, "caption", "sample")),
     (st_multinomial, {}, StraightThrough()),
     (st_gumbel, {}, Gumbel(temperature=1.0)),
@@ -178,7 +178,7 @@ def test_the_objective_centres_and_scales_the_advantages_of_score_functions(toy)
         )
 
 
-def test_the_pathwise_hinge_updates_both_agents_and_likelihood_the_speaker(toy):
+def test_the_pathwise_hinge_updates_both_agents_and_score_functions_the_speaker(toy):
     for method, roles in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
         terms = {term.name: term.updates for term in method(toy.agents(), Objective(), 0.3).terms}
         assert terms["discriminability"] == roles

@@ -51,7 +51,7 @@ def cosine(rewards, message, n: int, image: int) -> float:
 def compute_contrastive_reward(
     rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None, captions=None
 ) -> torch.Tensor:
-    """Return Eq. 2 over the other images, including mined images, and the other `captions`.
+    """Return Eq. 2 over the other images, including the retriever's neighbours, and the other `captions`.
 
     Without `captions` these are the searched, greedy and human captions.
     """

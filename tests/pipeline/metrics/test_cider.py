@@ -118,7 +118,7 @@ def test_document_frequencies_count_images():
     counted = {}
     for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
         order = (key >> 61) + 1
-        counted[tuple(key >> 15 * place & 32767 for place in reversed(range(order)))] = count
+        counted[tuple(key >> 15 * position & 32767 for position in reversed(range(order)))] = count
     assert counted == {
         (0,): 2,
         (1,): 2,

@@ -54,7 +54,7 @@ def test_repetition(caption, expected):
     assert has_repetition(caption.split()) is expected
 
 
-def test_invalid_inputs_are_reported_in_one_line():
+def test_invalid_inputs_are_reported():
     with pytest.raises(UserError, match="2 captions as text and 1 as ids"):
         measure_caption_diversity(["a", "b"], [[1, 0]])
     with pytest.raises(UserError, match="0 captions"):
@@ -129,7 +129,7 @@ def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
 
 
 @pytest.mark.parametrize("sets", [[], [["a"]], [["a", "b"], ["a"]]])
-def test_sets_that_cannot_be_compared_are_reported_in_one_line(sets):
+def test_sets_that_cannot_be_compared_are_reported(sets):
     with pytest.raises(UserError, match="the same number of captions, two or more"):
         measure_set_diversity(sets)
 

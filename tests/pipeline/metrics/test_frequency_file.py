@@ -164,7 +164,7 @@ def make_malicious_contents(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("name", make_malicious_contents(Path()))
-def test_a_pickle_with_code_is_refused_and_not_executed(tmp_path, name, protocol):
+def test_a_pickle_that_names_another_type_is_refused_and_not_executed(tmp_path, name, protocol):
     (content,) = (value for key, value in make_malicious_contents(tmp_path).items() if key == name)
     (tmp_path / "idxs.p").write_bytes(pickle.dumps(content, protocol))
     with pytest.raises(UserError, match=r"names \S+, which no file of document frequencies needs") as caught:

@@ -186,7 +186,7 @@ def test_a_java_that_does_not_run_is_skipped(tmp_path, monkeypatch):
     java._find_java.cache_clear()
 
 
-def test_invalid_inputs_are_reported_in_one_line():
+def test_invalid_inputs_are_reported():
     with pytest.raises(UserError, match="1 captions for references of 2 images"):
         score(["a"], [["a"], ["b"]], BLEU)
     with pytest.raises(UserError, match="'BLEU' is not known"):

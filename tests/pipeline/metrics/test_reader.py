@@ -33,7 +33,7 @@ def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
     assert references == [[second, third], [first, third], [first, second], [first], [second]]
 
 
-def test_invalid_inputs_are_reported_in_one_line():
+def test_invalid_inputs_are_reported():
     for captions, references in (([], []), (split_words("a"), [])):
         with pytest.raises(UserError, match=rf"reader: .* \(got {len(captions)} and 0\)"):
             compute_reader_statistics(captions, references)

@@ -30,7 +30,7 @@ def test_a_metric_is_computed_in_one_way_and_a_sum_is_of_others():
 
 
 @pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.compute and not metric.check])
-def test_numbers_lie_in_the_range_and_point_in_the_direction(metric):
+def test_numbers_lie_in_the_range_and_higher_is_better_is_true(metric):
     with LanguageScorer(metric.names) as scorer:
         right, wrong = (
             scorer.score(captions, HUMAN) for captions in (["a dog runs", "people on bikes"], ["people", "a dog"])

@@ -90,7 +90,7 @@ def test_meteor_equals_the_evaluations_meteor():
     assert found[0] > found[1] > found[3]
 
 
-def test_a_metric_that_cannot_run_is_reported_in_one_line(meteor_requests, monkeypatch):
+def test_a_metric_that_cannot_run_is_reported(meteor_requests, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar in pycocoevalcap; fetch with: python"):
         check_text_metric(BY_NAME["SPICE"])

@@ -42,7 +42,7 @@ def test_equal_agents_give_equal_bytes(toy, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_unreadable_weights_are_reported_in_one_line_with_the_file(toy, tmp_path):
+def test_unreadable_weights_are_reported_with_the_file(toy, tmp_path):
     path = tmp_path / "weights.safetensors"
     with pytest.raises(UserError, match=r"weights\.safetensors: no such weights"):
         load_agent(path, "speaker")
@@ -60,7 +60,7 @@ def test_unreadable_weights_are_reported_in_one_line_with_the_file(toy, tmp_path
         load_agent(path, "listener")
 
 
-def test_any_flipped_bit_is_reported(toy, tmp_path):
+def test_a_flipped_bit_is_reported(toy, tmp_path):
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"listener": toy.agents().listener})
     whole, rng = path.read_bytes(), np.random.default_rng(0)

@@ -107,7 +107,7 @@ def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monke
     assert not retriever.differentiable
 
 
-def test_a_caption_that_the_text_encoder_would_cut_off_is_reported_in_one_line(clip):
+def test_a_caption_that_the_text_encoder_would_cut_off_is_reported(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.count_tokens(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
     words = ("", "a", "ball")

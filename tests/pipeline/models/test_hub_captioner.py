@@ -135,7 +135,7 @@ def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
         HubDecoder(10, {"model_type": "blip-2", "text_config": {"model_type": "gpt2"}})
 
 
-def test_a_tower_that_drops_random_patches_is_refused_in_one_line(tmp_path):
+def test_a_tower_that_drops_random_patches_is_refused(tmp_path):
     hub = import_transformers()
     write_captioner("vision-encoder-decoder", tmp_path)
     text = hub.BertConfig(**SIZES, vocab_size=21, is_decoder=True, add_cross_attention=True)
@@ -166,10 +166,10 @@ def lora(captioner):
 
 
 def compute_hidden(speaker, batch):
-    hidden, places = speaker.teacher_force(
+    hidden, positions = speaker.teacher_force(
         batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
     )
-    return hidden, places
+    return hidden, positions
 
 
 def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
@@ -177,16 +177,18 @@ def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
     inputs = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
     with torch.no_grad():
         expected = captioner.compute_logits(captioner.numbers[inputs])
-        hidden, places = compute_hidden(speaker, captioner.batch)
+        hidden, positions = compute_hidden(speaker, captioner.batch)
         found = speaker.logits(hidden)
-    torch.testing.assert_close(found, expected[..., captioner.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
-    assert len(places) == 4 + 6 + 2 + 5
+    torch.testing.assert_close(
+        found, expected[..., captioner.numbers[:-1]].flatten(0, 1)[positions], atol=1e-5, rtol=1e-4
+    )
+    assert len(positions) == 4 + 6 + 2 + 5
     assert found.std(0).mean() > 0.01  # logits depend on images and words
 
 
 def test_step_by_step_states_equal_teacher_forcing(captioner):
     speaker, batch = captioner.load_speaker(), captioner.batch
-    hidden, places = compute_hidden(speaker, batch)
+    hidden, positions = compute_hidden(speaker, batch)
     state, steps = (
         speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
         [],
@@ -197,7 +199,7 @@ def test_step_by_step_states_equal_teacher_forcing(captioner):
         found, state = speaker.step(speaker.word(words), state)
         assert torch.equal(again, found)
         steps.append(found)
-    torch.testing.assert_close(torch.stack(steps, 1).flatten(0, 1)[places], hidden, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.stack(steps, 1).flatten(0, 1)[positions], hidden, atol=1e-5, rtol=1e-4)
 
 
 def test_greedy_captions_are_those_of_generate(captioner):
@@ -341,7 +343,7 @@ def test_the_models_own_dropout_is_off(captioner):
     assert 'dropout_prob": 0.1' not in json.dumps(speaker.arguments)
 
 
-def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
+def test_words_of_another_tokenizer_are_reported(captioner):
     for numbers in ((5, captioner.end), (5, 10**6)):
         with pytest.raises(UserError, match=r"do not consist of its tokens; set prepare.tokenizer"):
             HubDecoder.from_hub(captioner.folder, numbers, STEPS, 0.0, None)
@@ -358,7 +360,7 @@ def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
     ],
     ids=str,
 )
-def test_special_tokens_that_are_no_ids_are_reported_in_one_line(tmp_path, kind, file, values, found):
+def test_special_tokens_that_are_no_ids_are_reported(tmp_path, kind, file, values, found):
     captioner = SmallCaptioner(kind, tmp_path)
     config = json.loads((tmp_path / file).read_text())
     change_json(tmp_path / file, **({"text_config": config["text_config"] | values} if kind == "blip" else values))

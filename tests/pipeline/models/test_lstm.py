@@ -18,7 +18,7 @@ def sigmoid(x):
 
 
 def compute_log_probs(speaker, batch, word_dropout, state_dropout):
-    """Return log-probabilities (B, T) in float64 by the LSTM's equations, one image, token and gate at a time."""
+    """Return log-probabilities (B, T) in float64 by the LSTM's equations, one image and token at a time."""
     w = {name: value.detach().double().numpy() for name, value in speaker.state_dict().items()}
     found = np.zeros(batch.captions.shape)
     for image, caption in enumerate(batch.captions.tolist()):

@@ -65,7 +65,7 @@ def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, c
 
 
 def compute_prefix_log_probs(speaker, batch, tokens, position):
-    """Return log p of the tokens before `position` (B,) by each image."""
+    """Return (B,): log p of the tokens before `position` for each image."""
     log_probs = teacher_force(speaker, replace(batch, captions=tokens)).log_probs
     return log_probs[:, :position].sum(1)
 
@@ -79,7 +79,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
     prior = torch.zeros(len(batch), 3)
     prior[:, 1:].masked_fill_(~distractors.mask, -torch.inf)
     for t in range(tokens.shape[1]):
-        alive = ~(tokens[:, :t] == 0).any(1)
+        unfinished = ~(tokens[:, :t] == 0).any(1)
         scores = []
         for word in range(speaker.vocabulary + 1):
             candidate = tokens.clone()
@@ -91,7 +91,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
             scores.append((whole - prefix)[:, 0] + ALPHA * posterior)
         scores = torch.stack(scores, 1)
         token_scores = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
-        assert (token_scores >= scores.max(1).values - 1e-4)[alive].all()
+        assert (token_scores >= scores.max(1).values - 1e-4)[unfinished].all()
 
 
 def test_beam_search_of_width_1_is_greedy(toy, speaker):

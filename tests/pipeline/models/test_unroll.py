@@ -181,9 +181,9 @@ def test_hidden_states_yield_the_log_probs_of_the_tokens(toy, forced, decoder):
 def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
     streams = []
 
-    def record_stream(speaker, numbers):
-        streams.append(numbers)
-        return RolloutDropout(0.0, numbers)
+    def record_stream(speaker, batch_random):
+        streams.append(batch_random)
+        return RolloutDropout(0.0, batch_random)
 
     monkeypatch.setattr(unroll, "_make_dropout", record_stream)
     generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))

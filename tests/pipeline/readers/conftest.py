@@ -1,3 +1,3 @@
-"""A fixture that tests of other packages use too."""
+"""The fixture `karpathy`, which tests of other packages use, too."""
 
 from small_corpora import karpathy  # noqa: F401

@@ -75,7 +75,7 @@ def test_a_split_whose_images_are_all_skipped_is_reported_as_such(karpathy):
         check_corpus(corpus, images, missing=0.5)
 
 
-def test_another_image_that_is_corrupt_stops(karpathy):
+def test_a_corrupt_image_that_is_not_listed_is_an_error(karpathy):
     annotations, images = karpathy()
     for file in ("part/5.jpg", "part/7.jpg"):
         (images / file).write_bytes(b"")

@@ -30,7 +30,7 @@ def test_objects_equal_pycocotools(tmp_path):
 
 
 def test_the_categories_of_an_image_in_several_files_are_merged(tmp_path):
-    """Both files have the image 7; the categories of each file have ids of their own."""
+    """Both files have image 7, and the category id 1 means another category in each file."""
     files = [
         write_instances(
             tmp_path,

@@ -223,7 +223,7 @@ def test_whole_numbers_may_be_stored_as_real_ones(tmp_path):
 
 
 def test_damaged_groups_of_labels_are_reported(tmp_path):
-    """HDF5 finds no array in a group with a damaged index, for which h5py raises a RuntimeError."""
+    """HDF5 finds no name in a group whose heap of names is damaged; h5py then raises a RuntimeError."""
     annotations, labels = write_files(tmp_path)
     content = labels.read_bytes()
     assert content.count(b"HEAP") == 1

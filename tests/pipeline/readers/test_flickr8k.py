@@ -21,8 +21,8 @@ LISTS = {"train": "3_c.jpg\n\n", "val": "1_a.jpg\r\n", "test": "2_b.jpg"}
 
 
 @pytest.fixture
-def files(tmp_path):
-    """Write the four text files in the published form, and the photos of the lists."""
+def folder(tmp_path):
+    """Write the four text files in the published form, and the photos of the lists; return their folder."""
     (tmp_path / "captions").write_text(CAPTIONS)
     (tmp_path / "images").mkdir()
     for split, names in LISTS.items():
@@ -37,15 +37,15 @@ def read(folder):
     )
 
 
-def test_flickr8ks_text_form_is_read_without_images_in_no_list(files):
-    corpus = read(files)
+def test_flickr8ks_text_form_is_read_without_images_in_no_list(folder):
+    corpus = read(folder)
     assert [(image.id, image.file, image.split) for image in corpus.images] == [
         ("3_c.jpg", "3_c.jpg", "train"), ("1_a.jpg", "1_a.jpg", "val"), ("2_b.jpg", "2_b.jpg", "test"),
     ]  # fmt: skip
     assert [caption.text for caption in corpus.images[0].captions] == ["A black dog .", "Two dogs#2 run ."]
     assert corpus.images[1].captions[1].words == ("a", "girl", "going", "into", "a", "wooden", "building")
     annotations = {part: part for part in ("captions", *LISTS)}
-    assert read_corpus("f", "flickr8k", files, annotations, files / "images").images == corpus.images
+    assert read_corpus("f", "flickr8k", folder, annotations, folder / "images").images == corpus.images
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_flickr8ks_text_form_is_read_without_images_in_no_list(files):
         ("test", None, "test: the annotation file is missing"),
     ],
 )
-def test_a_mistake_is_reported_with_file_and_line(files, file, text, message):
-    (files / file).unlink()
+def test_a_mistake_is_reported_with_file_and_line(folder, file, text, message):
+    (folder / file).unlink()
     if text is not None:
-        (files / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+        (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message) as error:
-        read(files)
+        read(folder)
     assert "\n" not in str(error.value)
 
 

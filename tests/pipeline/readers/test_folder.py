@@ -151,13 +151,13 @@ MISTAKES = {
         GOOD + "./001.png,my cat,val\n",
         "row 6: 001.png is in the split val here, and in train at row 2",
     ),
-    "the same again": (
+    "a repeated caption": (
         "c.csv",
         GOOD + "001.png,A cat,train\n001.png,A  cat,train\n",
         "row 7: .* same caption at row 6",
     ),
     "missing": ("c.csv", GOOD + "trip/x.png,a cat,val\n", r'c.csv, row 6: the image "trip/x.png" is missing in /'),
-    "no path": ("c.csv", GOOD + '"' + 300 * "x" + '\n",a cat,val\n', r"c.csv, row 6: the image .* is missing in"),
+    "long name": ("c.csv", GOOD + '"' + 300 * "x" + '\n",a cat,val\n', r"c.csv, row 6: the image .* is missing in"),
     "a comma": (
         "c.csv",
         GOOD + "001.png,a cat, a dog,val\n",
@@ -199,7 +199,7 @@ MISTAKES = {
         r'c.jsonl, row 1: a column caption is needed; there are "file", "captoin"$',
     ),
     "no lines": ("c.jsonl", "\n", "c.jsonl: the table has no rows$"),
-    "a key lacks": (
+    "a row without a key": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": "001.png"}\n',
         'row 2: the caption of "001.png" is empty',
@@ -208,7 +208,7 @@ MISTAKES = {
     "no table": ("c.txt", "", r"c.txt: expected a table whose name ends in .csv, .tsv, .jsonl, .parquet"),
     "a spreadsheet": ("c.xlsx", "", "c.xlsx: a spreadsheet; save it as “CSV UTF-8” and name that file"),
     "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: captions of 1 photo; 6 are needed"),
-    "another ending": (
+    "another extension": (
         "c.csv",
         GOOD + "A.JPG,one,train\n",
         r'row 6: the image "A.JPG" is missing in .*; "a.png" exists',
@@ -241,7 +241,7 @@ def test_a_mistake_in_a_table_is_reported_in_one_line_with_file_and_row(folder, 
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_table_and_values_other_than_texts_are_reported(folder):
+def test_a_missing_table_a_missing_column_and_values_other_than_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "captoin": ["a cat"]}), folder / "c.parquet")
@@ -292,7 +292,7 @@ def test_the_warning_of_photos_without_a_row_is_one_line_without_control_charact
     assert "a\\n\\x1b[31m.png; they are" in printed
 
 
-def test_a_heic_photo_is_reported_with_any_extension(folder):
+def test_a_heic_photo_with_the_extension_of_a_png_is_reported(folder):
     (folder / "c.csv").write_text(format_csv(WHOLE))
     (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):

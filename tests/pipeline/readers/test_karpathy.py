@@ -18,7 +18,7 @@ def test_karpathy_form_is_read(karpathy):
     assert corpus.images[1].captions[1].text == "the red ball."
 
 
-def test_no_image_is_opened_without_a_folder_of_images(karpathy):
+def test_a_corpus_is_equal_with_and_without_a_folder_of_images(karpathy):
     annotations, images = karpathy()
     assert check_corpus(read_karpathy(annotations), None) == check_corpus(read_karpathy(annotations), images)
 
@@ -123,10 +123,11 @@ def test_a_missing_folder_of_images_is_reported(karpathy, tmp_path):
 
 
 @pytest.mark.slow
-def test_real_flickr8k_has_its_published_counts_and_karpathys_tokens(real_data):
+def test_real_flickr8k_has_the_counts_of_this_copy_and_karpathys_tokens(real_data):
     corpus = check_corpus(
         read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images"
     )
+    # this copy lacks the images of the published test split
     assert corpus.counts() == {"train": 5000, "val": 1000, "test": 1000}
     captions = [caption for image in corpus.images for caption in image.captions]
     assert len(captions) == 35_000

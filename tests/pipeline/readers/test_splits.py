@@ -70,7 +70,7 @@ def test_random_splits_are_blake2b_of_seed_and_name():
         assert draw_split(name, 0.4, 0.3, 7) == expected
 
 
-def test_shares_are_met_within_the_documented_deviation():
+def test_shares_are_met_within_three_of_the_documented_standard_deviations():
     names = [f"{i}.jpg" for i in range(10_000)]
     for seed in (0, 1):
         drawn = [draw_split(name, 0.1, 0.2, seed) for name in names]

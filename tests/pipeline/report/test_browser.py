@@ -23,7 +23,7 @@ def report(full_report):
 
 @pytest.fixture
 def open_page(browser, report):
-    """Yield a function that opens the report; fail at the end for console messages and for other requests."""
+    """Yield a function that opens the report; fail at the end for console messages, errors and other requests."""
     with watch_pages(browser) as make_page:
 
         def open_file(file=report, **options):
@@ -45,7 +45,7 @@ def read_captions(page):
 
 
 @pytest.mark.parametrize("content", ['<img src="file:///nowhere.png">', '<script>throw new Error("thrown")</script>'])
-def test_the_fixture_notices_requests_and_errors(browser, tmp_path, content):
+def test_watch_pages_fails_for_requests_and_errors(browser, tmp_path, content):
     file = tmp_path / "other.html"
     file.write_text(content)
     with pytest.raises(AssertionError), watch_pages(browser) as make_page:
@@ -166,7 +166,7 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     assert len(read_captions(page)) == 7
 
 
-def test_retrieved_images_are_shown_with_the_right_one_framed(page):
+def test_retrieved_images_are_shown_and_the_right_one_is_described_as_such(page):
     rows = page.locator("article:visible tbody tr:visible")
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
     assert any(rank > 5 for rank in ranks)
@@ -279,7 +279,7 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(open_page, scheme):
+def test_text_has_a_contrast_ratio_of_at_least_4_5(open_page, scheme):
     page = open_page(color_scheme=scheme)
     found = page.evaluate(CONTRAST)
     assert len(found) > 400

@@ -28,7 +28,7 @@ def test_the_projects_own_claims_can_be_read():
     assert len({(claim.says, claim.data, claim.judge) for claim in claims}) == len(claims)
 
 
-def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
+def test_a_claim_with_an_unknown_key_is_reported_and_a_missing_file_has_no_claims(tmp_path):
     (tmp_path / "results").mkdir()
     assert read_claims(tmp_path) == []
     (tmp_path / "results" / "claims.toml").write_text(
@@ -46,7 +46,7 @@ def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
         (b'[claim]\nsays = "so"\n', "claim: Input should be a valid list"),
     ],
 )
-def test_a_file_without_the_form_of_claims_is_reported(tmp_path, content, message):
+def test_a_file_of_another_form_is_reported(tmp_path, content, message):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "claims.toml").write_bytes(content)
     with pytest.raises(UserError, match=rf"claims\.toml: {message}"):

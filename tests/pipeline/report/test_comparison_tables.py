@@ -80,10 +80,10 @@ def test_differences_carry_interval_mark_and_p(full_world):
     assert any(f"all {sum(map(len, slice_.differences.values()))} differences" in note for note in table.notes)
 
 
-def make_bounded_slice(full_world, make_full_cell, **ends):
+def make_bounded_slice(full_world, make_full_cell, **points_by_method):
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
-        for method, settings in ends.items() for cider, share in settings
+        for method, points in points_by_method.items() for cider, share in points
     ]  # fmt: skip
     full_world.write(cells, [])
     comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9,)))
@@ -123,7 +123,7 @@ def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):
     assert build_significance_table(comparison, slice_) is None
 
 
-def test_a_curve_whose_score_was_not_measured_is_not_called_short(full_world, make_full_cell):
+def test_a_curve_whose_score_was_not_measured_is_noted_as_not_reached_only_beyond_its_range(full_world, make_full_cell):
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
         for method in ("psst_multinomial", "luo", "st") for cider, share in ((0.8, 0.6), (0.95, 0.5))

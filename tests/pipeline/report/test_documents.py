@@ -54,7 +54,7 @@ def root(tmp_path, monkeypatch):
         "Words, all": PrintedTable(columns=["Method", "n"], rows=[["luo", "4"]]),
         "Work": PrintedTable(columns=["Method", "n"], rows=[["luo", "5"]]),
     }
-    found = ResultFile(
+    result = ResultFile(
         command="make repro PROFILE=small",
         commit="abc1234",
         date="2026-01-02",
@@ -63,7 +63,7 @@ def root(tmp_path, monkeypatch):
         tables=tables,
         figures={"curve": PrintedFigure(file="docs/curve.png", sha256=digest)},
     )
-    locate_result_file(tmp_path, "small").write_text(found.text(), encoding="utf-8")
+    locate_result_file(tmp_path, "small").write_text(result.text(), encoding="utf-8")
     return tmp_path
 
 
@@ -124,7 +124,7 @@ def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
         assert line.startswith("README.md, line 11: results/small.json records another figure than docs/curve.png")
 
 
-def test_columns_and_rows_are_in_the_requested_order(root):
+def test_columns_are_in_the_requested_order_and_only_requested_rows_are_shown(root):
     assert render_block(root, "small | Recall | columns: note; Method | rows: luo") == [
         "| note | Method     |",
         "| ---- | ---------- |",
@@ -133,7 +133,7 @@ def test_columns_and_rows_are_in_the_requested_order(root):
     assert [line[2:5] for line in render_block(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
 
 
-def test_a_row_is_named_by_its_key_or_its_title(root):
+def test_tables_columns_and_rows_are_named_by_key_or_by_title(root):
     path = locate_result_file(root, "small")
     for recorded in ("frozen_luo, all images", "Luo et al. (frozen), all images"):
         found = json.loads(path.read_text())
@@ -149,7 +149,7 @@ def test_a_row_is_named_by_its_key_or_its_title(root):
             ], "only the first cell of a row is a name"  # fmt: skip
 
 
-def test_a_description_is_kept_below_an_empty_line_and_over_two_lines(root):
+def test_a_figures_description_is_kept_below_an_empty_line_and_over_two_lines(root):
     block = "<!-- results: small | figure: curve -->\n{}<!-- end -->\n"
     write_readme(root, block.format("\n![Recall\nalong λ](docs/other.png)\n\n"))
     assert documents.update_documents([]) == 0
@@ -221,7 +221,7 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
      ('"Work"', '"Words and all"', None),
      ('"Work"', '"Words / all"', "“Words, all” and “Words / all”, both with the file words_all.csv")],
 )  # fmt: skip
-def test_two_tables_of_one_file_are_reported_in_one_line(root, capsys, old, new, tables):
+def test_two_tables_with_one_csv_file_are_reported_in_one_line(root, capsys, old, new, tables):
     path = locate_result_file(root, "small")
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -255,7 +255,7 @@ def test_provenance_is_one_line(root):
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
 )
-def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, request_text, message):
+def test_an_invalid_request_is_reported_in_one_line_and_nothing_is_written(root, capsys, request_text, message):
     text = f"{DOCUMENT}\n<!-- results: {request_text} -->\n<!-- end -->\n"
     write_readme(root, text)
     assert update(capsys) == (2, [f"README.md, line 12: {message}"])
@@ -267,7 +267,7 @@ def test_a_text_stands_where_a_table_was_not_recorded(root):
     assert render_block(root, "small | Work | else: not recorded")[2] == "| Luo et al. |   5 |"
 
 
-def test_an_exact_table_name_goes_before_longer_names(root):
+def test_a_request_of_a_whole_table_name_ignores_longer_names(root):
     assert render_block(root, "small | Words")[2] == "| Luo et al. |   3 |"
 
 
@@ -319,7 +319,7 @@ def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, mess
     assert message in line
 
 
-def test_a_result_file_has_a_line_a_row_and_is_read_back_to_the_same(root):
+def test_a_result_file_has_a_line_for_each_row_and_is_read_back_unchanged(root):
     text = locate_result_file(root, "small").read_text()
     assert '        ["luo", "−10.1", "none"]\n' in text
     assert read_result(root, "small").text() == text
@@ -339,7 +339,7 @@ def test_documents_have_no_table_or_figure_without_a_marker(name):
     assert not re.search(r"^\||^!\[", text, re.MULTILINE)
 
 
-def test_signs_of_settings_are_words_in_the_names_of_files(root, capsys):
+def test_symbols_of_settings_are_words_in_the_names_of_csv_files(root, capsys):
     path = locate_result_file(root, "small")
     path.write_text(path.read_text().replace("Words, all", "R@1 (hard) at λ 1, ρ 0.5, τ 0.3"))
     write_readme(root, "<!-- results: small | tables -->\n<!-- end -->\n")

@@ -109,7 +109,7 @@ def test_ticks_are_round_numbers_and_hidden_from_screen_readers():
         assert steps <= {0.5, 1.0, 5.0, 10.0}
 
 
-def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
+def test_an_svg_in_the_page_has_no_style_no_namespace_and_unique_ids():
     one, other = parse_panels([ONE, OTHER])
     for svg in (one, other):
         for element in svg.iter():
@@ -191,6 +191,6 @@ def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
     assert 0 < heights[0] < heights[-1] < size[1]
 
 
-def test_a_chart_without_lines_has_its_axes():
+def test_a_chart_without_lines_states_that_nothing_was_measured():
     svg = ElementTree.fromstring(f"<svg>{draw_labelled_svg(EMPTY, 'chart')}</svg>")
     assert "not measured" in [text.text for text in svg.iter("text")]

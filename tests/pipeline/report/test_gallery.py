@@ -107,7 +107,7 @@ def test_each_image_has_one_thumbnail_pictures_first(full_world):
     assert found[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
 
 
-def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world, monkeypatch):
+def test_thumbnails_beyond_the_budget_are_left_out_from_the_end(full_world, monkeypatch):
     pictures = make_world_gallery(full_world)
     everything = make_thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
@@ -125,7 +125,7 @@ def test_the_seed_decides_the_images_and_a_larger_number_gives_all(world):
     assert get_ids(images=99) == [str(n) for n in range(104, 112)]
 
 
-def test_an_image_without_a_caption_has_none(world):
+def test_an_image_without_a_caption_of_a_method_has_no_rank_for_it_either(world):
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -162,7 +162,7 @@ def test_a_setting_includes_the_value_along_its_curve(world, make_cell):
     assert [entry.setting for entry in make_world_gallery(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
 
 
-def test_missing_files_are_named(world):
+def test_missing_and_unreadable_files_are_named(world):
     results, views = read(world)
     for n in range(12):
         (world.images / f"{n}.jpg").write_bytes(b"no picture")
@@ -280,9 +280,9 @@ def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world
     assert picture.moving.startswith("data:image/webp;base64,")
     environment = Environment(loader=PackageLoader("pipeline.report", "template"))
     environment.filters["published"] = str
-    page = environment.get_template("macros.html").module.image_of
+    image_of = environment.get_template("macros.html").module.image_of
     shown = f'<source srcset="{picture.data_uri}" media="(prefers-reduced-motion: reduce)"><img src="{picture.moving}"'
-    assert shown in page(picture)
-    still = page(replace(picture, moving=""))
+    assert shown in image_of(picture)
+    still = image_of(replace(picture, moving=""))
     assert still.startswith(f'<img src="{picture.data_uri}"')
     assert "<picture>" not in still

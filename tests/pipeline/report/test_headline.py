@@ -8,8 +8,8 @@ from pipeline.report.headline import choose_headline_pair
 def find_headline_method(world, cells, control):
     world.write(cells, [control])
     results = read_results(world.sweep, [world.root / "evaluation" / control["method"]])
-    own, best = choose_headline_pair(results, choose_all(results, ReportSettings()), "mle")
-    assert own.method == "mle"
+    control_choice, best = choose_headline_pair(results, choose_all(results, ReportSettings()), "mle")
+    assert control_choice.method == "mle"
     return best.method
 
 

@@ -34,7 +34,7 @@ def test_papers_md_has_every_cited_paper():
         assert any(all(word in row for word in (*authors, *words)) for row in rows), paper
 
 
-def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_alone():
+def test_names_that_are_ordinary_words_are_replaced_only_at_the_beginning_of_a_text():
     for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
         title = collect_method_cards()[name].title
         assert replace_method_names(f"{name} has it") == f"{title} has it"

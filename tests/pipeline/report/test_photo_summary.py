@@ -16,7 +16,7 @@ from pipeline.report.photo_summary import compute_unknown_share, extrapolate_unk
 from pipeline.report.report_content import ReportContent
 
 
-def test_a_word_is_known_that_occurs_more_than_min_count_times_in_training_captions():
+def test_a_word_that_occurs_more_than_min_count_times_in_training_captions_is_known():
     train = [["a", "dog", "a", "cat"], ["a", "dog"]]
     words = ["a", "dog", "cat", "bird"]
     assert compute_unknown_share(train, words, 0) == 1 / 4  # bird
@@ -100,7 +100,7 @@ def test_one_photo_has_no_heading_without_captions(content, world):
     assert "captions by" not in format_photo_summary(content)
 
 
-def test_words_of_all_splits_have_no_advice_on_training_photos(content, world):
+def test_a_vocabulary_of_all_splits_gives_no_advice_on_training_photos(content, world):
     manifest = world.prepared / "manifest.json"
     counted = {"settings": {"min_count": 1, "count_words": "all"}}
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | counted))

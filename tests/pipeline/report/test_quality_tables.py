@@ -49,7 +49,7 @@ def test_galleries_beside_the_whole_split(full_world):
     assert row["Whole split R@10 judge"] == f"{run.value('test', *make_recall_keys('judge')):.1f}"
     recall = run.value("test", *make_recall_keys("own", "R@1", "galleries", "similar100"))
     assert row["100 similar images R@1 own"] == f"{recall:.1f}"
-    assert not any("1,000" in label for label in row)  # the split is not larger
+    assert not any("1,000" in label for label in row)  # the split has only 32 images
     frozen = get_cells(build_galleries_table(results, choices), "frozen_mle")
     adapted = run.value("test", *make_recall_keys("adapted", "R@10", "galleries", "random100"))
     assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"

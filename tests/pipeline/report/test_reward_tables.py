@@ -55,7 +55,10 @@ def rewarded_world(full_world, make_full_cell):
 
 
 def make_history(first: float | None) -> list[dict[str, float]]:
-    """Return two epochs; with `first`, also R@10 by a judge and by the retriever (`first` + 1 and `first` + 2)."""
+    """Return two epochs; with `first`, also recalls by a judge and by the retriever, and the discriminator's accuracy.
+
+    R@10 by the retriever is `first` + 1, then `first` + 2.
+    """
 
     def make_retriever_metrics(n: int) -> dict[str, float]:
         recalls = {

@@ -71,7 +71,7 @@ def _change_test_rows(path, change):
 
 
 def test_ranks_of_images_that_share_a_caption_are_counted(find_pairs):
-    # of the 32 test images 8 … 39, every fourth shares a caption; ranks rise for 8 … 17 and fall for 38 and 39
+    # every fourth of the 32 test images 8 … 39 has the same caption; ranks rise for 8 … 17 and fall for 38 and 39
     found = find_pairs(lambda image: 5, lambda image: 2 if image < 18 else 9 if image > 37 else 5)
     assert (found.images, found.higher, found.equal, found.lower) == (32, 10, 20, 2)
     assert "gives 32 of 32 test images a caption that another image also has" in found.sentence

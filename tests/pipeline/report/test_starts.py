@@ -131,7 +131,10 @@ def test_a_number_that_a_start_lacks_has_no_mean():
 
 
 def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
-    """Drawn dialogs have no table of captions' results: each table that all starts have is summarised."""
+    """Drawn dialogs have no table of caption results: tables of equal rows and columns in all starts are summarised.
+
+    The table `CLAIMS` is the exception.
+    """
 
     def make_start(mrr: str, difference: str, alpha: str) -> ResultFile:
         tables = {

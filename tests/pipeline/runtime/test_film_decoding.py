@@ -108,7 +108,7 @@ def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
     assert read_greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
 
 
-def test_a_gif_without_durations_has_the_default_of_browsers(tmp_path):
+def test_gif_durations_below_20_ms_are_replaced_by_the_default_of_browsers(tmp_path):
     write_gif(tmp_path / "a.gif", [0, 10, 20, 300])
     assert read_timeline(tmp_path / "a.gif").durations == [100, 100, 20, 300]
 

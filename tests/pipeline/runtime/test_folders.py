@@ -46,7 +46,7 @@ def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_pa
     assert (out / "a").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     monkeypatch.setattr(os, "rename", rename)
-    out.rename(tmp_path / ".out.12345678-.part")  # the state of a process that was killed between the renames
+    out.rename(tmp_path / ".out.12345678-.part")  # the state after a kill between the renames
     with pytest.raises(IsADirectoryError):
         write_folder(out, ".")
     assert (out / "a").read_text() == "1"

@@ -25,7 +25,7 @@ def iou(a, b):
 
 
 def compute_nms(boxes, scores, threshold):
-    """Keep the box with the highest score, drop the boxes that overlap it, and repeat with the rest."""
+    """Keep the box with the highest score, drop the boxes whose IoU with it is above `threshold`, and repeat."""
     remaining, kept = sorted(range(len(boxes)), key=lambda i: -scores[i]), []
     while remaining:
         kept.append(remaining.pop(0))

@@ -12,7 +12,7 @@ from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout, compute_similarities
 from pipeline.types import Message
 
-COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [caption, image]
+COSINES = torch.tensor([[[0.9, 0.8, 0.1], [0.3, 0.5, 0.45], [0.0, 0.2, 0.7]]])  # [sample, caption, image]
 
 
 def test_hardest_hinge_by_hand():

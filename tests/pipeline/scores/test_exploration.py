@@ -133,7 +133,7 @@ def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(wo
 
 
 @pytest.mark.slow
-def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pathwise(world):
+def test_the_gradient_of_the_entropy_of_captions_is_unbiased_by_score_function_and_biased_by_pathwise(world):
     """Σ over words of conditional entropies is the entropy of captions, by the chain rule."""
     log_p = compute_log_probs(world)
     truth = compute_gradient(-(log_p.exp() * log_p).sum(), world)

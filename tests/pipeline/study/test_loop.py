@@ -1,4 +1,4 @@
-"""A whole study: make it, answer its pages in a browser, read the answers."""
+"""A whole study: its construction, its pages in a browser, and the analysis of the answers; the command `study`."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from pipeline.study.study_tables import build_study_tables
 from saywhich.commands import study as command
 
 DESIGN = StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial"))
-RIGHT = {"psst_multinomial", "human"}  # methods whose captions synthetic raters understand and prefer
+RIGHT = {"psst_multinomial", "human"}  # synthetic raters choose the key's first option for captions of these methods
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def key(study_folder):
 def open_sheet(browser):
     """Yield a function that opens a sheet as a rater, in `page` if one is given.
 
-    The fixture fails for console messages and for requests to other addresses.
+    The fixture fails for console messages, for errors of a page, and for requests to other addresses.
     """
     with watch_pages(browser) as make_page:
 
@@ -56,7 +56,10 @@ def read_content(page):
 
 
 def answer_rounds(page, key, wrong=lambda question: False):
-    """Answer every round by keyboard with the first option of the key, or with the second where `wrong` is true."""
+    """Answer by keyboard with the first option of the key, or with the second where `wrong` returns True.
+
+    The page shows a round until all are answered, or until the rater has failed the practice.
+    """
     questions = {each["name"]: each for each in key["questions"]}
     content = read_content(page)
     for each in (*content["qualification"], *content["rounds"]):
@@ -128,7 +131,7 @@ def test_prolifics_participant_is_filled_in(study_folder, open_sheet):
     assert page.get_by_label("Your participant ID").input_value() == "5f3c"
 
 
-def test_both_pictures_are_visible_named_and_focusable(study_folder, open_sheet):
+def test_both_pictures_are_visible_and_named_and_the_tab_key_focuses_the_left_one(study_folder, open_sheet):
     page = open_sheet(find_first_sheet(study_folder))
     assert page.evaluate("document.activeElement.id") == "asked"
     images = page.locator("#options img")
@@ -165,7 +168,9 @@ def collector():
 
 
 @pytest.mark.parametrize(("path", "message"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
-def test_answers_are_sent_to_the_configured_address(finished_run, browser, collector, tmp_path, path, message):
+def test_answers_are_sent_to_the_given_address_or_the_refusal_is_shown(
+    finished_run, browser, collector, tmp_path, path, message
+):
     address, bodies = collector
     finished_run.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
@@ -183,7 +188,7 @@ def test_answers_are_sent_to_the_configured_address(finished_run, browser, colle
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_fits_a_phone(study_folder, open_sheet, scheme):
+def test_a_page_fits_a_phone_and_follows_its_colour_scheme(study_folder, open_sheet, scheme):
     page = open_sheet(
         find_first_sheet(study_folder, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme
     )
@@ -209,7 +214,7 @@ def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, 
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
 
 
-def test_answers_that_are_not_of_this_study_are_reported_in_one_line(study_folder, key, answer_correctly, tmp_path):
+def test_repeated_foreign_and_unreadable_answers_are_reported(study_folder, key, answer_correctly, tmp_path):
     path = tmp_path / "answers.jsonl"
     good = answer_correctly(key, key["sheets"][0])
     path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))
@@ -237,7 +242,7 @@ def run_study_command(*arguments: object) -> None:
     assert command.run(parser.parse_args([str(each) for each in arguments])) == 0
 
 
-def test_the_command_makes_reads_and_plans(finished_run, answer_correctly, tmp_path, capsys):
+def test_the_command_makes_a_study_reads_its_answers_and_plans_raters(finished_run, answer_correctly, tmp_path, capsys):
     params = yaml.safe_load(Path("params.yaml").read_text())
     params["prepare"] |= {"root": str(finished_run.root), "images": "images"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True))
@@ -258,7 +263,7 @@ def test_the_command_makes_reads_and_plans(finished_run, answer_correctly, tmp_p
     assert " 3399 |" in plan  # the number in docs/how_to/study.md
 
 
-def test_pairs_may_stand_before_the_step(capsys):
+def test_the_option_pairs_may_precede_the_step(capsys):
     run_study_command("--pairs", 50, "raters", 75, 72)
     assert "With 50 pairs and 5 raters a pair" in capsys.readouterr().out
     run_study_command("raters", 75, 72)

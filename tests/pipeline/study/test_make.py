@@ -147,7 +147,7 @@ def test_pages_may_connect_to_the_address_that_they_send_to(made_study, tmp_path
     assert f'; connect-src {send}">' in (tmp_path / "pages" / f"{sheets[0].name}.html").read_text()
 
 
-def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
+def test_prolific_has_a_page_and_a_code_for_each_rater(made_study):
     out, sheets = made_study
     rows = list(csv.DictReader((out / "prolific.csv").open()))
     assert len(rows) == len(sheets) == len({row["completion_code"] for row in rows})

@@ -411,7 +411,7 @@ def test_a_copy_of_the_repository_writes_into_itself_alone(manual_sending, tmp_p
         assert note.read_text() == name
 
 
-def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(manual_sending, database, capsys):
+def test_sync_leaves_open_runs_alone_and_continues_after_a_failure(manual_sending, database, capsys):
     with recorder.record_run("first"):
         pass
     (first,) = list_waiting_runs()
@@ -426,7 +426,7 @@ def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(manual_sendin
     assert find_runs().keys() == {"second", "third"}
 
 
-def test_sync_goes_on_where_another_process_has_sent_a_run_meanwhile(manual_sending, database, monkeypatch):
+def test_sync_continues_where_another_process_has_sent_a_run_meanwhile(manual_sending, database, monkeypatch):
     for name in ("first", "second"):
         with recorder.record_run(name):
             pass

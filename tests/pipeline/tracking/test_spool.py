@@ -102,5 +102,7 @@ def test_records_without_checksums_are_kept_and_not_sent(run_folder, capsys):
     records = [line.split("\t")[0] for line in path.read_text().splitlines()]
     path.write_text("\n".join(records) + "\n")
     assert sync() == 1
-    assert "its first record is damaged: no record is sent; it is kept in" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert "its first record is damaged: no record is sent; it is kept in" in output.err
+    assert output.out == f"{run_folder.name}: not sent\n"
     assert find_runs() == {}

@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_detected(tmp_path, capsys, offset):
     assert path.name in capsys.readouterr().err
 
 
-def test_a_truncated_checkpoint_is_skipped_and_the_run_resumes(tmp_path, capsys):
+def test_a_truncated_checkpoint_is_skipped_and_displaces_no_new_one(tmp_path, capsys):
     checkpoints = Checkpoints(tmp_path, keep=1)
     path = checkpoints.save(20, make_tensors(2), {})
     path.write_bytes(path.read_bytes()[:-5])

@@ -398,7 +398,7 @@ def test_learning_rates():
 
 
 def test_a_continued_epoch_counter_decays_as_the_published_joint_training_does():
-    """PSST multiplies 5e-3 by .75 every 15 epochs, counted from 200: by .75^13 at first, by .75^14 later."""
+    """PSST multiplies 5e-3 by .75 every 15 epochs, counted from 200: by .75^13 at first, by .75^14 after ten epochs."""
     settings = Optimisation(
         epochs=150, learning_rate=5e-3, schedule="step", decay=0.75, decay_every=15, start_epoch=200
     )
@@ -486,7 +486,10 @@ def test_every_role_has_its_own_or_the_common_learning_rate(toy):
 
 
 def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
-    """Cosine falls to 0 with the last step. Gradients of the same sign would hide that, so each step is measured."""
+    """The cosine rates of three steps are 1, 3/4 and 1/4 of the first.
+
+    The change over all steps also depends on the signs of the gradients, so each step is measured.
+    """
     settings = Optimisation(epochs=1, learning_rate=0.01, schedule="cosine", validate_every=0)
     moved = {}
     for rates in ({}, {"listener": 0.01}):

@@ -46,7 +46,7 @@ def train(method: Method, toy, epochs: int = 1, **batch_options: int) -> Trainin
         (lambda agents: luo(agents, Objective(), 0.7), (2,)),  # a sample and the greedy caption
         (lambda agents: reinforce(agents, Objective(), 0.7), (2, 1)),  # the listener's step has no baseline
         (lambda agents: luo(agents, RLOO, 0.7), (5,)),  # samples alone
-        (lambda agents: psst_multinomial(agents, Objective(), 0.3), (3,)),  # and CIDEr's sample and baseline
+        (lambda agents: psst_multinomial(agents, Objective(), 0.3), (3,)),  # two samples and CIDEr's baseline
         (lambda agents: st_multinomial(agents, SHARED, 0.3), (2,)),  # CIDEr scores the listener's samples
         (lambda agents: wtf(agents, Objective(), make_reward_models()), (4,)),  # three beams and greedy, as negatives
         (lambda agents: wtf_rl(agents, Objective(), make_reward_models()), (4,)),  # the same captions are trajectories

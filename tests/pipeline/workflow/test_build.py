@@ -96,7 +96,7 @@ def test_document_frequencies_are_counted_over_training_images_alone(data):
     table = pq.read_table(data.folder / "document_frequencies.parquet").to_pydict()
     found = dict(zip(table["key"], table["count"], strict=True))
     words = {word: found.get(data.vocabulary.encode([word])[0]) for word in ("a", "red", "ball", "blue", "dog", "the")}
-    assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # the key of a unigram is its word
+    assert words == {"a": 4, "red": 2, "ball": 3, "blue": 1, "dog": 1, "the": 1}  # a unigram's key is its word's id
     assert found[0] == 4  # each image has a caption with EOS
 
 

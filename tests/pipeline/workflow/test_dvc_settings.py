@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch) -> Path:
-    """Return a repository with the settings that git tracks, and one stage."""
+    """Return a repository with the settings that git tracks, local settings and one stage."""
     folder = tmp_path / "clone"
     (folder / ".dvc").mkdir(parents=True)
     for name in ("config", ".gitignore"):

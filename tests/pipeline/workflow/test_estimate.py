@@ -20,27 +20,27 @@ def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
     assert estimate.compute_makespan(0, [2, 1], slots=2) == 0
 
 
-def write_times(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
+def write_times(cell: GridCell, *seconds: float, mebibytes: float = 512.0) -> None:
     for stage, each in zip(estimate.STAGES, seconds, strict=True):
         (cell.folder / f"{stage}.tsv").parent.mkdir(parents=True, exist_ok=True)
-        (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\tmax_rss\n{each}\t0:00:01\t{megabytes}\n")
+        (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\tmax_rss\n{each}\t0:00:01\t{mebibytes}\n")
     (cell.folder / "evaluation").mkdir()
     (cell.folder / "evaluation/metrics.json").touch()
 
 
 def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    write_times(GRID[0], 100, 20, 30, megabytes=2048)
+    write_times(GRID[0], 100, 20, 30, mebibytes=2048)
     write_times(GRID[1], 0.5, 0.5, 0.5)  # this cell reused the files of another run
     lines = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
     assert lines == [
         "2 of 4 cells have no results",
-        "measured on 1 cells here, medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.0 GB",
+        "measured on 1 cells here, medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.1 GB",
         "2 machines, 2 jobs at once: 3 minutes",
         "work 5 minutes of one core; a cell alone 3 minutes; 83% of the slots' time is work",
     ]
     assert "2 machines, 4 jobs at once (by memory): " in estimate.estimate_grid(GRID, 2, 8, 5.0, 0.0, None)
-    with pytest.raises(UserError, match=r"2\.0 GB of memory, which does not fit in the 1\.0 GB"):
+    with pytest.raises(UserError, match=r"2\.1 GB of memory, which does not fit in the 1\.0 GB"):
         estimate.estimate_grid(GRID, 2, 8, 1.0, 0.0, None)
 
 
@@ -64,7 +64,7 @@ def test_the_estimate_without_finished_cells_uses_the_parameters(tmp_path: Path,
         ("{grid: {luo: fast}}", [], 'sweep.grid.luo: must map options to lists, and is "fast"'),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, sweep, options, message):
+def test_a_mistake_is_reported_in_one_line(tmp_path, monkeypatch, capsys, sweep, options, message):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(f"methods: {{luo: {{from: luo}}}}\nsweep: {sweep}\n")
     assert estimate.main(options) == 2

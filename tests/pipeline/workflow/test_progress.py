@@ -33,7 +33,7 @@ def test_the_time_left_is_scaled_by_the_speed_of_this_machine():
     assert progress.begin("train@luo", 100).endswith("; about 4 min left")
 
 
-def test_the_time_for_which_a_stage_has_run_is_not_left():
+def test_the_time_left_excludes_the_time_that_a_stage_has_run():
     waits = {"train@luo": set(), "train@mle": set(), "evaluate@mle": {"train@mle"}, "evaluate@luo": {"train@luo"}}
     costs = {"train@luo": 600 - DVC_SECONDS, "train@mle": 60 - DVC_SECONDS, "evaluate": 120 - DVC_SECONDS}
     progress = Progress(waits, costs, max_parallel=2)

@@ -35,7 +35,7 @@ def workplace(tmp_path, monkeypatch):
 
 
 def run_training(out: str, *options: str, method: str = "luo", callback: Callable[[], object] = lambda: None) -> bool:
-    """Run the train stage of the method into the folder `out`; return whether it trained or reused files."""
+    """Run the train stage of the method into the folder `out`; return True if it trained, False if it reused files."""
     stages = []
 
     def run(stage):

@@ -142,7 +142,7 @@ def test_a_wrong_parameter_is_reported_before_torch_is_imported(workplace):
     assert result.stderr.count("\n") == 1
 
 
-def test_the_key_of_a_stage_changes_with_parameters_inputs_and_instance_and_with_nothing_else(workplace):
+def test_the_key_of_a_stage_changes_with_its_parameters_inputs_and_instance_but_not_with_its_folder(workplace):
     inputs = workplace / "inputs"
     inputs.mkdir()
     (inputs / "a").write_text("1")

@@ -1,4 +1,4 @@
-"""The orders of training images: by drawn neighbourhoods, by look-alikes, and at random."""
+"""Construction of training runs: the orders of training images, and the hard gallery of validation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class ListenerSlice:
 
 @pytest.fixture
 def world(karpathy, tmp_path):
-    """Return 40 images, 20 of them for training; images of equal remainder modulo 5 are a neighbourhood."""
+    """Return the prepared data and the features of 40 images, of which 20 are for training.
+
+    Images whose ids have the same remainder modulo 5 form a neighbourhood.
+    """
     write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
@@ -45,7 +48,7 @@ def world(karpathy, tmp_path):
 
 
 def list_neighbourhoods(world, epoch: int = 0, **settings) -> list[int]:
-    """Return the neighbourhoods of the images in an epoch of two batches."""
+    """Return the neighbourhood of each image in an epoch of two batches of 8."""
     words = len(world[0].vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
     training = build_training(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
@@ -72,7 +75,7 @@ def test_an_order_of_neighbourhoods_is_refused_without_facts(world):
 
 
 @pytest.mark.parametrize("settings", [{"order": "look_alikes"}, {"order": "neighbourhoods"}, {"captions": "all"}])
-def test_a_slices_agents_are_refused_an_order_that_their_batches_do_not_have(world, monkeypatch, settings):
+def test_orders_and_all_captions_are_refused_for_a_slices_agents(world, monkeypatch, settings):
     monkeypatch.setattr("pipeline.workflow.training.TRAINING", (ListenerSlice(),))
     ((name, value),) = settings.items()
     with pytest.raises(UserError, match=f"optimisation.{name}: {value} applies to the training of captions only"):
@@ -89,8 +92,8 @@ def test_validation_has_the_hard_gallery_of_the_validation_split(world):
     words = len(prepared.vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
     training = build_training(method, None, Optimisation(1, 8), *world, 1, torch.device("cpu"))
-    numbers = [neighbourhoods[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
-    expected = [[k for k, other in enumerate(numbers) if other == own and k != n] for n, own in enumerate(numbers)]
+    keys = [neighbourhoods[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
+    expected = [[k for k, other in enumerate(keys) if other == own and k != n] for n, own in enumerate(keys)]
     found = training.validate.hard_gallery.tolist()
     assert [[k for k in row if k >= 0] for row in found] == expected
 

@@ -1,4 +1,4 @@
-"""Facts of drawn images: the annotations of the object detector, and the order of neighbourhoods."""
+"""Facts of drawn images: the annotations of the object detector, and the numbers of their neighbourhoods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hard galleries of drawn images are the neighbourhoods that the facts state."""
+"""Hard galleries of drawn images: neighbourhoods by the facts, or images of equal place, weather and light."""
 
 import json
 from types import SimpleNamespace

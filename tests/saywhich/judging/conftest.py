@@ -11,7 +11,7 @@ from saywhich.judging.judge_sources import JudgeSource
 
 @pytest.fixture
 def colours(tmp_path, monkeypatch) -> Path:
-    """Return a working folder with photos a (red), b (green) and c (both); register judges `colours` and `colours2`."""
+    """Return a working folder with photos a (red), b (green) and c (both); register judges named `colours…`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     paint_colours(tmp_path / "photos")
     source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)

@@ -1,4 +1,4 @@
-"""Caption files of every form, and the notes of their faults: one line each, with a count and three examples."""
+"""Caption files of every form, and the notes of their faults: one line each, with a count and up to three examples."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_letters_of_names_may_be_composed_or_not(tmp_path):
     assert PhotoIndex(tmp_path).find(decomposed) == tmp_path / decomposed  # an exact name takes precedence
 
 
-def test_a_number_of_more_digits_than_an_id_has_is_none(tmp_path):
+def test_a_number_in_a_name_with_more_digits_than_an_id_is_no_id(tmp_path):
     (tmp_path / f"photo_{'1' * 20}.jpg").touch()
     assert PhotoIndex(tmp_path).find(int("1" * 18)) is None
 
@@ -256,7 +256,7 @@ def test_faults_are_counted_with_the_first_three(colours):
 
 
 def test_captions_that_are_cut_behind_the_prompt_of_clip_score_are_counted(colours):
-    """The judge reads 20 words; the prompt, “A photo depicts”, has three."""
+    """The judge's input has at most 20 words; the prompt, “A photo depicts”, has three."""
     captions = {"a.png": "red " * 17, "b.png": "green " * 18}
     (note,) = (note for note in saywhich.judge(captions, "photos", judges=["colours"]).notes if "cut" in note)
     assert note.startswith(

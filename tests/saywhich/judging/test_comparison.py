@@ -1,4 +1,4 @@
-"""Differences of caption files on three photos, computed by hand, verdicts, and the agreement of judges."""
+"""Differences of caption files on three photos and of synthetic recalls, verdicts, and the agreement of judges."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
     base = (rng.random(400) < 0.3).astype(int)
     more = np.maximum(base, (rng.random(400) < 0.3).astype(int))
     found = compare_rows(make_judgement(400, A={"one": base}, B={"one": more}, C={"one": np.roll(base, 1)}))
-    better, shuffled = (pair.difference("one", "R@1") for pair in found.pairs)
+    better, rolled = (pair.difference("one", "R@1") for pair in found.pairs)
     assert better.verdict == "better"
     assert better.p < 0.001
     assert better.needed is None
-    assert (shuffled.verdict, shuffled.needed) == ("open", None)  # equally many hits leave no difference to decide
+    assert (rolled.verdict, rolled.needed) == ("open", None)  # equally many hits leave no difference to decide
     decrease = compare_rows(make_judgement(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
     assert decrease.verdict == "worse"
 
@@ -92,7 +92,7 @@ def test_an_open_difference_has_the_number_of_deciding_images():
 
 
 def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
-    """The same scores in another order within each image differ in their last digit."""
+    """Averages of the same scores in another order within each image differ in their last digits."""
     values, owners = np.random.default_rng(8).random((50, 3)), np.repeat(np.arange(50), 3)
     key = ScoreKey("one", "CLIPScore")
     scores = [{key: average_over(owners, each.ravel(), 50)} for each in (values, values[:, ::-1])]

@@ -1,4 +1,4 @@
-"""The documents name the choices that the commands have, and show the lines that they print for the toy example."""
+"""The documents name the choices of the commands, and show lines that the commands print for the toy example."""
 
 import re
 from pathlib import Path

@@ -95,7 +95,7 @@ def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
     (row,) = found.rows
     assert row.ranks[folder.name].among_all.tolist() == ranks.tolist()
     assert ((folder.name, "CLIPScore") in row.scores) == (name == "clip")
-    # CLIPScore's prompt leaves no room for a caption in the tiny model's 16 tokens
+    # CLIPScore's prompt leaves one of the tiny model's 16 tokens for a caption
     assert ["are cut" in note for note in found.notes] == [True] * (name == "clip")
 
 

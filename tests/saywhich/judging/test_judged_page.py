@@ -32,7 +32,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         captions[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
         other[f"{number}.png"] = f"a {name} house" if number % 3 else "blue"
         references[f"{number}.png"] = [f"the {name} wall", "a wall"]
-    other["0.png"] = "a house"  # no colour, so that each judge has a note about either file
+    other["0.png"] = "a house"  # no colour, so that each judge has a note about each file
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
@@ -44,7 +44,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in ("judged", "compared")}
 
 
-def test_a_second_page_of_one_process_has_the_photos_of_its_time(tmp_path, monkeypatch):
+def test_a_second_page_of_one_process_shows_photos_that_changed_since_the_first(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))

@@ -58,7 +58,7 @@ def compute_log_s1(probabilities, prior):
 
 
 def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
-    """With two beams for two images, both beams of the second step continue the second beam of the first."""
+    """An image and a distractor have two beams each; at the third step, both continue the second beam."""
     first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
     processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
     begin = torch.full((4, 1), 9)

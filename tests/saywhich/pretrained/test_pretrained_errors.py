@@ -278,7 +278,7 @@ def test_a_gated_model(folder, hub, capsys):
     )
 
 
-def test_an_unknown_name_without_a_network(folder, hub, capsys, monkeypatch):
+def test_an_unknown_name_with_and_without_a_network(folder, hub, capsys, monkeypatch):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
     assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
     hub[0]()
@@ -289,7 +289,7 @@ def test_an_unknown_name_without_a_network(folder, hub, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("offline", [False, True])
-def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys, offline):
+def test_a_cached_model_is_loaded_while_the_hub_is_unavailable(folder, hub, capsys, offline):
     cached = Path("hub/models--down--git")
     (cached / "refs").mkdir(parents=True)
     (cached / "refs/main").write_text("0" * 40)
@@ -340,7 +340,7 @@ class Terminal(io.StringIO):
         (None, "nothing was downloaded: give --yes to download without a question"),
     ],
 )
-def test_nothing_is_downloaded_without_an_answer(folder, hub, capsys, monkeypatch, stdin, message):
+def test_nothing_is_downloaded_without_consent(folder, hub, capsys, monkeypatch, stdin, message):
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["caption", "a.png", "--preset", "small"]) == 2
     assert capsys.readouterr().err.endswith(f"{message}\n")

@@ -83,7 +83,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(folder, capsys):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Yield the address of a hub on loopback, and the files that it received."""
+    """Yield the address of a hub on loopback, and the files and the settings of the repository that it received."""
     from huggingface_hub import constants
 
     uploads = {}

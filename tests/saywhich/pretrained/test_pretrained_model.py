@@ -148,7 +148,7 @@ def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
 
 @pytest.mark.slow
 def test_large_photos_for_pretrained_models_take_bounded_memory(model):
-    """A request of one megabyte holds twelve photos of 25 megapixels."""
+    """A request of 1.2 MB holds twelve photos of 25 megapixels."""
     speaker = Path(model.speaker.name)
     pretrained = ["--speaker", str(speaker), "--listener", str(speaker.with_name("clip")), "--max-tokens", "6"]
     with hostile.run_server(options=pretrained) as served:

@@ -138,9 +138,9 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
 
 
 def test_gains_are_paired_over_the_resamples():
-    """Both judges rank images 0 … 19 first before and after, and images 20 … 29 only after.
+    """By both judges, R@1 counts images 0 … 19 before and after, and images 20 … 29 only after.
 
-    The interval of the gain depends only on these ten images.
+    The interval of the gain depends only on the latter ten images.
     """
     before, after = np.arange(40) < 20, np.arange(40) < 30
     none, rows = np.zeros(40, int), []

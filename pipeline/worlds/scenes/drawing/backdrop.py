@@ -18,7 +18,7 @@ SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # top, middle, horizon
     "sunset": ((92, 82, 158), (232, 122, 122), (255, 198, 112)),
     "night": ((18, 24, 66), (34, 44, 102), (66, 78, 140)),
 }
-LIGHT: dict[str, tuple[Colour, float]] = {  # colour of the light, and its share in the ground's colours
+LIGHT: dict[str, tuple[Colour, float]] = {  # colour of the light, and its share in the colours of ground and landmarks
     "sunny": ((255, 250, 230), 0.0),
     "cloudy": ((150, 160, 172), 0.18),
     "rainy": ((104, 118, 138), 0.34),

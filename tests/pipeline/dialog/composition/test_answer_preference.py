@@ -69,7 +69,7 @@ def compute_human_probability(model, batch, seed: int, step: int = 0, **options)
 
 @pytest.mark.parametrize(("options", "batch_negatives"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
 def test_a_question_has_exactly_the_requested_number_of_negatives(options, batch_negatives):
-    """Five of the six options are negatives, and few of the twelve questions share a human answer."""
+    """Five of the six options are negatives, and each question has at least four negatives from other questions."""
     batch = make_batch()
     truth = batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))
     assert ((truth != truth.T).sum(1) >= 4).all()

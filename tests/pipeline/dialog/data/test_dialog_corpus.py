@@ -131,12 +131,12 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepar
     assert torch.equal(in_order.captions, shuffled.captions)
 
 
-def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
+def test_captions_without_dialogs_are_reported(tmp_path):
     with pytest.raises(UserError, match=r"the data have no dialogs; set prepare\.format: visdial and prepare them"):
         PreparedDialogs.load(tmp_path)
 
 
-def test_words_are_counted_as_often_as_they_occur(raw_corpus):
+def test_the_texts_of_selected_dialogs_are_listed_with_repetitions(raw_corpus):
     mask = [False] * IMAGES
     mask[2] = mask[5] = True
     expected = []

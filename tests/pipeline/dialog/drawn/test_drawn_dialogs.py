@@ -1,4 +1,4 @@
-"""Drawn dialogs: answers are true, questions depend on earlier rounds, and equal seeds give equal dialogs."""
+"""Drawn dialogs: answers are relevant, questions depend on earlier rounds, and equal seeds give equal dialogs."""
 
 from __future__ import annotations
 
@@ -160,20 +160,20 @@ def test_a_pronoun_refers_to_the_thing_of_the_last_question(scene_dialogs):
     assert checked > 50
 
 
-def test_questions_after_a_caption_are_about_the_things_that_it_names():
+def test_the_first_question_is_about_the_scene_or_a_thing_that_the_caption_names():
     first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
     assert {question.thing for question in first} == {-1, 0}  # the caption does not name the girls
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption states the setting
 
 
 def make_state(*known: int) -> DialogState:
-    """Return a dialog about SCENE in which the things `known` have been named, the first by CAPTION."""
-    made = DialogState(SCENE, CAPTION, np.random.default_rng(1))
-    made.known = list(known)
-    return made
+    """Return the state of a dialog about SCENE in which the things `known` have been named, the first by CAPTION."""
+    state = DialogState(SCENE, CAPTION, np.random.default_rng(1))
+    state.known = list(known)
+    return state
 
 
-def test_a_fact_that_the_caption_states_is_asked_in_no_form():
+def test_a_question_for_a_setting_or_weather_that_the_caption_states_counts_as_asked():
     state = make_state(0)
     for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
         assert state._make_key(SceneQuestion(kind, "", -1, value)) in state.asked
@@ -191,7 +191,7 @@ def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
 def test_questions_are_about_present_and_absent_things():
     state = make_state(0)
     questions = [state._ask_about_scene("exist") for _ in range(200)]
-    # Half of the questions are drawn from the things of the scene. Others are about girls by chance.
+    # Half of the questions are drawn from the things of the scene. Some others are about girls by chance.
     about_girls = [question.asked == "girl" for question in questions if question is not None]
     assert 0.4 < np.mean(about_girls) < 0.75
 
@@ -322,11 +322,11 @@ def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
 def test_the_vector_of_a_question_by_hand():
     pool = make_pool(("is it a big dog", 130), ("is she", 1))
     vector = pool._compute_vector("is it a big dog").reshape(4, -1)
-    places = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
+    columns = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
     rare = np.log(2)  # the rarity of a word in one of the two questions; "is" is in both
     expected = np.zeros_like(vector)
-    expected[1, places["it"]] = expected[2, places["a"]] = rare
-    expected[3, places["big"]] = expected[3, places["dog"]] = rare / 2  # all words after the third share one position
+    expected[1, columns["it"]] = expected[2, columns["a"]] = rare
+    expected[3, columns["big"]] = expected[3, columns["dog"]] = rare / 2  # all words after the third share one position
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 
@@ -463,7 +463,7 @@ def test_most_questions_cannot_be_answered_by_yes_or_no(scene_dialogs):
     assert np.mean([word in {"yes", "yeah", "yep", "no", "nope"} for word in answers]) < 0.2
 
 
-def test_later_questions_are_about_things_that_the_caption_does_not_name(scene_dialogs):
+def test_some_questions_are_about_things_that_the_caption_does_not_name(scene_dialogs):
     dialogs = 0
     for i, (scene, rounds) in enumerate(scene_dialogs[:60]):
         named = {thing for claim in describe_scene(scene, 3, 4 * i)[0].claims for thing in (claim.thing, claim.other)}

@@ -144,7 +144,7 @@ def test_answers_are_generated_by_the_beam_and_compared_with_human_answers(
     assert not any("UNK" in text for text in columns["answer"])
     human = [prepared.vocabulary.decode(row) for row in batch.captions.tolist()]
     assert columns["human"] == human
-    judge, gains = judges["own"].eval(), []
+    judge, preferences = judges["own"].eval(), []
     with torch.no_grad():
         encodings, answer_vectors, human_vectors = (
             judge.encode_question(batch),
@@ -153,9 +153,9 @@ def test_answers_are_generated_by_the_beam_and_compared_with_human_answers(
         )
     for n in range(len(batch)):
         if columns["answer"][n] != human[n]:
-            gains.append(float(encodings[n] @ (human_vectors[n] - answer_vectors[n])) > 0)
-    assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(gains) / len(gains))
-    assert 0 < sum(gains) < len(gains)
+            preferences.append(float(encodings[n] @ (human_vectors[n] - answer_vectors[n])) > 0)
+    assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(preferences) / len(preferences))
+    assert 0 < sum(preferences) < len(preferences)
     relevance = dialogs.answer_relevance()
     for source, name in (("answer", "answers"), ("human", "human_answers")):
         relevances = [

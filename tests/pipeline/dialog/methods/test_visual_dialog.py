@@ -21,7 +21,7 @@ PARTIAL_OPTIONS = {"rho": 0.6, "mix": "caption", "feed": "sample"}
 RELAXED_METHODS = [
     (g_dis, {}, Gumbel(temperature=0.5), 0.5),
     (g_dis, {"alpha": 0.2, "temperature": 0.9}, Gumbel(temperature=0.9), 0.2),
-    (g_psst, {}, PartialSampling(StraightThrough(), 0.25), 0.5),
+    (g_psst, {}, PartialSampling(StraightThrough(), 0.75), 0.5),
     (g_psst, {"alpha": 0.2, **PARTIAL_OPTIONS}, PartialSampling(StraightThrough(), 0.6, "caption", "sample"), 0.2),
     (g_reinmax, {}, ReinMax(temperature=1.0), 0.5),
     (g_reinmax, {"alpha": 0.2, "temperature": 0.9}, ReinMax(temperature=0.9), 0.2),

@@ -213,7 +213,7 @@ def prepare_dialogs(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialog
 
 def test_answers_made_equal_by_clipping_or_unk_are_merged(files, tmp_path):
     unknown = prepare_dialogs(read_visdial(files, {}, SMALL), tmp_path / "unknown")
-    assert unknown.options[0, 1, 0] == unknown.options[0, 1, 1]  # all of "a very big", "dog" and "cat" are UNK
+    assert unknown.options[0, 1, 0] == unknown.options[0, 1, 1]  # "a", "very", "big", "dog" and "cat" are UNK
     change_file(files["train"], lambda data: data["dialogs"][0].update(caption="A very big dog"))
     corpus = read_visdial(files, {}, SMALL)
     assert len(set(prepare_dialogs(corpus, tmp_path / "whole").options[0, 1].tolist())) == 3
@@ -240,7 +240,7 @@ def test_the_vocabulary_counts_training_dialogs_alone(files, tmp_path):
 
 
 def make_arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
-    """Return the arrays of three training and two validation dialogs with the answers yes, no and two."""
+    """Return the arrays of three training and two validation dialogs with the answers yes, no, two and UNK red."""
     arrays = {}
     for name, number in (("train", 3), ("val", 2)):
         questions = np.tile(np.array([[4, 3, 6], [5, 0, 0]]), (number, 1, 1))

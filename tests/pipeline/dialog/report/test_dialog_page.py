@@ -1,4 +1,4 @@
-"""The report's page of dialogs: attention as shades, escaped texts, and the numbers of both splits."""
+"""The report on dialogs: attention weights, escaped texts, and the numbers of both splits."""
 
 import csv
 import json

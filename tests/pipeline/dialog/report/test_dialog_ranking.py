@@ -47,8 +47,8 @@ def results(tmp_path: Path) -> Results:
     pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
     shared_numbers = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
     judge_numbers = {("test", "judges", name, "ranking", "MRR"): 0.6 for name in ("d_mle", "d_np")}
-    beside_numbers = {("test", "rankers", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
-    numbers = {"g_mle": shared_numbers | judge_numbers | beside_numbers, "gan2": shared_numbers | judge_numbers}
+    ranker_numbers = {("test", "rankers", name, "ranking", "MRR"): 0.8 for name in ("d_mle_2", "chance")}
+    numbers = {"g_mle": shared_numbers | judge_numbers | ranker_numbers, "gan2": shared_numbers | judge_numbers}
 
     def make_point(method: str) -> Point:
         file = tmp_path / "captions.parquet"

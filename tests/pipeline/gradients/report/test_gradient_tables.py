@@ -1,4 +1,4 @@
-"""The tables of measured gradients and figures, from a file whose numbers are round."""
+"""Tables and figures of measured gradients, from a file whose numbers are round."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def test_markdown_needs_no_rule(gradients_file):
     assert text.startswith("**Gradient estimators before the exact gradient")
 
 
-def test_a_broken_file_is_reported_in_one_line(tmp_path):
+def test_a_broken_file_is_reported(tmp_path):
     (tmp_path / "gradients.json").write_text("{")
     with pytest.raises(UserError, match="not JSON"):
         read_gradients(tmp_path / "gradients.json")
 
 
 @pytest.mark.parametrize("content", [[], {}, {"rows": [{"name": "PSST", "settings": {}, "worlds": []}]}])
-def test_another_content_is_reported_in_one_line(tmp_path, content):
+def test_another_content_is_reported(tmp_path, content):
     (tmp_path / "gradients.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"gradients.json: expected the results of `python -m stages.gradients`, found"):
         read_gradients(tmp_path / "gradients.json")

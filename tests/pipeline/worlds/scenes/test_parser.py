@@ -134,10 +134,10 @@ def test_attachment_of_attributes_verbs_and_relations(
     ],
 )
 def test_claims_about_the_scene_are_parsed(text: str, claims: set[str]) -> None:
-    reading = parse_scene_caption(text)
-    assert {format_claim(each) for each in reading.scene} == claims
-    assert len(reading.scene) == len(claims)
-    assert reading.mentions == reading.loose == ()
+    parsed = parse_scene_caption(text)
+    assert {format_claim(each) for each in parsed.scene} == claims
+    assert len(parsed.scene) == len(claims)
+    assert parsed.mentions == parsed.loose == ()
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_attributes_without_a_noun_are_separate(text: str, loose: set[str]) -> N
 
 
 def test_unknown_words_are_skipped_and_counted() -> None:
-    reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
-    claims = [claim for mention in reading.mentions for claim in mention.claims]
+    parsed = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
+    claims = [claim for mention in parsed.mentions for claim in mention.claims]
     assert [format_claim(claim) for claim in claims if claim.kind == "category"] == ["category dog", "category cat"]
-    assert (reading.words, reading.unknown) == (10, 6)
+    assert (parsed.words, parsed.unknown) == (10, 6)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_any_sequence_of_known_words_is_parsed() -> None:
     words = sorted(_build_vocabulary())
     for step in range(1, 40):
         sequence = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
-        reading = parse_scene_caption(" ".join(sequence))
-        assert (reading.words, reading.unknown) == (60, 0)
-        assert all(len(set(mention.claims)) == len(mention.claims) for mention in reading.mentions)
+        parsed = parse_scene_caption(" ".join(sequence))
+        assert (parsed.words, parsed.unknown) == (60, 0)
+        assert all(len(set(mention.claims)) == len(mention.claims) for mention in parsed.mentions)
 
 
 def test_a_phrase_has_one_kind_of_meaning() -> None:
@@ -230,18 +230,18 @@ def test_captions_of_annotators_are_parsed_exactly() -> None:
     ambiguous = 0
     for i in range(400):
         for caption in describe_scene(sample_scene(3, i), 3, i):
-            reading = parse_scene_caption(caption.raw)
+            parsed = parse_scene_caption(caption.raw)
             nouns, relations, scene = convert_claims(caption.claims)
-            mentions = [set(map(convert_parsed_claim, mention.claims)) for mention in reading.mentions]
+            mentions = [set(map(convert_parsed_claim, mention.claims)) for mention in parsed.mentions]
             assert mentions == nouns, caption.raw
-            assert list(reading.relations) == relations, caption.raw
+            assert list(parsed.relations) == relations, caption.raw
             for kind in ("scenery", "weather"):
-                assert {v for claim in reading.scene if claim.kind == kind for v in claim.values} == scene[kind], (
+                assert {v for claim in parsed.scene if claim.kind == kind for v in claim.values} == scene[kind], (
                     caption.raw
                 )
-            settings = [claim.values for claim in reading.scene if claim.kind == "setting"]
+            settings = [claim.values for claim in parsed.scene if claim.kind == "setting"]
             assert len(settings) == len(scene["setting"]), caption.raw
             assert all(scene["setting"] <= values for values in settings), caption.raw
             ambiguous += any(len(values) > 1 for values in settings)
-            assert (reading.loose, reading.unknown) == ((), 0), caption.raw
+            assert (parsed.loose, parsed.unknown) == ((), 0), caption.raw
     assert 0 < ambiguous < 400

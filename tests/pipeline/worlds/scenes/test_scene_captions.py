@@ -65,7 +65,7 @@ def test_captions_have_the_form_of_a_sentence(pairs: list[tuple[Scene, SceneCapt
 
 # ---- the words of captions, checked with a lexicon of this test -------------------------------------------------
 
-SINGULAR = {
+CATEGORIES_BY_NOUN = {
     **{
         w: w
         for w in [
@@ -136,16 +136,16 @@ GARMENTS = ("shirt", "shirts", "sweater", "sweaters", "dress", "dresses")
 
 
 def find_singular(word: str) -> str | None:
-    """Return the singular of a word if it is a noun for a category."""
+    """Return the singular of a word that is a noun for a category; None for another word."""
     word = IRREGULAR.get(word, word)
-    if word in SINGULAR:
+    if word in CATEGORIES_BY_NOUN:
         return word
-    return word[:-1] if word.endswith("s") and word[:-1] in SINGULAR else None
+    return word[:-1] if word.endswith("s") and word[:-1] in CATEGORIES_BY_NOUN else None
 
 
 def find_things(scene: Scene, word: str) -> list[Thing]:
     noun = find_singular(word)
-    return [thing for thing in scene.things if noun and thing.category in SINGULAR[noun].split()]
+    return [thing for thing in scene.things if noun and thing.category in CATEGORIES_BY_NOUN[noun].split()]
 
 
 def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, SceneCaption]]) -> None:

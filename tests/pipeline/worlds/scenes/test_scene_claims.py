@@ -20,7 +20,7 @@ ODD_CAPTIONS = [
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_claims_of_many_scenes_have_the_verdicts_of_each_scene(seed):
+def test_claims_of_many_scenes_have_the_truth_values_of_each_scene(seed):
     scenes = [sample_scene(seed, n) for n in range(60)]
     captions = [caption.raw for n, scene in enumerate(scenes[:12]) for caption in describe_scene(scene, seed, n)]
     claims = SceneClaims(scenes)
