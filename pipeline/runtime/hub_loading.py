@@ -64,7 +64,7 @@ REFERENCES = {
     "adapter_config.json": "an adapter's model lies in another repository; give the model with the adapter merged",
     "audio_tokenizer_config.json": "it names another repository, of an audio tokenizer; remove the file",
 }
-REMEDY = "take the captioner from its publisher"
+REMEDY = "take the model from its publisher"
 # keys that make transformers run code, or open another repository or a file that is not checked here
 REMOTE_KEYS = frozenset(
     (

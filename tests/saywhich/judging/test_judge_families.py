@@ -156,7 +156,7 @@ def test_embeddings_are_cached_by_config_and_processor(clip_folder, tmp_path):
 )
 def test_bad_values_in_a_judge_s_files_are_reported_in_one_line(clip_folder, tmp_path, photos, file, keys, value):
     folder = copy_with_change(clip_folder, tmp_path / "judge", file, *keys, value=value)
-    with pytest.raises(UserError, match=r"^--judge .*take the captioner from its publisher") as error:
+    with pytest.raises(UserError, match=r"^--judge .*take the model from its publisher") as error:
         open_judge(str(folder)).encode_photos([open_judge(str(folder)).prepare(photos[0])])
     assert "\n" not in str(error.value)
 
