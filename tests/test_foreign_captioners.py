@@ -90,13 +90,11 @@ def test_image_settings_are_read_with_one_size_and_reported_where_they_are_missi
     change_json(file, size=24)  # as older versions of transformers wrote it
     assert read_processor(str(folder)).side == 24
     change_json(file, size=True)
-    with pytest.raises(UserError, match=r"preprocessor_config\.json: size: .*, and is true; take the captioner"):
+    with pytest.raises(UserError, match=r"preprocessor_config\.json: size: .*, and is true; take the model"):
         read_processor(str(folder))
     for content in ("{", None):
         file.unlink() if content is None else file.write_text(content)
-        with pytest.raises(
-            UserError, match=r"captioner: preprocessor_config\.json cannot be read .*; take the captioner"
-        ):
+        with pytest.raises(UserError, match=r"captioner: preprocessor_config\.json cannot be read .*; take the model"):
             read_processor(str(folder))
 
 
