@@ -26,7 +26,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Export the model, log a trained model to MLflow, and upload it with --push; return 0.
 
-    A model is logged where MLflow's address is set, or the model is below the current folder.
+    A model is logged where MLflow's address is set, or the model is below `data` in the current folder.
     SAYWHICH_TRACKING=off disables MLflow. An error of MLflow is printed in a line on stderr.
     """
     from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
@@ -66,8 +66,8 @@ def _print_size(out: Path, option: str) -> None:
 
 
 def _is_logged(model: Path) -> bool:
-    """Return whether MLflow's address is set, or the model is below the current folder.
+    """Return whether MLflow's address is set, or the model is below `data` in the current folder, as in a repository.
 
-    MLflow's database is in the current folder, unless its address is set; a missing database is created.
+    Without an address, a missing database of MLflow is created in the current folder.
     """
-    return "MLFLOW_TRACKING_URI" in os.environ or Path.cwd() in model.resolve().parents
+    return "MLFLOW_TRACKING_URI" in os.environ or Path("data").resolve() in model.resolve().parents

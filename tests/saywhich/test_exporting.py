@@ -222,6 +222,16 @@ def test_the_card_of_an_unevaluated_model_states_it(trained_model, tmp_path):
     assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
 
 
+def test_an_exported_model_is_exported_again_without_a_database(exported_model, monkeypatch, tmp_path, capsys):
+    shutil.copytree(exported_model, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SAYWHICH_TRACKING", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert main(["export", "model", "copy"]) == 0
+    assert "MLflow" not in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
+
+
 @pytest.mark.slow
 def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
     """The commands of the docs run in processes of their own, since MLflow changes settings of its process."""
