@@ -25,7 +25,14 @@ def test_imports_of_benchmarks_exist(name):
     import_module(name)
 
 
-@pytest.mark.parametrize(("files", "names"), [*reliability.HOSTILE.values(), *reliability.DIVERGING.values()])
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        *reliability.HOSTILE.values(),
+        *reliability.DIVERGING.values(),
+        (("tests/test_fuzz.py",), reliability.RANDOM),
+    ],
+)
 def test_fault_injection_selects_tests_that_exist(files, names):
     tests = [name for file in files for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text(), re.MULTILINE)]
     assert tests

@@ -17,7 +17,8 @@ HardGallery = Callable[[np.ndarray], Tensor]
 def build_vector_gallery(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
     """Return the hard gallery of each image's nearest images by the vectors (M, D) of `embed`.
 
-    A gallery holds at most `images` images, including the image itself. `find_similar_distractors` defines similarity.
+    With the image itself, a gallery has at most `images` images; the indices leave the image out.
+    `find_similar_distractors` defines similarity.
     """
 
     def find_similar(rows: np.ndarray) -> Tensor:

@@ -138,7 +138,7 @@ def _build_accuracy_table(results: GradientResults) -> Table:
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
         f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]
-    caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
+    caption = f"Gradient estimators against the exact gradient, K = {samples} captions per image"
     table_rows = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in rows_of_samples]
     return fill_table("gradients", caption, table_rows, columns, notes, "Estimator")
 

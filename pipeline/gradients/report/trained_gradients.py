@@ -34,7 +34,7 @@ def build_trained_table(results: Mapping[str, Any]) -> Table:
         f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step.",
     ]
     rows = [(row["name"], (), row) for row in results["rows"]]
-    return fill_table("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
+    return fill_table("trained", "Gradient estimators at a trained speaker", rows, columns, notes, "Estimator")
 
 
 def build_trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:

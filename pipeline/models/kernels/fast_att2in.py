@@ -125,7 +125,7 @@ class InferenceAtt2in(Decoder[FastState]):
 def select_weights(plain: Att2in, regions: Tensor) -> StepWeights:
     """Return the weights of a step and the attention's keys, with a graph, for `regions` (B, R, H) after dropout."""
     return StepWeights(
-        # biases are merged: the query's into the keys, all others into the gates
+        # biases are merged: the query's into the keys, those of word, state and regions into the gates
         keys=F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias),
         regions=regions,
         attention=plain.weight.weight[0],

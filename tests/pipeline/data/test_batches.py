@@ -15,7 +15,7 @@ from pipeline.readers import read_karpathy
 
 @pytest.fixture
 def world(karpathy, tmp_path):
-    """Return 40 prepared images, of which 20 train, and a store where all features of image i are i."""
+    """Return 40 prepared images, 20 of them in the training split, and a store where all features of image i are i."""
     write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         rows = np.arange(40)

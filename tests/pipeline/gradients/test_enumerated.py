@@ -22,8 +22,8 @@ from pipeline.gradients.pretraining_world import pretrain_world
 from pipeline.scores.discriminability import Hinge
 
 
-def make_psst(rho, mix="caption", feed="distribution", samples=1, ending="soft"):
-    return Pathwise(PartialSampling(StraightThrough(samples, ending), rho, mix, feed))
+def make_psst(rho, mix="caption", feed="distribution", samples=1, eos_gradient="soft"):
+    return Pathwise(PartialSampling(StraightThrough(samples, eos_gradient), rho, mix, feed))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_all_distinct_mixture_patterns_of_a_caption():
         ScoreFunction(Multinomial(2), SelfCritical()),
         Pathwise(StraightThrough(2)),
         make_psst(0.4, samples=2),
-        make_psst(0.4, "token", samples=2, ending="constant"),
+        make_psst(0.4, "token", samples=2, eos_gradient="constant"),
         make_psst(0.4, "caption", "sample", samples=2),
     ],
     ids=["score function", "straight-through", "psst", "psst of words", "psst along samples"],

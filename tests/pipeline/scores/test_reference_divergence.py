@@ -58,7 +58,7 @@ def test_the_mean_score_of_captions_is_their_divergence(world, start):
     assert expected.min() > 0.1
     error = found.std(1) / 4000**0.5
     assert ((found.mean(1) - expected) / error).abs().max() < 4
-    assert (found >= 0).all()  # at each prefix, unlike log p − log q of the drawn token
+    assert (found >= 0).all()  # the divergence is not negative; log p − log q of the drawn token can be
 
 
 @pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 100)])

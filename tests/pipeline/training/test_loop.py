@@ -233,7 +233,7 @@ def test_validating_changes_nothing(toy):
     assert are_equal(without, with_validation)
 
 
-def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
+def test_the_start_and_each_part_of_an_epoch_are_validated_and_a_killed_run_resumes_equally(toy, tmp_path):
     settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
     def drop_validation(entry):

@@ -101,7 +101,7 @@ def test_all_negatives_are_taken_where_there_are_fewer():
 
 
 def test_negatives_are_drawn_uniformly_and_none_twice():
-    """Answer u scores log 10^u, so digit u of the candidates' sum is the number of times that answer u occurs."""
+    """Answer u scores log 10^u, so digit u of the sum of the exponentiated scores counts answer u's occurrences."""
     batch = make_batch()
     model = AnswerTableDiscriminator(
         torch.arange(len(batch.rounds.answers)).double() * torch.tensor(10.0).double().log()

@@ -33,4 +33,4 @@ def test_the_section_on_gradients_is_left_out_without_a_measurement(world, tmp_p
     assert 'id="claim-caption"' in section
     assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in section
     assert "gradients.json" in re.search(r'<section id="settings".*?</section>', html, re.DOTALL)[0]
-    assert "Gradient estimators before the exact gradient" in (tmp_path / "tables.md").read_text()
+    assert "Gradient estimators against the exact gradient" in (tmp_path / "tables.md").read_text()
