@@ -172,7 +172,7 @@ def measure_cuda_graphs(methods: Sequence[str], device: str, times: int) -> None
 
 
 def measure_other_speakers(methods: Sequence[str], device: str, times: int) -> None:
-    """Time the same steps of transformers with as many parameters as Att2in2, and of an LSTM without attention."""
+    """Time the steps of transformers with about as many parameters as Att2in2, and of an LSTM without attention."""
     agents, batch = make_agents(16, device)
     columns = "speaker", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
     print_row = begin_table("A training step of other speakers", "step", *columns)

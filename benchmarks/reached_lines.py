@@ -26,8 +26,8 @@ FOLDERS = (
     "channels", "estimators", "scores", "composition", "methods", "models", "metrics", "evaluation", "analysis",
     "training", "data", "dialog", "worlds", "gradients", "report", "readers",
 )  # fmt: skip
-# tests at the root of tests/ that run the mathematics in this process; others run none, or start processes without the
-# fault
+# tests at the root of tests/ that run the mathematics in this process; most others run none, or start processes without
+# the fault
 IN_PROCESS_TESTS = (
     "asynchronous", "dialog_stages", "dialogs", "equivalences", "guidance", "methods", "gradients", "oracle",
     "oracle_credit", "oracle_estimators", "oracle_relax", "oracle_rewarded", "plain", "reward_training",
@@ -38,7 +38,7 @@ MAX_SECONDS = 600  # CPU seconds that a test file may take
 
 
 def find_test_files() -> list[Path]:
-    """Return the test files that run the modules of mathematics in their own process."""
+    """Return the chosen test files, which run the modules of mathematics in their own process."""
     files = [path for name in IN_PROCESS_TESTS if (path := Path(f"tests/test_{name}.py")).exists()]
     files += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
     return files + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]

@@ -55,7 +55,10 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class CaptionCandidates:
-    """K candidate captions of each of M photos, the best first; `encode` gives the listener's embeddings (M, K, H)."""
+    """K candidate captions of each of M photos, the most likely first where they come from a beam.
+
+    `encode` returns the listener's embeddings (M, K, H).
+    """
 
     texts: Sequence[Sequence[str]]
     encode: Callable[[], Tensor]
@@ -122,11 +125,11 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
 
         `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
-        among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
-        does not count. With the `score` "similarity", the candidate with the highest similarity to the image is
-        returned, with or without distractors. The samples of an image depend on `seed`, and not on the other
-        `images`. `temperature` divides their logits. Its default is .3 where the listener chooses among samples of a
-        trained model without `pragmatic`. Otherwise it is 1, or the setting of a pretrained model.
+        among the distractors by each candidate, and the candidate with the largest margin is returned. A distractor
+        identical to the image does not count. With the `score` "similarity", the candidate with the highest similarity
+        to the image is returned, with or without distractors. The samples of an image depend on `seed`, and not on the
+        other `images`. `temperature` divides their logits. Its default is .3 where the listener chooses among samples
+        of a trained model without `pragmatic`. Otherwise it is 1, or the setting of a pretrained model.
 
         With the weight α `pragmatic`, each word is chosen to distinguish the image from the nearest `distractors` of
         `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over

@@ -28,7 +28,7 @@ COMMANDS = {
     "bench": "draw a new benchmark of scenes, and score captions of it",
     "hacked": "measure how much of a reward's gain independent judges confirm",
     "calibrate": "compare judges and metrics with people's ratings of captions",
-    "export": "write a trained model into a folder that works on any machine",
+    "export": "write a model into a folder that works on any machine",
     "serve": "serve a page for your photos on this machine",
     "study": "prepare a human study of captions, and analyse its answers",
 }

@@ -40,8 +40,8 @@ MODULES = (
     "scmrepo.git", "snakemake.cli", "snakemake.report", "jinja2", "docutils.core",
 )  # fmt: skip
 
-# The client sends its arguments, folder, environment, process group and files to the server. It passes signals on to
-# the new process and ends with its status or signal. It imports few modules.
+# The client sends its arguments, folder, environment, ignored signals, process group and files to the server. It passes
+# signals on to the new process, and ends with the status or signal of that process. It imports few modules.
 CLIENT = """#!{python} -IS
 import _signal, _socket, array, marshal, os, sys
 arguments = sys.argv[1:]

@@ -13,7 +13,7 @@ from pipeline.types import Batch
 
 @torch.no_grad()
 def check_selected_rows(pragmatic: PragmaticDecoder | RetrievalPragmaticDecoder, batch: Batch) -> None:
-    """Check that a step of selected rows equals these rows of a step of all rows, two words after the begin."""
+    """Check that a step of selected rows equals these rows of a step of all rows, two steps after BOS."""
     drop = RolloutDropout(0.0, BatchRandom(batch, None))
     first = torch.full((len(batch),), pragmatic.vocabulary + 1)
     _, state = pragmatic.step(pragmatic.word(first), pragmatic.begin(batch, pragmatic.encode_image(batch), drop, 1))

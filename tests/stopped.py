@@ -213,7 +213,7 @@ def start_tree(
 def stop_repeatedly(world: Path, times: int, seed: int = 0) -> Iterator[str]:
     """Stop `make repro` in the toy world at random instants, and yield the fault of each stop or "".
 
-    A stop has no fault if its processes end within BOUND, none starts afterwards, and make's status and lines are those
+    A stop has no fault if all processes end within BOUND, none starts afterwards, and make's status and lines are those
     of an ended run. The same command must then give the same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the
     process group or to one process of a random kind.
     """

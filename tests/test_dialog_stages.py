@@ -1,4 +1,4 @@
-"""Visual dialog in all stages, from draw to report, on a toy world."""
+"""Visual dialog in the stages from draw to report, without a grid, on a toy world."""
 
 from __future__ import annotations
 

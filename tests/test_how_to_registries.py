@@ -1,4 +1,4 @@
-"""The pages on corpora and judges, followed in a copy of the project, need only one module and one line."""
+"""The pages on corpora and judges, followed in a copy of the project, need only a module and a registry entry."""
 
 import json
 
@@ -53,7 +53,7 @@ print(judge_retrieval(judges["overlap"], captions, torch.tensor([0, 2, 1]), torc
         ),
     ],
 )
-def test_a_module_and_a_line_are_enough(tmp_path, page, program, files, printed):
+def test_a_module_and_an_entry_of_a_registry_are_enough(tmp_path, page, program, files, printed):
     assert apply_page(page, copy_project(tmp_path)) == files
     images = [
         {"file": f"{n}.jpg", "split": split, "captions": ["a dog", "dogs"]}

@@ -171,7 +171,7 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     shutil.rmtree(images.parent)
     assert "there are no reward models; run the retriever stage" in catch_training_error(capsys)
     set_parameter(folder, "retriever", to=None)
-    assert "methods.wtf: it takes rewards, which need the section retriever; add it" in catch_training_error(capsys)
+    assert "methods.wtf: its rewards need the section retriever; add the section" in catch_training_error(capsys)
 
 
 @pytest.mark.parametrize("name", ["images.safetensors", "settings.json", "weights.safetensors"])

@@ -120,8 +120,8 @@ class Method:
         """Compute the weighted losses of `batch` by name, to be differentiated together, and a report to be logged.
 
         Where ranks hold parts of a batch, losses are summed over ranks and reports averaged.
-        Terms that update no scheduled role are skipped. Only scores of text, corrupted captions, and exchanges between
-        ranks synchronise with the device.
+        Terms that update no scheduled role are skipped. Only scores of text, corrupted captions, networks of dialogs,
+        and exchanges between ranks synchronise with the device.
         """
         losses: Losses = {}
         report: Report = {}

@@ -91,7 +91,7 @@ class PrepareSettings(PrepareKeys):
         if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
             raise ValueError(form.takes)
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
-            raise ValueError("max_missing_share needs a folder of images, got images: null; leave one of them out")
+            raise ValueError("max_missing_share needs images, got images: null; name a folder, or remove max_missing_share")
         if self.max_missing_share is not None and not form.may_miss_images:
             formats = " or ".join(name for name, each in _list_formats().items() if not each.may_miss_images)
             raise ValueError(f"max_missing_share is not for format {formats}: leave it out")
@@ -173,9 +173,9 @@ class FeatureSettings(Section):
     """The network that extracts features, and its settings.
 
     Networks for images are fasterrcnn_resnet50_fpn_v2, torchvision/… (classifiers), open_clip/….… (network and
-    weights), and any network of timm. hub/… is a captioner, CLIP or SigLIP of the library transformers. Networks for
-    drawn scenes are word_detector, object_detector, and facts, the features of a network without errors. `imported`
-    takes features from elsewhere.
+    weights), and any network of timm. hub/… is a captioner, CLIP or SigLIP of the library transformers. word_detector
+    and, for drawn images, object_detector are trained here. facts, for drawn scenes, are the features of a network
+    without errors. `imported` takes features from elsewhere.
 
     With `frames`, images are films, and `frames` is the number of evenly spread frames per film. With
     `frames_per_second`, `frames` is the maximum per film. `batch` counts frames. The film's vector is the mean of its

@@ -124,7 +124,7 @@ def _check_params(raw: dict[str, Any]) -> Params:
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
         if params.retriever is None and REWARDS in inspect.signature(_find_composition(name, block)).parameters:
             raise _ParameterError(
-                ("methods", name), f"methods.{name}: it takes rewards, which need the section retriever; add it"
+                ("methods", name), f"methods.{name}: its rewards need the section retriever; add the section"
             )
         _validate(TrainSettings, _merge(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():

@@ -99,7 +99,7 @@ def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[st
     try:
         header, *table = rows
     except csv.Error as error:
-        raise UserError(f"{path}: not a CSV table ({error})") from None
+        raise UserError(f"{path}: not a CSV table ({error}); save it as CSV again") from None
     rows_with_address = [(number, values, _find_address_column(values)) for number, values in enumerate(table, 2)]
     count = _find_first_rating_column(
         [values[column + 1 :] for _, values, column in rows_with_address if column is not None]

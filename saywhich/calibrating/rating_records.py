@@ -11,7 +11,7 @@ from saywhich.judging.caption_files import ImageKey
 
 @dataclass(frozen=True)
 class CaptionRating:
-    """One person's rating of a caption of an image; ratings without a rater's name are by different people."""
+    """Rating of a caption of an image; ratings without a rater's name are by different people."""
 
     image: ImageKey
     caption: str

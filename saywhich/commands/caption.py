@@ -33,8 +33,8 @@ def add(parser: ArgumentParser) -> None:
         "--among",
         action="append",
         metavar="FOLDER",
-        help="distinguish each photo from these photos: print the candidate caption by which the listener ranks the "
-        "photo highest, and that rank",
+        help="distinguish each photo from these photos: print the candidate caption with the photo's largest margin by "
+        "the listener, and the photo's rank",
     )
     parser.add_argument(
         "--score",
@@ -67,7 +67,7 @@ def add(parser: ArgumentParser) -> None:
         "--samples",
         type=int,
         metavar="N",
-        help=f"sample N captions; default with --among or --score similarity: {CANDIDATES}",
+        help=f"sample N captions; default with --score similarity, or --among without --pragmatic: {CANDIDATES}",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)

@@ -31,7 +31,8 @@ def add(parser: ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="DIR",
-        help=f"a model; may be given several times; default: all in {MODELS}, the best first",
+        help=f"a model; may be given several times; default, without --speaker and --preset: all in {MODELS}, the best "
+        "first",
     )
     add_pretrained(parser)
     parser.add_argument("--photos", metavar="FOLDER", help=f"the page offers {SAMPLES} of these photos as examples")
@@ -59,7 +60,7 @@ def run(options: Namespace) -> int:
 
     pretrained = options.speaker is not None or options.preset is not None
     if not pretrained:
-        refuse_pretrained(options, "temperature", "listener")  # for trained models each request sets it
+        refuse_pretrained(options, "temperature", "listener")  # requests set a trained model's temperature
     folders = [Path(model) for model in options.model or []]
     folders = folders or ([] if pretrained else rank_models())
     if not folders and not pretrained:

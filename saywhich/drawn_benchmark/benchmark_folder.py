@@ -37,7 +37,7 @@ REMEDY = "make the benchmark again"
 MIN_IMAGES, MAX_IMAGES = 16, 8000  # pictures
 SIZE = 256  # pixels
 MAX_KEY_BYTES = 2**28  # bytes
-SHUFFLE_STREAM = 3  # `stream` of the random numbers that shuffle the pictures
+SHUFFLE_STREAM = 3  # `purpose` of the random numbers that shuffle the pictures
 SEED_LIMIT = 2**63
 
 

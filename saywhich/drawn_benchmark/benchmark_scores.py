@@ -50,7 +50,7 @@ WIDTH, CELL = 35, 25  # columns of a score's name, and of a number with its inte
 
 @dataclass(frozen=True)
 class ScoredAnswers:
-    """One row of the table: the scores of M images' captions, and their resamples over images."""
+    """Scores of one set of captions of M images, and their resamples over images."""
 
     name: str
     scores: dict[str, ScoreValues]

@@ -291,7 +291,7 @@ def _make_galleries(
                 "remove them, or give another encoder"
             )
         vectors = torch.from_numpy(photos.vectors)
-    rule = f"{min(options.hard, len(files))} neighbours by {name}"
+    rule = f"{min(options.hard, len(files))} images, neighbours by {name}"
     rule += ", near-duplicates kept" if options.near_duplicates else ""
     return find_neighbour_galleries(vectors, thumbnails, options.hard, options.near_duplicates), rule
 

@@ -1,4 +1,4 @@
-"""Sampling of tokens from counter-based random numbers, as a logits processor of transformers."""
+"""Sampling of tokens by uniform numbers, seeded per photo, as a logits processor of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toy world with a grid of three cells, in folders of its own."""
+"""A toy world with a grid of three cells."""
 
 import hashlib
 import shutil

@@ -20,14 +20,14 @@ from pipeline.runtime.checksums import serialise_with_checksum
 SIGNATURE = "gallery test 40|decode beam 2|EOS in reward yes|df train"
 
 
-def make_recalls(ten: float | None) -> dict[str, float | None]:
-    if ten is None:
+def make_recalls(r10: float | None) -> dict[str, float | None]:
+    if r10 is None:
         return {}
-    return {"R@1": ten / 2, "R@5": ten * 0.8, "R@10": ten, "median_rank": 3.0, "mean_rank": 6.5}
+    return {"R@1": r10 / 2, "R@5": r10 * 0.8, "R@10": r10, "median_rank": 3.0, "mean_rank": 6.5}
 
 
-def make_retrieval(ten: float | None) -> dict[str, Any]:
-    return {"text_to_image": make_recalls(ten), "image_to_text": make_recalls(None if ten is None else ten - 2)}
+def make_retrieval(r10: float | None) -> dict[str, Any]:
+    return {"text_to_image": make_recalls(r10), "image_to_text": make_recalls(None if r10 is None else r10 - 2)}
 
 
 def make_split(cider: float | None, own: float | None, images: int = 40) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def build_cell(method: str, cider: float | None, own: float | None, **settings: 
         "signature": SIGNATURE,
         "val": make_split(cider, own),
         "test": make_split(None if cider is None else cider + 0.01, None if own is None else own + 1),
-        "not_computed": {"SPICE": "its parser's files are missing; fetch them with make spice"},
+        "not_computed": {"SPICE": "its parser's files are missing: run python -m pycocoevalcap.spice.get_stanford_models"},
     }
 
 
@@ -167,7 +167,7 @@ def build_full_cell(
         "cell": ",".join(f"{key}={value}" for key, value in settings.items() if value is not None) or "only",
         "settings": settings,
         "signature": SIGNATURE,
-        "not_computed": {"SPICE": "its parser's files are missing; fetch them with make spice"},
+        "not_computed": {"SPICE": "its parser's files are missing: run python -m pycocoevalcap.spice.get_stanford_models"},
         "captions": [],
     }
     first = 0

@@ -1,4 +1,4 @@
-"""A small trained model in a repository, and three photos outside its training data."""
+"""A small untrained model in a repository, and three photos outside the repository."""
 
 import threading
 import time

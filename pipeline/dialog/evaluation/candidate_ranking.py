@@ -60,7 +60,7 @@ def correlate_with_truth(scores: Tensor, relevance: Tensor) -> Tensor:
 
 
 def summarise_ranking(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
-    """Return MRR, R@1, R@5 and R@10 in %, and mean rank of `ranks` (N,), and the mean NDCG of `gains` (N,) if known."""
+    """Return MRR, mean rank, and R@1, R@5 and R@10 in % of `ranks` (N,), and the mean NDCG of `gains` (N,) if known."""
     metrics = {"MRR": float((1 / ranks.double()).mean())}
     metrics |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}
     metrics["mean_rank"] = float(ranks.double().mean())

@@ -141,7 +141,7 @@ class DialogEvaluation:
 
     @staticmethod
     def summarise(results: Mapping[str, Any]) -> dict[str, float]:
-        """Return MRR of the generator and of each discriminator, from the results of a split."""
+        """Return MRR of the generator and of each judge, from the results of a split."""
         judges = {f"{MRR} {name}": judge["ranking"][MRR] for name, judge in results["judges"].items()}
         return {MRR: results["ranking"][MRR]} | judges
 

@@ -206,8 +206,8 @@ RULE = (
 )
 NOTE = "Reported numbers are for VisDial v0.9, dialogs about photos: only their order is comparable."
 INTERVALS = (
-    "A claim holds or fails where the 95 % interval over resampled test dialogs and the differences of all seeds, two "
-    "or more, are on one side of 0. Otherwise it is open. Models are fixed, and seeds are averaged. Generators and "
+    "A claim holds or fails where the 95 % interval over resampled dialogs and the differences of all seeds are on one "
+    "side of 0. Otherwise, or with one seed, it is open. Models are fixed, and seeds are averaged. Generators and "
     "adversarial discriminators have seeds of joint training after one pretraining. Other discriminators have seeds of "
     "pretraining."
 )

@@ -19,7 +19,7 @@ from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import build_curves
 from pipeline.report.comparison_tables import build_rho_table
 
-TEN = make_recall_keys("own")
+R10 = make_recall_keys("own")
 NONE = Resamples(0)
 
 
@@ -43,14 +43,14 @@ def make_two_seeds(make_cell):
 def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, CIDER, TEN, 0.87, [TEN, make_recall_keys("judge")], NONE)
+    reading = read_curve(curve, CIDER, R10, 0.87, [R10, make_recall_keys("judge")], NONE)
     # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 points less
-    assert reading.estimates[TEN].value == pytest.approx(87.0)
+    assert reading.estimates[R10].value == pytest.approx(87.0)
     assert reading.estimates[make_recall_keys("judge")].value == pytest.approx(67.0)
     # seed 1: .80 → 90, 1.00 → 70, so 83; seed 2: .84 → 94, 1.04 → 74, so 91
-    assert reading.estimates[TEN].spread == pytest.approx(math.sqrt(32.0))
-    assert reading.estimates[TEN].seeds == 2
-    assert reading.estimates[TEN].interval is None
+    assert reading.estimates[R10].spread == pytest.approx(math.sqrt(32.0))
+    assert reading.estimates[R10].seeds == 2
+    assert reading.estimates[R10].interval is None
     assert reading.nearest.settings["lambda"] == 0.2
     assert reading.span == (pytest.approx(0.82), pytest.approx(1.02))
 
@@ -58,27 +58,27 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
 def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    estimate = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
+    estimate = read_curve(curve, CIDER, R10, 0.83, [R10], NONE).estimates[R10]  # seed 2 begins at .84
     assert (estimate.value, estimate.spread, estimate.seeds) == (pytest.approx(91.0), None, 1)
 
 
 def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    beyond = read_curve(curve, CIDER, TEN, 1.03, [TEN], NONE)
+    beyond = read_curve(curve, CIDER, R10, 1.03, [R10], NONE)
     assert beyond.nearest is None
     assert beyond.estimates == {}
     assert beyond.span == (pytest.approx(0.82), pytest.approx(1.02))
-    below = read_curve(curve, CIDER, TEN, 0.79, [TEN], NONE)  # the curve has 92 at .82, and no setting lies below
-    assert (below.nearest is not None, below.above, below.estimates[TEN].value) == (True, True, pytest.approx(92.0))
-    assert below.estimates[TEN].spread == pytest.approx(math.sqrt(8.0))  # the ends of both seeds are 90 and 94
-    assert not read_curve(curve, CIDER, TEN, 0.82, [TEN], NONE).above
+    below = read_curve(curve, CIDER, R10, 0.79, [R10], NONE)  # the curve has 92 at .82, and no setting lies below
+    assert (below.nearest is not None, below.above, below.estimates[R10].value) == (True, True, pytest.approx(92.0))
+    assert below.estimates[R10].spread == pytest.approx(math.sqrt(8.0))  # the ends of both seeds are 90 and 94
+    assert not read_curve(curve, CIDER, R10, 0.82, [R10], NONE).above
 
 
 def test_language_at_a_fixed_recall(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, TEN, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
+    reading = read_curve(curve, R10, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
     assert reading.estimates[CIDER].value == pytest.approx(0.97)
     assert reading.estimates["language", "METEOR"].value == pytest.approx(0.22)
     assert ("language", "SPICE") not in reading.estimates
@@ -90,25 +90,25 @@ def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make
     world.write(cells, [])
     (curve,) = build_curves(read_results(world.sweep, []))
     judge = make_recall_keys("judge")
-    assert judge not in read_curve(curve, CIDER, TEN, 0.87, [TEN, judge], NONE).estimates
-    assert read_curve(curve, CIDER, TEN, 0.82, [TEN, judge], NONE).estimates[judge].value == pytest.approx(72.0)
+    assert judge not in read_curve(curve, CIDER, R10, 0.87, [R10, judge], NONE).estimates
+    assert read_curve(curve, CIDER, R10, 0.82, [R10, judge], NONE).estimates[judge].value == pytest.approx(72.0)
 
 
 def test_intervals_come_from_the_curve_of_every_resample(full_world):
     results = read_world_results(full_world)
     curve = next(curve for curve in build_curves(results) if curve.label == "st_multinomial")
     samples = resample(results, 40, seed=5)
-    reading = read_curve(curve, CIDER, make_recall_keys("own"), 0.9, [TEN], samples)
+    reading = read_curve(curve, CIDER, make_recall_keys("own"), 0.9, [R10], samples)
     n = 11
     means = []  # CIDEr and recall of each setting in resample n, averaged over its seeds
     for point in curve.points:
-        means.append([np.mean([samples.get_values(run, *keys)[n] for run in point.runs]) for keys in (CIDER, TEN)])
+        means.append([np.mean([samples.get_values(run, *keys)[n] for run in point.runs]) for keys in (CIDER, R10)])
     x, y = np.array(sorted(means)).T
     assert (np.diff(y) <= 0).all()  # no values to pool, so that the curve is the linear interpolation
-    assert reading.resampled[TEN][n] == pytest.approx(np.interp(0.9, x, y))
-    low, high = np.percentile(reading.resampled[TEN], (2.5, 97.5))
-    assert reading.estimates[TEN].interval == (pytest.approx(low), pytest.approx(high))
-    assert low < reading.estimates[TEN].value < high
+    assert reading.resampled[R10][n] == pytest.approx(np.interp(0.9, x, y))
+    low, high = np.percentile(reading.resampled[R10], (2.5, 97.5))
+    assert reading.estimates[R10].interval == (pytest.approx(low), pytest.approx(high))
+    assert low < reading.estimates[R10].value < high
 
 
 def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(full_world):
@@ -116,13 +116,13 @@ def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(
     (curve,) = [curve for curve in build_curves(results) if curve.label == "mle"]
     samples = resample(results, 200)
     cider = curve.points[0].mean("test", *CIDER)
-    reading = read_curve(curve, CIDER, TEN, cider, [TEN], samples)
+    reading = read_curve(curve, CIDER, R10, cider, [R10], samples)
     assert reading.nearest is not None
     assert 0.3 < reading.short < 0.7  # about half of a single setting's resamples are below it
     run = curve.points[0].runs[0]
-    assert reading.resampled[TEN] == pytest.approx(samples.get_values(run, *TEN))
+    assert reading.resampled[R10] == pytest.approx(samples.get_values(run, *R10))
     levels = samples.get_values(run, *CIDER)
-    assert read_curve(curve, CIDER, TEN, cider, [TEN], samples, levels).short == 0
+    assert read_curve(curve, CIDER, R10, cider, [R10], samples, levels).short == 0
 
 
 def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
@@ -133,9 +133,9 @@ def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
     for label in ("mle", "frozen_mle"):
         reading = find_reading(slice_, label)
         run = reading.curve.points[0].runs[0]
-        assert reading.estimates[TEN].value == pytest.approx(run.value("test", *TEN))
+        assert reading.estimates[R10].value == pytest.approx(run.value("test", *R10))
         assert reading.short == 0
-        assert reading.estimates[TEN].interval is not None
+        assert reading.estimates[R10].interval is not None
     assert find_reading(comparison.at_cider[1], "mle").above
 
 
@@ -147,8 +147,8 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
     assert base.curve.label not in slice_.differences
     luo = find_reading(slice_, "luo")
     difference = slice_.differences["luo"]["own"]
-    assert difference.value == pytest.approx(luo.estimates[TEN].value - base.estimates[TEN].value)
-    resampled_differences = luo.resampled[TEN] - base.resampled[TEN]
+    assert difference.value == pytest.approx(luo.estimates[R10].value - base.estimates[R10].value)
+    resampled_differences = luo.resampled[R10] - base.resampled[R10]
     assert difference.interval == tuple(pytest.approx(end) for end in np.percentile(resampled_differences, (2.5, 97.5)))
     assert difference.clear == (difference.interval[1] < 0 or difference.interval[0] > 0)
     unadjusted = [
@@ -217,7 +217,7 @@ def test_the_reference_is_psst_at_the_rho_chosen_on_validation_else_the_first_ot
     for point in results.get_points("psst_multinomial"):
         better = point.settings["rho"] == 0.75 and point.settings["lambda"] == 0.005
         for run in point.runs:
-            run.numbers["val", *TEN] = 90.0 if better else 10.0
+            run.numbers["val", *R10] = 90.0 if better else 10.0
     assert compare_methods(results, ReportSettings()).at_cider[0].reference.label == "psst_multinomial ρ 0.75"
     cells = [make_full_cell("luo", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
     full_world.write(cells, [make_full_cell("mle", 0.96, 0.5, seed=1)])
@@ -254,7 +254,7 @@ def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(wo
     (series,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
     assert series.level == pytest.approx(0.6)
     assert [reading.above for reading in series.readings] == [False, True, True]
-    assert [reading.estimates[TEN].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
+    assert [reading.estimates[R10].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
     table = build_rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
@@ -268,8 +268,8 @@ def test_configured_levels_are_used_and_frozen_speakers_have_curves(full_world):
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]
     assert [slice_.level for slice_ in comparison.at_score] == [70.0]
     frozen, luo = (find_reading(comparison.at_cider[0], label) for label in ("frozen_luo", "luo"))
-    assert frozen.estimates[TEN].value != luo.estimates[TEN].value
-    assert frozen.estimates[TEN].value == pytest.approx(frozen.estimates[make_recall_keys("adapted")].value)
+    assert frozen.estimates[R10].value != luo.estimates[R10].value
+    assert frozen.estimates[R10].value == pytest.approx(frozen.estimates[make_recall_keys("adapted")].value)
     fixed = find_reading(comparison.at_score[0], "st_multinomial")
     values = [point.mean("test", *make_recall_keys("own", "R@5")) for point in fixed.curve.points]
     assert fixed.span == (min(values), max(values))
@@ -299,7 +299,7 @@ def test_a_setting_without_cider_on_the_test_split_is_left_out(world, make_cell)
     world.write([*cells, incomplete], [])
     (curve,) = build_curves(read_results(world.sweep, []))
     assert len(curve.points) == 3
-    assert read_curve(curve, CIDER, TEN, 0.87, [TEN], NONE).estimates[TEN].value == pytest.approx(87.0)
+    assert read_curve(curve, CIDER, R10, 0.87, [R10], NONE).estimates[R10].value == pytest.approx(87.0)
 
 
 def test_p_is_1_for_a_zero_difference_and_else_0_without_deviation():
@@ -330,6 +330,6 @@ def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(wor
     ]
     world.write(cells, [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, CIDER, TEN, 0.7, [TEN], NONE)
-    assert (reading.above, reading.estimates[TEN].value) == (True, pytest.approx(60.0))
-    assert not read_curve(curve, CIDER, TEN, 0.95, [TEN], NONE).above
+    reading = read_curve(curve, CIDER, R10, 0.7, [R10], NONE)
+    assert (reading.above, reading.estimates[R10].value) == (True, pytest.approx(60.0))
+    assert not read_curve(curve, CIDER, R10, 0.95, [R10], NONE).above

@@ -109,8 +109,8 @@ def write_seeded_curves(world, make_cell, spans):
 
 def test_all_curves_reach_a_level_in_every_seed(world, make_cell):
     ends = {"a": [(0.6, 1.0), (0.7, 0.8)], "b": [(0.5, 1.0), (0.5, 1.0)]}  # the mean curve of a runs from .65 to .9
-    results, lines = write_seeded_curves(world, make_cell, ends)
-    found, reason = choose_cider_levels(results, lines, ReportSettings())
+    results, curves = write_seeded_curves(world, make_cell, ends)
+    found, reason = choose_cider_levels(results, curves, ReportSettings())
     assert list(found) == pytest.approx([0.775, 0.725])
     assert "all curves share (0.700 to 0.800)" in reason
     ends["b"] = [(0.5, 1.0), (0.5, 0.74)]  # so the shared range ends at .74
@@ -119,10 +119,11 @@ def test_all_curves_reach_a_level_in_every_seed(world, make_cell):
 
 
 def test_the_reference_curve_reaches_every_level(world, make_cell):
-    results, lines = write_seeded_curves(world, make_cell, {"a": [(0.8, 1.0)], "b": [(0.8, 1.0)], "psst": [(0.5, 0.7)]})
-    found, _ = choose_cider_levels(results, lines, ReportSettings())
+    ends = {"a": [(0.8, 1.0)], "b": [(0.8, 1.0)], "psst": [(0.5, 0.7)]}
+    results, curves = write_seeded_curves(world, make_cell, ends)
+    found, _ = choose_cider_levels(results, curves, ReportSettings())
     assert list(found) == pytest.approx([0.95, 0.85])  # psst reaches neither
-    found, reason = choose_cider_levels(results, lines, ReportSettings(), lines[2])
+    found, reason = choose_cider_levels(results, curves, ReportSettings(), curves[2])
     assert list(found) == pytest.approx([0.7])
     assert "the lowest of the curves' highest values" in reason
 
@@ -161,7 +162,7 @@ def test_levels_are_rounded_within_the_shared_range(world, make_cell):
     assert list(found) == pytest.approx([0.6004, 0.6002], abs=1e-9)
 
 
-def test_curves_of_one_value_are_not_compared_at_it(monkeypatch):
+def test_curves_whose_settings_have_equal_cider_have_no_span(monkeypatch):
     """Settings that all have the same CIDEr span no range."""
     ends = iter([(0.8, 0.8), (0.7, 0.8)])
     monkeypatch.setattr("pipeline.analysis.levels._find_covered_range", lambda curve, keys: next(ends))

@@ -168,28 +168,28 @@ def test_swapped_or_damaged_captions_are_named(world, make_cell):
         (folder / "metrics.json").write_text(serialise_with_checksum(entry | digests))
     write_checksums(world.sweep)
     read_results(world.sweep, folders)
-    for place in (world.sweep, folders[0]):
-        path = place / "captions.parquet"
+    for folder in (world.sweep, folders[0]):
+        path = folder / "captions.parquet"
         whole = path.read_bytes()
         for content in ((folders[1] / "captions.parquet").read_bytes(), whole[:-9] + b"x" + whole[-8:]):
             path.write_bytes(content)
-            with pytest.raises(UserError, match=rf"{place.name}/captions\.parquet: (is missing|was not written)"):
+            with pytest.raises(UserError, match=rf"{folder.name}/captions\.parquet: (is missing|was not written)"):
                 read_results(world.sweep, folders)
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("place", ["evaluation/luo/metrics.json", "sweep/cells.json", "sweep/history.jsonl"])
-def test_changed_numbers_are_named(world, make_cell, place):
+@pytest.mark.parametrize("file", ["evaluation/luo/metrics.json", "sweep/cells.json", "sweep/history.jsonl"])
+def test_changed_numbers_are_named(world, make_cell, file):
     world.write([make_cell("luo", 0.8, 70.0, seed=2)], [make_cell("luo", 0.9, 70.0, seed=1)])
     (world.sweep / "history.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
     write_checksums(world.sweep)
     read_results(world.sweep, world.evaluations)
-    path = world.root / place
+    path = world.root / file
     whole = path.read_bytes()
     digit = whole.index(b"0.") + 2
     for content in (whole[:digit] + b"1" + whole[digit + 1 :], whole[:digit], b""):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"{place}: .*bytes have changed; .* again"):
+        with pytest.raises(UserError, match=rf"{file}: .*bytes have changed; .* again"):
             read_results(world.sweep, world.evaluations)
 
 
@@ -202,7 +202,7 @@ def test_a_curve_runs_along_the_first_setting_that_varies(world, make_cell):
     """Both methods have λ 0 and α .5, and one of them varies the number of reranked samples."""
     cells = [
         make_cell(method, 0.9, 60.0, **{"lambda": 0.0, "alpha": 0.5, "rerank": samples, "seed": 1})
-        for method, several in (("several", (1, 5)), ("one", (5,))) for samples in several
+        for method, counts in (("several", (1, 5)), ("one", (5,))) for samples in counts
     ]  # fmt: skip
     world.write(cells, [])
     results = read_results(world.sweep, [])

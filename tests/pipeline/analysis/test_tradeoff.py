@@ -106,11 +106,11 @@ def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
 
 def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gamma(world, guidance_cells):
     world.write(guidance_cells, [])
-    lines = {
+    curves = {
         curve.label: [point.settings for point in curve.points] for curve in build_curves(read_results(world.sweep, []))
     }
-    assert [settings["gamma"] for settings in lines.pop("guidance")] == [1, 1.5, 2]
-    assert {label: [settings["lambda"] for settings in points] for label, points in lines.items()} == {
+    assert [settings["gamma"] for settings in curves.pop("guidance")] == [1, 1.5, 2]
+    assert {label: [settings["lambda"] for settings in points] for label, points in curves.items()} == {
         "luo γ 1": [0.5, 0.9], "luo γ 1.5": [0.5, 0.9]
     }  # fmt: skip
 

@@ -153,10 +153,10 @@ def test_masked_images_have_any_of_their_captions(world):
     image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
     batches = Batches(prepared, store, prepared.rows("train"), 20, 0, image_dropout=0.3)
     captions = Counter(
-        tuple(batch.captions[place].tolist())
+        tuple(batch.captions[row].tolist())
         for epoch in range(200)
         for batch in batches.epoch(epoch)
-        for place in ((batch.images == image) & ~batch.region_mask.any(1)).nonzero().flatten().tolist()
+        for row in ((batch.images == image) & ~batch.region_mask.any(1)).nonzero().flatten().tolist()
     )
     assert len(captions) == 5
 

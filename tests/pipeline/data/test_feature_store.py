@@ -236,9 +236,9 @@ def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
     path, rows = tmp_path / "features.h5", np.arange(10)
     whole, expected = path.read_bytes(), FeatureStore(tmp_path).read(rows)
     messages = []
-    for place in range(0, len(whole), 7):
+    for position in range(0, len(whole), 7):
         broken = bytearray(whole)
-        broken[place] ^= 16
+        broken[position] ^= 16
         path.write_bytes(broken)
         try:
             store = FeatureStore(tmp_path)

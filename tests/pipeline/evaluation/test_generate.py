@@ -25,7 +25,7 @@ def test_a_speaker_in_training_mode_generates_without_dropout(toy, decoder, chan
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_unk_is_never_generated(toy, decoder, channel, guided):
-    """Guidance combines logits of both signs, and −inf among them would give NaN."""
+    """Guidance weights logits with numbers of both signs, and −inf among the logits would give NaN."""
     speaker = toy.agents(decoder=decoder).speaker.eval()
     speaker.add_null_image()
     with torch.no_grad():

@@ -68,12 +68,13 @@ def test_sets_of_captions_by_hand():
     figures = measure_set_diversity(sets)
     assert figures["Div-1"] == pytest.approx((5 / 9 + 5 / 15) / 2)
     assert figures["Div-2"] == pytest.approx((4 / 9 + 4 / 15) / 2)
-    # k = 1 and 2: 3 + 5 of 3 + 5 words match, and all n-grams: 1 + 4 + ...: BLEU-4 is 1
+    # k = 1 and 2: all words (3 + 5), bigrams (2 + 4), trigrams (1 + 3) and 4-grams (0 + 2) match: BLEU-4 is 1
     # k = 3: "a" of image 1 and all of image 2: 6/8, 4/6, 3/4, 2/2 (image 1 has no n-gram of four words)
     third = (6 / 8 * 4 / 6 * 3 / 4 * 2 / 2) ** (1 / 4)
     assert figures["mBLEU-4 corpus"] == pytest.approx((1 + 1 + third) / 3, abs=1e-6)
-    # Per caption: no caption of image 1 has four words, and pycocoevalcap takes 1e-15 / 1e-9 for them. For k = 1 and 2,
-    # 3 words, 2 bigrams and 1 trigram match; for k = 3, only the word "a" matches. BLEU-4 is 1 for image 2.
+    # Per caption: no caption of image 1 has four words, and pycocoevalcap takes 1e-15 / 1e-9 for the 4-grams.
+    # For k = 1 and 2, 3 words, 2 bigrams and 1 trigram match; for k = 3, only the word "a" matches.
+    # BLEU-4 is 1 for image 2.
     none = 1e-15 / 1e-9
     alike = none ** (1 / 4)
     other = (1 / 3 * 1e-15 / 2 * 1e-15 * none) ** (1 / 4)

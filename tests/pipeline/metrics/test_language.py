@@ -97,7 +97,7 @@ def test_spice_names_its_missing_files(tmp_path, monkeypatch):
 
 
 def test_spice_reads_the_answer_of_its_program(tmp_path, monkeypatch):
-    """A script writes the JSON file of the jar, in reversed order."""
+    """A script in place of the jar writes its JSON file, in reversed order."""
     from pycocoevalcap.spice import spice
 
     (tmp_path / "lib").mkdir()

@@ -20,7 +20,7 @@ def draw_caption(rng: np.random.Generator, shortest: int) -> list[int]:
 
 @pytest.fixture(params=[True, False], ids=["EOS counts", "words only"])
 def scored_captions(request):
-    """Return CIDEr-D's index, tokens of captions, and captions and references as texts of token ids."""
+    """Return a CIDEr-D scorer, tokens of captions, and captions and references as texts of token ids."""
     rng = np.random.default_rng(4)
     references = [[draw_caption(rng, 1) for _ in range(1 + i % 5)] for i in range(IMAGES)]
     caption_texts = [draw_caption(rng, 0) for _ in references]

@@ -198,7 +198,7 @@ def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss(
     found = compute_recall_among(ranks, sizes)
     assert found["R@1"] == pytest.approx(40)  # 2 of 5: a gallery of one image does not count
     assert found["MRR"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 6 + 1 + 1 / 3) / 5)
-    assert found["R@5"] == pytest.approx(200 / 3)  # of the gallery of eight: ranks 6, 1, 3
+    assert found["R@5"] == pytest.approx(200 / 3)  # of the galleries of eight images: ranks 6, 1, 3
     assert "R@10" not in found
     assert found["random"] == pytest.approx(100 * (1 / 2 + 1 / 2 + 3 / 8) / 5)
     assert found["alone"] == 1

@@ -37,7 +37,7 @@ for line in sys.stdin:
     sys.stdout.flush()
 """
 CAPTIONS, HUMAN = ["a dog", "a cat sits"], [["the dog"], ["a cat"]]
-SCORES = (2.0, [5.0, 10.0])  # of the script: the number of captions, and the characters of each
+SCORES = (2.0, [5.0, 10.0])  # of the script: the number of captions, and the number of characters of each
 
 
 class MeteorServer:

@@ -77,6 +77,7 @@ def test_a_transformer_is_initialised_with_vectors_of_length_1():
 def test_defaults_are_the_published_sizes():
     """The sources are self-critical.pytorch and DiscCaptioning for Att2in2, and VSE++ for the listener.
 
+    The listener's word vectors are larger than those of VSE++, which have 300 numbers.
     The transformer has the width, heads and dropout of "Attention is all you need", but fewer layers.
     """
     speaker, listener, transformer = Att2in(9, 3).arguments, Listener(9, 3).arguments, Transformer(9, 3).arguments

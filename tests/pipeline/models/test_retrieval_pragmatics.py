@@ -75,7 +75,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     pragmatic.candidates = candidates or speaker.vocabulary + 1
     tokens = generate(pragmatic, batch, Greedy(), rng()).tokens
     for t in range(tokens.shape[1]):
-        alive = ~(tokens[:, :t] == 0).any(1)
+        unfinished = ~(tokens[:, :t] == 0).any(1)
         generated, posterior = [], []
         for word in range(speaker.vocabulary + 1):
             prefix = torch.cat([tokens[:, :t], torch.full((len(tokens), 1), word)], 1)
@@ -89,7 +89,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
         if candidates:
             scores[log_probs < log_probs.topk(candidates, 1).values[:, -1:]] = -torch.inf
         token_scores = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
-        assert (token_scores >= scores.max(1).values - 1e-4)[alive].all()
+        assert (token_scores >= scores.max(1).values - 1e-4)[unfinished].all()
     assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
     assert torch.equal(generate(pragmatic, batch, Beam(1), rng()).tokens, tokens)
 

@@ -53,11 +53,11 @@ def test_encoder_and_decoder_equal_torchs_layers(toy):
         causal = nn.Transformer.generate_square_subsequent_mask(steps)
         y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=masked, tgt_is_causal=True)
     expected = speaker.norm(y).flatten(0, 1)
-    hidden, places = speaker.teacher_force(
+    hidden, positions = speaker.teacher_force(
         batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
     )
-    torch.testing.assert_close(hidden, expected[places])
-    assert 0 < len(places) < len(expected)
+    torch.testing.assert_close(hidden, expected[positions])
+    assert 0 < len(positions) < len(expected)
 
 
 def test_regions_are_kept_once_per_image_while_all_captions_of_an_image_are_kept(toy):

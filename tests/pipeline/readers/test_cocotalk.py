@@ -160,16 +160,16 @@ def set_image(**change):
     return lambda data, arrays: data["images"][2].update(change)
 
 
-def set_array_value(name, place, value):
-    return lambda data, arrays: arrays[name].__setitem__(place, value)
+def set_array_value(name, index, value):
+    return lambda data, arrays: arrays[name].__setitem__(index, value)
 
 
-def set_real_value(name, place, value):
-    """Return a change that stores the array `name` as real numbers, with `value` at `place`."""
+def set_real_value(name, index, value):
+    """Return a change that stores the array `name` as real numbers, with `value` at `index`."""
 
     def change(data, arrays):
         arrays[name] = arrays[name].astype(float)
-        arrays[name][place] = value
+        arrays[name][index] = value
 
     return change
 

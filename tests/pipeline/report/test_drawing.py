@@ -48,7 +48,7 @@ def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
     assert x4 > x0
     assert y4 < y0  # y is 0 at the top
     assert find_points(other, 1) == []
-    assert [place[2] for place in find_points(one, 1)] == ["<b>"]
+    assert [point[2] for point in find_points(one, 1)] == ["<b>"]
     for group in one.iter("g"):
         if group.get("class") == "point":
             circle, marker = group.find("circle"), group.find("use")

@@ -114,10 +114,10 @@ def test_drift_needs_human_captions(world, make_cell):
 def make_rho_comparison(world, found):
     """Return results and a comparison that has only `found`: the estimates by judge for each ρ of PSST."""
     results = read_results(world.sweep, world.evaluations, first=("mle",))
-    lines = [curve for curve in build_curves(results) if curve.method == "psst_multinomial"]
+    curves = [curve for curve in build_curves(results) if curve.method == "psst_multinomial"]
     readings = tuple(
-        CurveReading(line, None, line.points[0], {make_recall_keys(judge): value for judge, value in one.items()})
-        for line, one in zip(lines, found, strict=True)
+        CurveReading(curve, None, curve.points[0], {make_recall_keys(judge): value for judge, value in one.items()})
+        for curve, one in zip(curves, found, strict=True)
     )
     series = ComparisonSlice("CIDEr", 0.9, readings)
     return results, Comparison(results, (), (), (series,), None, 0)

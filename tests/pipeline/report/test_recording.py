@@ -124,7 +124,7 @@ def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):
 
 
 def test_two_tables_of_one_title_are_refused(root, capsys):
-    """Values of report.cider_levels that agree to three decimal places have the same title."""
+    """Tables at values of report.cider_levels that agree to three decimal places have the same title."""
     other = replace(TABLE, rows=TABLE.rows[:1])
     (root / "data" / "report" / "tables.md").write_text(format_markdown([TABLE, other, TABLE], ""), encoding="utf-8")
     assert command.main(["small"]) == 2

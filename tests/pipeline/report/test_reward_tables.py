@@ -111,10 +111,10 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded_world):
     assert [panel.title for panel in panels] == [
         "Recall by the rewarding retriever", "Recall by the judge", "Accuracy of the discriminator",
     ]  # fmt: skip
-    assert [[(spot.x, spot.y) for spot in panel.series[0].points] for panel in panels] == [
+    assert [[(point.x, point.y) for point in panel.series[0].points] for panel in panels] == [
         [(1, 63.0), (2, 64.0)], [(1, 55.0), (2, 55.0)], [(1, 75.0), (2, 75.0)],
     ]  # the first is the mean over two seeds  # fmt: skip
-    assert [spot.y for spot in panels[0].series[1].points] == [51.0, 52.0]
+    assert [point.y for point in panels[0].series[1].points] == [51.0, 52.0]
     rows = list(csv.DictReader(format_training_csv(found).splitlines()))
     assert [(row["method"], row["step"], row["val/rewarded_recall@10"]) for row in rows] == [
         ("wtf_rl", "10.0", "63.0"), ("wtf_rl", "20.0", "64.0"), ("rl", "10.0", "51.0"), ("rl", "20.0", "52.0"),

@@ -1,4 +1,4 @@
-"""Safetensors files from elsewhere: missing, damaged, and with types of numbers that no network here has."""
+"""Safetensors files from elsewhere: missing, damaged, of a dtype that NumPy or PyTorch lacks, or not finite."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipeline.runtime.tensors import read_shapes, read_tensors
 
 
 def write_tensor(path: Path, kind: str, shape: list[int], content: bytes) -> Path:
-    """Write a file with one tensor `a` of a type that NumPy may not have."""
+    """Write a file with one tensor `a` of a dtype that NumPy may lack."""
     header = json.dumps({"a": {"dtype": kind, "shape": shape, "data_offsets": [0, len(content)]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + content)
     return path
@@ -28,7 +28,7 @@ def test_tensors_of_a_prefix_and_all_shapes(tmp_path):
 
 
 @pytest.mark.parametrize(("framework", "kind"), [("pt", "F4"), ("pt", "F6_E2M3"), ("np", "BF16"), ("np", "F4")])
-def test_types_of_numbers_without_a_tensor_type_are_reported(tmp_path, framework, kind):
+def test_dtypes_that_numpy_or_pytorch_lacks_are_reported(tmp_path, framework, kind):
     bits = {"F4": 4, "F6_E2M3": 6, "BF16": 16}[kind]
     path = write_tensor(tmp_path / "a.safetensors", kind, [64], bytes(8 * bits))
     with pytest.raises(UserError, match=r"or it has a dtype that NumPy or PyTorch lacks \(.*\); write it again$"):

@@ -77,7 +77,7 @@ def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
     np.testing.assert_array_equal(found[4], [0, 0, 0, 0])
 
 
-def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhood(judge):
+def test_ties_count_against_the_caption_among_all_images_and_in_the_hard_gallery(judge):
     captions = JudgedCaptions(
         torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"]
     )

@@ -1,4 +1,4 @@
-"""Captions in scripts that a judge does not know, found with small tokenizers of one language and of many."""
+"""Captions in scripts that are foreign to a tokenizer, found with small tokenizers of one language and of many."""
 
 import io
 

@@ -209,7 +209,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     assert_close(judge.encode_photos([judge.prepare(photo) for photo in photos]), expected[0])
     assert_close(judge.encode_texts([*SHORT, LONG]), expected[1])
     assert judge.find_unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
-    # 14 words, a begin and an end fit
+    # 14 words, BOS and EOS fit
     assert judge.find_truncated(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]
     assert judge.metric == CLIP_SCORE
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
@@ -228,7 +228,7 @@ def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_
     import_transformers().PreTrainedTokenizerFast(**options).save_pretrained(tmp_path)
     judge = OpenClipJudge(CLIP, str(clip_file[0]), SMALL, 64)
     judge._network.tokenizer = HFTokenizer(str(tmp_path), context_length=16)
-    texts = ["dog " * times for times in (14, 15, 16, 17, 200)]  # 15 words and the end fit
+    texts = ["dog " * times for times in (14, 15, 16, 17, 200)]  # 15 words and EOS fit
     assert judge.find_truncated(texts) == texts[2:]
 
 

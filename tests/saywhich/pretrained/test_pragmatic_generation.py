@@ -122,7 +122,7 @@ def test_without_weight_captions_are_the_speakers(models, photos):
 
 
 class BeginBan:
-    """A logits processor that forbids BLIP's begin, which the project's decoder never generates."""
+    """A logits processor that forbids BLIP's BOS, which the project's decoder never generates."""
 
     def __call__(self, tokens, scores):
         return scores.index_fill(1, torch.tensor([BLIP_BEGIN]), -torch.inf)

@@ -60,11 +60,11 @@ def test_the_rows_of_an_estimator_may_have_any_order(gradients_file):
 def test_noise_against_bias_for_one_sample_and_for_many(gradients_file):
     one, many = build_plane_panels(read_gradients(gradients_file))
     assert (one.title, many.title) == ("1 caption per image", "16 captions per image")
-    spots = {series.label: series.points for series in one.series}
-    assert not spots["REINFORCE, greedy, centred"]
-    assert [spot.x for spot in spots["PSST-Multinomial"]] == pytest.approx([0.75, 0.9, 1.5])
-    assert spots["PSST-Multinomial"][0].y == pytest.approx(6**0.5)
-    assert spots["ST-Gumbel"][0].label == "ST-Gumbel, τ 0.5, K 1, bias 0.750, noise 2.449, cosine 0.900"
+    points = {series.label: series.points for series in one.series}
+    assert not points["REINFORCE, greedy, centred"]
+    assert [point.x for point in points["PSST-Multinomial"]] == pytest.approx([0.75, 0.9, 1.5])
+    assert points["PSST-Multinomial"][0].y == pytest.approx(6**0.5)
+    assert points["ST-Gumbel"][0].label == "ST-Gumbel, τ 0.5, K 1, bias 0.750, noise 2.449, cosine 0.900"
     assert {series.label: series.points for series in many.series}["PSST-Multinomial"][0].y == pytest.approx(
         (6 / 16) ** 0.5
     )
@@ -87,9 +87,9 @@ def test_an_estimator_has_the_colour_of_its_method_in_all_figures(gradients_file
 def test_a_panel_has_a_line_for_the_claim_and_for_the_estimator(gradients_file):
     bias, variance = build_claim_panels(read_gradients(gradients_file))
     claim, psst = bias.series
-    assert [(spot.x, spot.y) for spot in claim.points] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
-    assert [spot.y for spot in psst.points] == pytest.approx([1.0, 1.2, 2.0])
-    assert [spot.y for spot in variance.series[1].points] == pytest.approx([1.0, 0.5, 0.1])
+    assert [(point.x, point.y) for point in claim.points] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
+    assert [point.y for point in psst.points] == pytest.approx([1.0, 1.2, 2.0])
+    assert [point.y for point in variance.series[1].points] == pytest.approx([1.0, 0.5, 0.1])
 
 
 def test_every_number_of_every_world_is_in_the_csv(gradients_file):

@@ -18,6 +18,6 @@ def test_a_bias_within_two_standard_errors_is_shown_as_an_upper_bound():
 
 def test_the_figure_has_noise_against_bias_and_length_against_cosine():
     plane, direction = build_trained_panels(MEASUREMENT)
-    assert [(spot.x, spot.y) for line in plane.series for spot in line.points] == [(0.9, 0.4), (0.1, 0.4)]
-    assert [(spot.x, spot.y) for line in direction.series for spot in line.points] == [(0.3, 0.4), (0.3, 0.4)]
+    assert [(point.x, point.y) for line in plane.series for point in line.points] == [(0.9, 0.4), (0.1, 0.4)]
+    assert [(point.x, point.y) for line in direction.series for point in line.points] == [(0.3, 0.4), (0.3, 0.4)]
     assert "PSST-Multinomial, ρ 0.5" in plane.series[1].points[0].label
