@@ -91,7 +91,7 @@ class PrepareSettings(PrepareKeys):
         if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
             raise ValueError(form.takes)
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
-            raise ValueError("max_missing_share needs images, got images: null; name a folder, or remove max_missing_share")
+            raise ValueError("images = null: max_missing_share needs a folder; name one, or remove max_missing_share")
         if self.max_missing_share is not None and not form.may_miss_images:
             formats = " or ".join(name for name, each in _list_formats().items() if not each.may_miss_images)
             raise ValueError(f"max_missing_share is not for format {formats}: leave it out")

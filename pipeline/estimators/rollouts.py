@@ -53,8 +53,8 @@ class StepRollouts:
 
     @property
     def speaker(self) -> Decoder:
-        """Return the speaker; without a speaker, only human captions without log-probabilities are available."""
-        assert self._speaker is not None, "captions other than human ones need a speaker"
+        """Return the speaker; without it, only human and corrupted captions without log-probabilities are available."""
+        assert self._speaker is not None, "captions other than human and corrupted ones need a speaker"
         return self._speaker
 
     def get_message(self, channel: Channel) -> Message:

@@ -131,7 +131,8 @@ class ScoreFunction:
             if self.channel.samples < part.min_samples:
                 raise UserError(
                     f"{type(part).__name__} compares captions of an image: expected samples of at least "
-                    f"{part.min_samples}, found {self.channel.samples}; set train.objective.samples"
+                    f"{part.min_samples}, found {self.channel.samples}; set train.objective.samples, or the "
+                    "method's own samples"
                 )
         if (self.credit.per_token or self.baseline.per_token) and not isinstance(self.scaling, NoScaling):
             raise UserError(

@@ -75,11 +75,11 @@ def import_features(
     """Write the features of the images `ids` into the folder `out`.
 
     An image with more than `max_regions` regions keeps the most confident regions where the file has confidences
-    (`ID_cls_prob`), else the first regions. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of
-    an image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not
-    state the images' sizes. Raises UserError, with image and file, for features that are missing, damaged or of another
-    size than the features of the first image. Raises UserError, too, for features that are not finite in half
-    precision, and for a grid of more than `max_regions` cells.
+    (`ID_cls_prob`), else the first regions. `pooled` is a folder of ID.npz or ID.npy (P,); without it the vector is the
+    mean of an image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file
+    does not state the images' sizes. Raises UserError, with image and file, for features that are missing, damaged or
+    of another size than the features of the first image. Raises UserError, too, for features that are not finite in
+    half precision, and for a grid of more than `max_regions` cells.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}

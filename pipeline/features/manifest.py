@@ -76,7 +76,7 @@ class Preprocessing(Record):
 
 
 class Shape(Record):
-    """The shape of the store: M rows with mirror images, vector size P, at most R regions per image, region size D."""
+    """The shape of the store: M rows (mirror images too), vector size P, at most R regions per image, region size D."""
 
     M: Annotated[int, Ge(0)]
     P: Count

@@ -29,7 +29,7 @@ Score = tuple[float, list[float]]  # corpus score, and the score of each caption
 
 
 class NotComputedError(Exception):
-    """Error that states in one line why a metric has no value and what to do."""
+    """Error that states in one line why a metric has no value."""
 
 
 def collapse_whitespace(text: str) -> str:

@@ -23,7 +23,7 @@ class LanguageScores:
     scores: dict[str, float] = field(default_factory=dict)  # corpus scores
     per_caption: dict[str, np.ndarray] = field(default_factory=dict)  # (N,) float64, in the order of the captions
     bleu_counts: np.ndarray | None = None  # (N, 10), if BLEU was computed
-    not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason and remedy in one line
+    not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason in one line
 
 
 def compute_bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:

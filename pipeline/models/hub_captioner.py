@@ -47,7 +47,7 @@ class HubState:
 
 
 class PrecomputedRegions(nn.Module):
-    """Replacement for GIT's vision tower, which passes on precomputed regions (n, 1, R, D)."""
+    """Module in place of GIT's vision tower that passes on precomputed regions (n, 1, R, D)."""
 
     def forward(self, regions: Tensor, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(last_hidden_state=regions.squeeze(1))
@@ -206,7 +206,7 @@ class HubDecoder(Decoder[HubState]):
         return state if width == 1 else self.select(state, rows)
 
     def step(self, inputs: Tensor, state: HubState) -> tuple[Tensor, HubState]:
-        regions = state.regions.expand(len(inputs), -1, -1)  # its keys and values are cached: only the shape is used
+        regions = state.regions.expand(len(inputs), -1, -1)  # keys and values are cached: only the shape is used
         hidden, tokens, _ = self._run_decoder(inputs.unsqueeze(1), regions, state)
         return hidden[:, -1], replace(state, token_cache=tokens, words=state.words + 1)
 

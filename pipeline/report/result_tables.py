@@ -378,7 +378,7 @@ def _describe_hard_gallery(results: Results) -> str:
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
     source, _, images = parts.get("hard-gallery", "").partition(":")
     if not images:
-        return "recall among the images with the right image's place, weather and light, which thus identify no image"
+        return "recall among images with the right image's place, weather and light, which thus identify no image"
     gallery = f"recall among the right image and the {int(images) - 1} images nearest to it"
     if source == "features":
         return f"{gallery} by the mean of their features, which the judges also receive"

@@ -37,11 +37,12 @@ def is_small(modules: Iterable[nn.Module]) -> bool:
 def choose_precision(modules: Collection[nn.Module], device: torch.device) -> None:
     """Select oneDNN if it is faster for the largest weights of `modules` with similar errors, else torch's own library.
 
-    The libraries are measured once per machine. The choice is kept in the user's cache folder, so that equal seeds give
-    equal bits. Small models and GPUs keep torch's own library. A GPU's GRUs compute in single precision, too: TF32,
-    cuDNN's default, differs in the fourth digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement:
-    highest, high or medium. On a GPU, high and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises
-    UserError for any other value, and where the variable's former name is set.
+    The libraries are measured once for each machine, version of torch, number of threads and set of weights' shapes.
+    The choice is kept in the user's cache folder, so that equal seeds give equal bits. Small models and GPUs keep
+    torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
+    digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high or medium. On a GPU, high
+    and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises UserError for any other value, and where the
+    variable's former name is set.
     """
     if "SAYWHICH_PRODUCTS" in os.environ:
         raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")

@@ -27,7 +27,7 @@ QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in 
 
 @dataclass(frozen=True)
 class StudyDesign:
-    """Sizes and settings of a study; the defaults are the values of Vered et al. (2019)."""
+    """Sizes and settings of a study; the defaults of `pairs` and `raters` are the values of Vered et al. (2019)."""
 
     pairs: int = 300  # at most; also the number of images of the naturalness task
     raters: int = 5  # per question

@@ -167,7 +167,7 @@ def estimate_step_cost(
 
 
 def count_captions_per_image(settings: MethodSettings) -> int:
-    """Return the number of captions per image that a step differentiates.
+    """Estimate the number of captions per image that a step differentiates.
 
     A method that is not in SAMPLED_ALONE adds one human, relaxed or searched caption to its samples. The method `mle`
     has samples only with a KL penalty. A method's own `samples` replace the objective's. The human caption that

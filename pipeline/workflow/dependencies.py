@@ -1,6 +1,6 @@
 """Digests of the code that decides the results of a stage: the import closure of the stage's script.
 
-The stage `validate` writes the digests to files in data/code, which dvc.yaml and the Snakefile list.
+The stage `validate` and the Snakefile write the digests to files in data/code, which dvc.yaml lists.
 """
 
 from __future__ import annotations

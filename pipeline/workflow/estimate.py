@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         params = read_checked_names()
         if any(isinstance(block, dict) and block.get("model") for block in (params.get("pretrain") or {}).values()):
-            from pipeline.config.load import load  # both import torch
+            from pipeline.config.load import load  # both functions import torch
             from pipeline.workflow.captioner_costs import describe_costs
 
             print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")

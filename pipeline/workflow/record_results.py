@@ -1,4 +1,4 @@
-"""Recording of the last run of a profile as results/NAME.json: python -m pipeline.workflow.record_results NAME."""
+"""Recording of the tables in data/ as results/NAME.json: python -m pipeline.workflow.record_results NAME."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.config.overlays import compose_profile_text, set_start
 from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.report.documents import list_figures
-from pipeline.report.recording import START, parse_start, write_record
+from pipeline.report.recording import COMMANDS, START, parse_start, write_record
 from pipeline.report.result_file import locate_result_file
 from pipeline.report.starts import read_starts, summarise_starts
 from pipeline.runtime.command import run_command
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         if len(arguments) != 1:
             raise UserError(
-                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | gradients | "
-                "benchmarks, or any @MACHINE"
+                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | "
+                f"{' | '.join(COMMANDS)}; @MACHINE may follow any name"
             )
         root, name = Path(), arguments[0]
         start, profile = parse_start(name), START.sub(r"\1", name)

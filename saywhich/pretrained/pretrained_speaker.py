@@ -26,7 +26,7 @@ from pipeline.runtime.memory import explain_memory_error, is_memory_error
 from saywhich.captioning_model import require_positive, require_temperature
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, find_family
-from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, draw_photo_uniforms
+from saywhich.pretrained.inverse_cdf_sampling import InverseCdfSampling, draw_photo_uniforms
 from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -221,7 +221,7 @@ class PretrainedSpeaker:
         uniforms = draw_photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
         steps = [*processors, TemperatureLogitsWarper(settings.temperature)]
         steps += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
-        steps.append(CounterBasedSampling(uniforms.to(self.device)))
+        steps.append(InverseCdfSampling(uniforms.to(self.device)))
         search = {"do_sample": True, "num_beams": 1, "num_return_sequences": settings.samples}
         sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
         return {**lengths, **search, **sampling, "logits_processor": LogitsProcessorList(steps)}

@@ -54,7 +54,7 @@ def build_cell(method: str, cider: float | None, own: float | None, **settings: 
         "signature": SIGNATURE,
         "val": make_split(cider, own),
         "test": make_split(None if cider is None else cider + 0.01, None if own is None else own + 1),
-        "not_computed": {"SPICE": "its parser's files are missing: run python -m pycocoevalcap.spice.get_stanford_models"},
+        "not_computed": {"SPICE": "its parser's files are missing; fetch them"},
     }
 
 
@@ -167,7 +167,7 @@ def build_full_cell(
         "cell": ",".join(f"{key}={value}" for key, value in settings.items() if value is not None) or "only",
         "settings": settings,
         "signature": SIGNATURE,
-        "not_computed": {"SPICE": "its parser's files are missing: run python -m pycocoevalcap.spice.get_stanford_models"},
+        "not_computed": {"SPICE": "its parser's files are missing; fetch them"},
         "captions": [],
     }
     first = 0

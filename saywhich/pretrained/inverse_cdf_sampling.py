@@ -23,7 +23,7 @@ def draw_photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens
     return torch.cat(rows)
 
 
-class CounterBasedSampling:
+class InverseCdfSampling:
     """A logits processor that samples each row's next token by its own uniform number, through the inverse CDF.
 
     The sampled token's score is 0 and every other score −∞, so that the sampling of transformers takes this token.
