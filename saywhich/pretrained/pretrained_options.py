@@ -36,7 +36,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument(
         "--prompt",
         metavar="TEXT",
-        help="the instruction of a chat model, Florence-2's task, or BLIP's first words",
+        help="the instruction of a chat model or BLIP-2, Florence-2's task, or the first words of BLIP's captions",
     )
     group.add_argument(
         "--language", metavar="NAME", help="the captions' language, for chat models only, such as German"
