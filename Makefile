@@ -17,7 +17,7 @@
 # make bench-cluster              measure the overhead of jobs and the speed-up by workers, on a Slurm of this machine
 # make check                      check format, lint, types, layers, workflow files, documents against results/
 # make compare                    check the claims of results/claims.toml on the run in data/
-# make record PROFILE=scenes      write results/scenes.json from the run in data/; also PROFILE=gradients, benchmarks, or one of these with @MACHINE appended
+# make record PROFILE=scenes      write results/scenes.json from the run in data/; also PROFILE=gradients, benchmarks and others (it lists them), or one of these with @MACHINE appended
 # make documents                  write the documents' tables and figures from results/
 # make docs                       build the documents as a site, in site/
 # make verify                     check that outputs, DVC's copies and cells are unchanged since they were written; reads all bytes

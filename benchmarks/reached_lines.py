@@ -41,6 +41,7 @@ def find_test_files() -> list[Path]:
     """Return the chosen test files, which run the modules of mathematics in their own process."""
     files = [path for name in IN_PROCESS_TESTS if (path := Path(f"tests/test_{name}.py")).exists()]
     files += [Path("tests/pipeline/workflow", name) for name in ("test_build.py", "test_training.py")]
+    files.append(Path("tests/pipeline/runtime/test_adam.py"))
     return files + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -61,10 +62,12 @@ def build_adaptation_to_speaker(settings: MatchingSettings, speaker: nn.Module, 
 
 def _build_pretraining_score(settings: ListenerSettings, listener: Listener, steps_per_epoch: int) -> Score:
     score = _build_matching_score(settings, listener)
-    if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
+    warmup, recovery = settings.warmup_epochs * steps_per_epoch, settings.collapse_recovery
+    if isinstance(score, InfoNCE) or score.negatives == "all" or not (warmup or recovery):
         return score
-    recovery = settings.collapse_recovery
-    return CollapseRecovery(score, settings.warmup_epochs * steps_per_epoch, recovery.patience, recovery.steps)
+    if recovery is None:
+        return CollapseRecovery(score, warmup, patience=sys.maxsize, steps=0)
+    return CollapseRecovery(score, warmup, recovery.patience, recovery.steps)
 
 
 def _build_matching_score(settings: MatchingSettings, listener: Listener) -> InfoNCE | Hinge:

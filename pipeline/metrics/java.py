@@ -183,7 +183,11 @@ def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
         input_file.write_text(json.dumps(items), encoding="utf-8")
         arguments = ["-Xmx8G", "-jar", str(program), str(input_file), "-out", str(output_file), "-silent"]
         _run("SPICE", arguments, timeout)
-        by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(output_file.read_text("utf-8"))}
+        try:
+            answers = json.loads(output_file.read_text("utf-8"))
+        except (FileNotFoundError, ValueError) as error:
+            raise NotComputedError("SPICE: expected a file of scores, found none that can be read") from error
+    by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in answers}
     scores = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
     if not np.isfinite(scores).all():
         caption = int(np.argmin(np.isfinite(scores)))

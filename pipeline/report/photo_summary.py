@@ -116,8 +116,8 @@ def _compose_advice(content: ReportContent) -> list[str]:
     """
     chance = 100 * 1.96 * 0.5 / sqrt(content.images)
     advice = [
-        f"Test photos: a share of {content.images} photos has a 95 % interval of up to ±{chance:.0f} points. The tables "
-        "in data/report/tables.md therefore hardly show which method is better. 400 test photos give ±5 points."
+        f"Test photos: a share of {content.images} photos has a 95 % interval of up to ±{chance:.0f} points. The "
+        "tables in data/report/tables.md therefore hardly show which method is better. 400 test photos give ±5 points."
     ]
     images = read_rows(content.prepared / "images.parquet", ["image", "split"]).to_pylist()
     split = {row["image"]: row["split"] for row in images}

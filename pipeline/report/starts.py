@@ -209,7 +209,7 @@ def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable])
             ends = spread.predict_next_start()
             if ends and not ends[0] <= value <= ends[1]:
                 low, high = (f"{end:.{digits[column]}f}" for end in ends)
-                outliers.append(f"{row[0]}, {column}: {cell} is outside the 95 % prediction interval, {low} to {high}")
+                outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, the 95 % prediction interval")
         rows.append(cells)
     return PrintedTable(columns=[table.columns[0], *shared_columns], rows=rows), outliers
 

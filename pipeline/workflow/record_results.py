@@ -38,8 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         if len(arguments) != 1:
             raise UserError(
-                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | "
-                f"{' | '.join(COMMANDS)}; @MACHINE may follow any name"
+                "usage: python -m pipeline.workflow.record_results PROFILE@startN | NAME | NAME@MACHINE; NAME is a "
+                f"profile or one of {', '.join(COMMANDS)}"
             )
         root, name = Path(), arguments[0]
         start, profile = parse_start(name), START.sub(r"\1", name)

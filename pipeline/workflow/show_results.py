@@ -47,7 +47,7 @@ def format_comparison(root: Path) -> str:
         "",
         format_markdown_table(table.columns, table.rows, align_right, padded=True),
         "",
-        *([f"- {line}." for line in outliers] or ["- Every compared number is in the 95 % prediction interval of another start."]),
+        *([f"- {line}." for line in outliers] or ["- Every compared number is in its 95 % prediction interval."]),
         f"- {record.describe()}",
     ]
     return "\n".join(lines)

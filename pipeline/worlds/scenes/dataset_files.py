@@ -88,9 +88,7 @@ def replace_folder(root: Path, dataset: DrawnDataset, additional: Collection[str
         and {path.name for path in root.iterdir()} <= allowed_names
         and all(is_image(path.name) for path in (root / "images").glob("*"))
     ):
-        raise UserError(
-            f"{root}: is a file, or holds files other than a drawn data set's, and would be replaced; move it away first"
-        )
+        raise UserError(f"{root}: is a file, or holds files other than a drawn data set's; move it away first")
     target = root.resolve()  # "." has no name
     with hold_lock(target.with_name(f".{target.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
         (part / "images").mkdir()

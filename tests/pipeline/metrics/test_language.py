@@ -96,16 +96,22 @@ def test_spice_names_its_missing_files(tmp_path, monkeypatch):
     assert "\n" not in reason
 
 
-def test_spice_reads_the_answer_of_its_program(tmp_path, monkeypatch):
-    """A script in place of the jar writes its JSON file, in reversed order."""
+@pytest.fixture
+def spice_folder(tmp_path, monkeypatch):
+    """Return a folder with empty files in place of SPICE and its parser."""
     from pycocoevalcap.spice import spice
 
     (tmp_path / "lib").mkdir()
     for name in java.PARSER:
         (tmp_path / "lib" / name).touch()
     monkeypatch.setattr(spice, "__file__", str(tmp_path / "spice.py"))
+    return tmp_path
+
+
+def test_spice_reads_the_answer_of_its_program(spice_folder, monkeypatch):
+    """A script in place of the jar writes its JSON file, in reversed order."""
     program = write_java(
-        tmp_path,
+        spice_folder,
         """python - "$@" <<'END'
 import json, sys
 source, target = sys.argv[sys.argv.index("-jar") + 2], sys.argv[sys.argv.index("-out") + 1]
@@ -116,6 +122,14 @@ END""",
     )
     monkeypatch.setattr(java, "_find_java", lambda: program)
     assert java.compute_spice(["abc", "a"], [["x", "y"], ["z"]], 20) == (1.25, [1.5, 1.0])
+
+
+@pytest.mark.parametrize("script", ["exit 0", 'echo "{" > "$8"'])
+def test_spice_without_readable_scores_is_not_computed(spice_folder, monkeypatch, script):
+    program = write_java(spice_folder, script)
+    monkeypatch.setattr(java, "_find_java", lambda: program)
+    with pytest.raises(java.NotComputedError, match=r"^SPICE: expected a file of scores"):
+        java.compute_spice(["abc"], [["x"]], 20)
 
 
 def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatch):

@@ -92,7 +92,7 @@ def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     found, outliers = compare_with_recorded(make_table("43.0", "70.0"), recorded)
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
-    assert outliers == ["Luo et al., R@1 (hard) judge: 70.0 is outside the 95 % prediction interval, 48.0 to 53.0"]
+    assert outliers == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, the 95 % prediction interval"]
 
 
 def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):

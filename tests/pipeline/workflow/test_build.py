@@ -347,6 +347,15 @@ def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions
     assert score.hardest == Hinge(method.agents["listener"], 0.3, "hardest")
 
 
+def test_a_warm_up_needs_no_recovery(data, models):
+    (term,) = build_listener_method(data, models, collapse_recovery=None, warmup_epochs=5).terms
+    assert isinstance(term.score, CollapseRecovery)
+    assert int(term.score.easy) == 5 * 2
+    for _ in range(20):  # all cosines are equal
+        term.score._count(torch.ones(()))
+    assert int(term.score.easy) == int(term.score.recoveries) == 0
+
+
 def test_input_dropout_follows_its_section(data, models):
     (term,) = (made := build_listener_method(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
     assert isinstance(term.score, InputDropout)
