@@ -129,6 +129,12 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
     assert "–: not measured for every seed." in table.notes
 
 
+def test_without_a_shared_seed_a_cell_of_cross_play_is_a_single_value(full_world):
+    crossed = json.loads(full_world.crossed.read_text())
+    crossed |= {"seeds": [], "matrix": [[cell[:1] for cell in row] for row in crossed["matrix"]]}
+    assert get_cells(build_cross_play_table(crossed), "luo")["Listener pretrained"] == "55.0"
+
+
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
 def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
     with pytest.raises(UserError, match=r"crossed\.json: expected a matrix of captions"):
