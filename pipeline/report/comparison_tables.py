@@ -100,7 +100,8 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
     bounds, dash_rows = any(each.bound for each in differences), len(compared_readings) - len(slice_.differences)
     return fill_table(
         "significance-compact" if compact else f"significance-{_make_slug(slice_)}",
-        f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
+        f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}"
+        + ("" if compact else ", by all judges"),
         _make_rows(compared_readings),
         [column for pair in pairs for column in pair],
         [

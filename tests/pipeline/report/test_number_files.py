@@ -54,6 +54,17 @@ def test_the_terminal_shows_results_recall_at_equal_cider_and_significance(full_
     assert "mle" not in text
 
 
+def test_compact_tables_have_other_titles_than_the_full_ones(full_world):
+    """The tables of both kinds are recorded in one file, by title."""
+    compact, full = (
+        {part for part in format_tables(full_world, each).split("\n\n") if part.startswith("**")}
+        for each in (True, False)
+    )
+    assert len(compact) == 6
+    assert len(full) == 9
+    assert not compact & full
+
+
 def test_every_table_has_its_protocol_and_other_notes_occur_once(full_world):
     text = format_tables(full_world, compact=False)
     assert text.count("- Protocol: gallery test 40") == len(split_tables(text)) == 2 + 7
