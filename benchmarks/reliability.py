@@ -109,7 +109,15 @@ def interrupt_stages(trial: TrialOptions) -> Iterator[TrialResult]:
 def _interrupt(
     trial: TrialOptions, number: int, signals: tuple[signal.Signals, ...], label: str
 ) -> Iterator[TrialResult]:
-    from interrupted import STAGES, ForkedStage, import_everything, interrupt, make_grid_work, make_work, start_stage
+    from stage_interruption import (
+        STAGES,
+        ForkedStage,
+        import_everything,
+        interrupt,
+        make_grid_work,
+        make_work,
+        start_stage,
+    )
 
     import_everything()
     grid_signals = number // GRID_SHARE
@@ -129,7 +137,7 @@ def _interrupt(
 
 def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
     """Send a signal to `make repro` or to one process of it, a tenth as often as `kill_stages` does."""
-    from stopped import stop_repeatedly
+    from process_stopping import stop_repeatedly
 
     times = trial.kills // 10
     show_progress(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
@@ -138,7 +146,7 @@ def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
 
 def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
     """Damage files of every kind that stages read."""
-    from damaged import list_records, list_stage_files, make_caches, try_damages
+    from file_damage import list_records, list_stage_files, make_caches, try_damages
 
     scratch = trial.scratch / "damage"
     kinds = [*list_stage_files(trial.world, scratch), *make_caches(scratch), *list_records(trial.world, scratch)]
@@ -151,7 +159,7 @@ def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
 def fill_disks(trial: TrialOptions) -> Iterator[TrialResult]:
     """Run stages on full and on read-only disks."""
     from full_disk import mount_small_disk, try_full_disk
-    from interrupted import STAGES, ForkedStage, import_everything
+    from stage_interruption import STAGES, ForkedStage, import_everything
 
     import_everything()
     folder = trial.scratch / "disk"
@@ -260,7 +268,7 @@ def try_hostile_requests(trial: TrialOptions) -> Iterator[TrialResult]:
 
 def try_exported_models(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try damaged files of trained models, killed exports, and hostile exported models."""
-    from damaged import try_damages
+    from file_damage import try_damages
     from hostile_exports import kill_exports, make_model_kind, try_hostile_values
     from saywhich_world import make_repository, paint
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from interrupted import StageWork, Start, make_work, start_stage
+from stage_interruption import StageWork, Start, make_work, start_stage
 
 ROOM = "size=256m"
 PAGE = 4096  # bytes

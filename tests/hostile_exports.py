@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from damaged import FileKind
+from file_damage import FileKind
 from safetensors.torch import load_file, save
 
 import saywhich

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 from preloaded_python import find_program
-from stopped import mark_installed
+from process_stopping import mark_installed
 from toy_world import make_toy_params, run_command
 from toy_world import write_repository as write_toy_repository
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
-from stopped import CONTAINER, GROUP, HANG_UP, KEYBOARD, list_begun_trainings, start_tree, write_repository
+from process_stopping import CONTAINER, GROUP, HANG_UP, KEYBOARD, list_begun_trainings, start_tree, write_repository
 
 PATIENCE = 60.0  # seconds, beside other tests; make fault-injection checks the ten seconds of RELIABILITY.md
 

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from damaged import list_stage_files, try_damages
 from dvc.cli import main as dvc
 from dvc.repo import Repo
+from file_damage import list_stage_files, try_damages
 from full_disk import mount_small_disk, try_full_disk
-from homeless import USER, run_homeless
-from interrupted import STAGES as ARGUMENTS
-from interrupted import interrupt, make_work
+from missing_home import USER, run_homeless
+from stage_interruption import STAGES as ARGUMENTS
+from stage_interruption import interrupt, make_work
 from toy_world import ROOT, commit_all, list_run_stages, succeed
 
 from pipeline.evaluation.summary import select_summary_metrics

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from damaged import DAMAGE_KINDS, damage_content
+from file_damage import DAMAGE_KINDS, damage_content
 from full_disk import mount_small_disk
 
 from saywhich import vector_cache

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, compute_losses
 from conftest import make_reward_models
+from expected_losses import assert_same_gradients, compute_losses
 from torch.nn.functional import softplus
 from toy_batches import ToyBatches
 

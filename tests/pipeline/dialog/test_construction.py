@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import compute_losses
+from expected_losses import compute_losses
 from small_dialogs import REGION, REGIONS, make_dialogs, write_dialog_corpus
 
 from pipeline.composition.objective import Objective

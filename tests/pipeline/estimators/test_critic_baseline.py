@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from by_hand import assert_same_gradients
+from expected_losses import assert_same_gradients
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule

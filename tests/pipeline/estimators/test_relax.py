@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import compute_gradients
+from expected_losses import compute_gradients
 
 from pipeline.channels.hard import Multinomial
 from pipeline.estimators.baselines import LeaveOneOut

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, compute_losses
+from expected_losses import assert_same_gradients, compute_losses
 
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule

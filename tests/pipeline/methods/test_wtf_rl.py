@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, compute_gradients, compute_likelihood_loss, compute_losses
 from conftest import IMAGES, make_reward_models
+from expected_losses import assert_same_gradients, compute_gradients, compute_likelihood_loss, compute_losses
 
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling

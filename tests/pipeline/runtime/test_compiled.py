@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damaged import DAMAGE_KINDS, damage_content
+from file_damage import DAMAGE_KINDS, damage_content
 from preloaded_python import find_program
 
 from pipeline.runtime.compiled import compile_loop, compile_loop_in, exp, tanh

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from damaged import DAMAGE_KINDS, damage_content
+from file_damage import DAMAGE_KINDS, damage_content
 from torch import nn
 
 from pipeline.errors import UserError

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from damaged import damage_content
+from file_damage import damage_content
 from recorded_runs import find_artifact, find_runs, list_waiting_runs, read_history, sync
 
 from pipeline.tracking import recorder

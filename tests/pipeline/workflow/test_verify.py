@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from damaged import DAMAGE_KINDS, damage_content
+from file_damage import DAMAGE_KINDS, damage_content
 from preloaded_python import find_program
 
 from pipeline.runtime.files import compute_sha256, write_checked

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from colour_judge import ColourJudge, paint_colours
-from damaged import DAMAGE_KINDS, damage_content
+from file_damage import DAMAGE_KINDS, damage_content
 
 from saywhich.judging.photo_vectors import TEXT_BATCH, encode_captions, encode_gallery
 

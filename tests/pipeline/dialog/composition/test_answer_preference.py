@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_hand import assert_same_gradients
+from expected_losses import assert_same_gradients
 from small_dialogs import make_batch, make_discriminator
 from torch.nn import functional as F
 

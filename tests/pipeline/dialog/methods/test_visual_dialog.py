@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from by_hand import assert_same_gradients, compute_likelihood_loss, compute_losses
+from expected_losses import assert_same_gradients, compute_likelihood_loss, compute_losses
 from small_dialogs import make_batch, make_discriminator, make_generator
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from damaged import try_damages
+from file_damage import try_damages
 from hostile_exports import make_model_kind
 
 import saywhich

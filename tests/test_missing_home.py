@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from homeless import USER, run_homeless
+from missing_home import USER, run_homeless
 from saywhich_world import make_repository, paint
 
 from saywhich.exporting import export_model
