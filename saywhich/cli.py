@@ -39,9 +39,9 @@ MEMORY_REMEDY = "ask for fewer samples, beams or tokens, smaller batches, or a s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: done. 1: done, except for photos that could not be read or could not take their caption. 2: an error of the user
-    or of the system, printed in one line. 128 + signal: ended by this signal, 130 by Ctrl-C and 143 by SIGTERM. Raises
-    SystemExit for --help, and with 2 for a wrong option.
+    0: done. 1: done, except for photos that could not be read, or whose caption could not be written. 2: an error of
+    the user or of the system, printed in one line. 128 + signal: ended by this signal, 130 by Ctrl-C and 143 by
+    SIGTERM. Raises SystemExit for --help, and with 2 for a wrong option.
     """
     for stream in (sys.stdout, sys.stderr):
         # print a character that the terminal's encoding lacks as its escape sequence

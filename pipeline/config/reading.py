@@ -112,7 +112,7 @@ def compose_node(text: str, source: str) -> Any:
     content = parse_yaml(text, source)
     tree = _parse_once(text)[0]
     if tree is not None and (not isinstance(content, dict) or tree.flow_style):
-        raise UserError(f"{source}: must be a mapping of sections, one key per line")
+        raise UserError(f"{source}: expected a mapping of sections, got {show_value(content)}; write one key per line")
     return tree
 
 
@@ -123,7 +123,9 @@ def read_yaml_text(path: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run from the root of the repository or name a file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+        raise UserError(
+            f"{path}: cannot be read ({error}); make it a readable UTF-8 file or name another"
+        ) from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -95,7 +95,8 @@ class Answers:
 def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     """Read the answers in `paths`, files or folders of .jsonl and .json, with the key of the folder `study`.
 
-    A rater's second answer to a question is omitted, and so are raters who did not pass the qualification of a task.
+    A rater's later answers to the same question are omitted. A rater's answers in a task are omitted if the rater did
+    not pass that task's qualification.
     Raises UserError for an unreadable file, a changed key, an answer of another study, and a question or option that
     the key lacks.
     """

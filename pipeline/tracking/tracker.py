@@ -87,7 +87,7 @@ class Tracker:
                 run_id,
                 [
                     DatasetInput(
-                        # a digest is 36 characters at most
+                        # MLflow stores at most 36 characters of a digest
                         Dataset(path, digest[:32], "local", json.dumps({"uri": path})),
                         [InputTag("mlflow.data.context", "input")],
                     )

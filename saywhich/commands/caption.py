@@ -76,7 +76,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Caption the photos in batches; return 1 where a photo could not be read or could not take its caption, else 0."""
+    """Caption the photos in batches; return 1 where a photo was not read or its caption not written, else 0."""
     from saywhich.photos import list_photo_files
 
     photos = list_photo_files(options.photos)

@@ -60,7 +60,8 @@ class Scene:
     def from_record(cls, record: dict[str, Any]) -> Scene:
         """Return the scene of a `record`.
 
-        Other keys of the record are ignored. A missing key, or another key of a thing, raises KeyError or TypeError.
+        Other keys of the record are ignored. A missing key, except `neighbourhood`, or an unknown key of
+        a thing raises KeyError or TypeError.
         """
         values = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
