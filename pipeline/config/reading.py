@@ -123,9 +123,7 @@ def read_yaml_text(path: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run from the root of the repository or name a file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: cannot be read ({error}); make it a readable UTF-8 file or name another"
-        ) from None
+        raise UserError(f"{path}: cannot be read ({error}); make it a readable UTF-8 file or name another") from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

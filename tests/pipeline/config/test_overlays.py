@@ -250,8 +250,8 @@ def test_no_comment_of_a_file_is_lost(path):
         ("train: {epochs: 3}\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n", "new.yaml: train is a section: write its keys one per line"),
         ("train:\n  rate: 1\n  rate: 2\n", "new.yaml, line 3, column 3: the key rate is given twice"),
-        ("{seed: 2}\n", "new.yaml: expected a mapping of sections, got {'seed': 2}; write one key per line"),
-        ("- seed\n", "new.yaml: expected a mapping of sections, got ['seed']; write one key per line"),
+        ("{seed: 2}\n", 'new.yaml: expected a mapping of sections, got {"seed": 2}; write one key per line'),
+        ("- seed\n", 'new.yaml: expected a mapping of sections, got ["seed"]; write one key per line'),
         ("null\n", "new.yaml: expected a mapping of sections, got null; write one key per line"),
         ("train: [1\n", "new.yaml, line 2, column 1: "),
         (
