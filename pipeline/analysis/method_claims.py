@@ -56,6 +56,7 @@ class ClaimResult:
     interval: tuple[float, float] | None = None
     by_seed: Mapping[object, float] = field(default_factory=dict)
     bound: str = ""  # ≥ or ≤: the difference is at least or at most `value`
+    resampled: np.ndarray | None = field(default=None, compare=False, repr=False)  # (resamples,): of the test images
     reason: str = ""  # the reason that there is no value
 
     @property
@@ -158,7 +159,8 @@ def _pair_seeds(
     elif single[0]:
         first = {seed: value for seed in second for value in first.values()}
     differences = {seed: first[seed] - second[seed] for seed in first if seed in second}
-    return ClaimResult(claim, at, value, None if resampled is None else compute_interval(resampled), differences, bound)
+    interval = None if resampled is None else compute_interval(resampled)
+    return ClaimResult(claim, at, value, interval, differences, bound, resampled=resampled)
 
 
 def _explain_missing_number(keys: Keys) -> str:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.analysis.method_claims import ClaimResult, MethodClaim
@@ -60,6 +61,13 @@ def build_claims_table(results: Sequence[ClaimResult], score: str) -> Table:
     ]
     rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
     return fill_table("claims", CLAIMS, rows, columns, NOTES, head="Claim")
+
+
+def list_resampled_points(result: ClaimResult) -> list[float] | None:
+    """Return the claim's difference in each resample of the test images, as a table shows it; None without any."""
+    if result.resampled is None:
+        return None
+    return (np.round(result.resampled * (1 if result.claim.judge else 100), 1) + 0.0).tolist()  # + 0.0: no −0
 
 
 def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:

@@ -14,7 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipeline.errors import UserError
-from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, locate_result_file, read_result
+from pipeline.report.result_file import (
+    ImageResamples,
+    PrintedFigure,
+    PrintedTable,
+    ResultFile,
+    locate_result_file,
+    read_result,
+)
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import compute_sha256, write_atomically
@@ -41,14 +48,14 @@ def write_record(
     name: str,
     figures: Sequence[str],
     profile_text: Callable[[str, Path], str],
-    further_tables: Callable[[], str] = str,
+    measure_claims: Callable[[], tuple[str, ImageResamples | None]] = lambda: ("", None),
 ) -> Path:
     """Write `results/<name>.json` from the tables in data/, `figures`, this machine and the commit; return its path.
 
     Tables are read from the Markdown files of the folder, and the PNG of each figure is copied to docs/. Call this on
     the machine and at the commit of the run. `profile_text` returns the parameter file of a profile and start.
-    `further_tables` returns more tables of a profile's run as Markdown. The name `scenes@xeon` is the profile scenes on
-    another machine, and `scenes@start2` is its start 2.
+    `measure_claims` returns the claims about a profile's run as Markdown, and their resamples. The name `scenes@xeon`
+    is the profile scenes on another machine, and `scenes@start2` is its start 2.
 
     Raises UserError for an unknown name, where params.yaml differs from the profile and start, and outside a git
     repository. Raises UserError also for damaged outputs, a missing table or figure, an invalid table, and two
@@ -59,7 +66,8 @@ def write_record(
     command = COMMANDS.get(kind) or _check_profile(root, name, profile_text)
     check_checksums(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
-    texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
+    claims, resamples = ("", None) if kind in COMMANDS else measure_claims()
+    texts = [*(path.read_text(encoding="utf-8") for path in sources), claims]
     try:
         titled_tables = [pair for text in texts for pair in iterate_tables(text)]
     except ValidationError as error:
@@ -85,6 +93,7 @@ def write_record(
         seeds=sorted({int(row["seed"]) for row in _read_curve(folder) if row["seed"]}),
         tables=tables,
         figures={figure: _describe_figure(root, name, folder / f"{figure}.png") for figure in figures},
+        resamples=resamples,
     )
     # figures are copied after the check of all figures, so that a missing figure changes no file
     for figure, described in result.figures.items():

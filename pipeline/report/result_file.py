@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
 from pipeline.report.method_names import replace_method_names
+from pipeline.report.table_captions import CLAIMS
 
 FOLDER = "results"
 
@@ -48,6 +49,17 @@ class PrintedFigure(_FrozenModel):
     sha256: str
 
 
+class ImageResamples(_FrozenModel):
+    """Differences of claims in resamples of test images that other starts have, too.
+
+    `images` is a digest of the prepared data. `differences` has a list for each row of the table of claims, in the
+    table's unit, or null where the claim has no resamples. The resamples are the same in all starts.
+    """
+
+    images: str
+    differences: list[list[float] | None]
+
+
 class ResultFile(_FrozenModel):
     """Results of one command; tables are keyed by caption, figures by the name of their original file."""
 
@@ -59,6 +71,13 @@ class ResultFile(_FrozenModel):
     note: str = ""
     tables: dict[str, PrintedTable] = {}
     figures: dict[str, PrintedFigure] = {}
+    resamples: ImageResamples | None = None
+
+    @model_validator(mode="after")
+    def _check_resamples(self) -> Self:
+        if self.resamples and len(self.resamples.differences) != len(self.table(CLAIMS).rows):
+            raise ValueError("resamples: expected a list for each row of the claims")
+        return self
 
     def table(self, beginning: str) -> PrintedTable:
         """Return the table whose caption equals or begins with `beginning`.

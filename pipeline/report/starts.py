@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 
 from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
-from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
+from pipeline.report.result_file import FOLDER, ImageResamples, PrintedTable, ResultFile, read_result
 from pipeline.report.table_captions import BUDGET, CLAIMS, RESULTS
 from pipeline.report.tables import format_sign
 
@@ -29,9 +29,14 @@ _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)")
 
 @dataclass(frozen=True)
 class Spread:
-    """Values of one number, one per start: the mean over the start's seeds of joint training."""
+    """Values of one number, one per start: the mean over the start's seeds of joint training.
+
+    `image_variance` is the variance of their mean over draws of the test images, where all starts have the same images.
+    It is 0 where each start draws its own images.
+    """
 
     values: tuple[float, ...]
+    image_variance: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -44,12 +49,24 @@ class Spread:
         return stdev(self.values) if len(self.values) > 1 else None
 
     def compute_interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean by Student's t over starts; None for one start.
+        """Return the 95 % interval of the mean over starts, seeds and test images; None for one start.
 
-        Starts are independent, and a start's value contains the effects of its seeds and images. The interval therefore
-        covers starts, seeds and images; t has n − 1 degrees of freedom for n starts.
+        Where each start has its own images, a start's value contains the effects of its seeds and images. The interval
+        is then Student's over n starts, with n − 1 degrees of freedom. Where starts share images, the variance over
+        images is added to that over starts, with the degrees of freedom of Satterthwaite (1946). Both contain the
+        interaction of starts and images, so the interval is too wide rather than too narrow. It is never narrower than
+        Student's.
         """
-        return self._scale_interval(1 / len(self.values))
+        ends = self._scale_interval(1 / len(self.values))
+        if ends is None or not self.image_variance:
+            return ends
+        from scipy.special import stdtrit
+
+        start_variance = stdev(self.values) ** 2 / len(self.values)
+        total_variance = start_variance + self.image_variance
+        freedom = (len(self.values) - 1) * (total_variance / max(start_variance, 1e-6 * total_variance)) ** 2
+        half = max(ends[1] - self.mean, float(stdtrit(freedom, 0.975)) * math.sqrt(total_variance))
+        return self.mean - half, self.mean + half
 
     def predict_next_start(self) -> tuple[float, float] | None:
         """Return the 95 % prediction interval of another start's value; None for one start."""
@@ -94,7 +111,9 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     if RESULTS in shared_names:
         tables = {OVER_STARTS: build_results_over_starts([file.table(RESULTS) for file in files])}
         if CLAIMS in shared_names:
-            tables[CLAIMS_OVER_STARTS] = build_claims_over_starts([file.tables[CLAIMS] for file in files])
+            tables[CLAIMS_OVER_STARTS] = build_claims_over_starts(
+                [file.tables[CLAIMS] for file in files], [file.resamples for file in files]
+            )
         if BUDGET in shared_names:
             tables[BUDGET_OVER_STARTS] = build_results_over_starts([file.tables[BUDGET] for file in files])
     else:
@@ -157,11 +176,13 @@ def build_results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     return PrintedTable(columns=list(tables[0].columns), rows=rows)
 
 
-def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+def build_claims_over_starts(
+    tables: Sequence[PrintedTable], resamples: Sequence[ImageResamples | None] = ()
+) -> PrintedTable:
     """Return a table of each claim's mean difference and 95 % interval, every start's difference, and the verdict.
 
     The columns before the differences identify a claim, except for numbers of seeds. The claims come from the first
-    start's table.
+    start's table. Intervals cover test images that all starts share if each start has `resamples` of these images.
     """
     columns = tables[0].columns
     position = next(n for n, column in enumerate(columns) if column.startswith("difference"))
@@ -169,10 +190,17 @@ def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     rows = []
     for row in tables[0].rows:
         claim = [row[n] for n in keys]
-        cells = [other[position] for table in tables for other in table.rows if [other[n] for n in keys] == claim]
+        found = [
+            (start, row_number)
+            for start, table in enumerate(tables)
+            for row_number, other in enumerate(table.rows)
+            if [other[n] for n in keys] == claim
+        ]
+        cells = [tables[start].rows[row_number][position] for start, row_number in found]
         spread = _compute_spread(cells, len(tables))
         difference, by_start, verdict = MISSING, MISSING, "open"
         if spread is not None:
+            spread = replace(spread, image_variance=_compute_image_variance(resamples, found))
             digits = max(map(_count_decimals, cells))
             ends, verdict = spread.compute_interval(), spread.verdict
             interval = f" [{_format_signed(ends[0], digits)}, {_format_signed(ends[1], digits)}]" if ends else ""
@@ -182,6 +210,22 @@ def build_claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     return PrintedTable(
         columns=[*(columns[n] for n in keys), "starts", columns[position], "by start", "verdict"], rows=rows
     )
+
+
+def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: Sequence[tuple[int, int]]) -> float:
+    """Return the variance over draws of shared test images of a claim's mean difference over starts.
+
+    `found` has the start and the row of each start's claim. Return 0.0 where a start has no resamples of the claim, or
+    starts have different images.
+    """
+    known = [each for each in resamples if each is not None]
+    if len(known) < max(len(resamples), 1) or len({each.images for each in known}) > 1:
+        return 0.0
+    differences = [known[start].differences[row_number] for start, row_number in found]
+    numbers = [each for each in differences if each]
+    if len(numbers) < len(found) or len({len(each) for each in numbers}) > 1:
+        return 0.0
+    return variance([fmean(each) for each in zip(*numbers, strict=True)])
 
 
 def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:

@@ -15,7 +15,7 @@ from pipeline.report.result_file import locate_result_file
 from pipeline.report.starts import read_starts, summarise_starts
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
-from pipeline.workflow.compare_claims import format_claims
+from pipeline.workflow.compare_claims import measure_claims
 
 WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         is_last = start is None or start >= max(read_starts(root, profile), default=start)  # documents show its figures
         figures = list_figures(root, profile) if is_last else []
         _check_no_photos(figures, root / "params.yaml", profile)
-        print(write_record(root, name, figures, _compose_parameters, format_claims))
+        print(write_record(root, name, figures, _compose_parameters, measure_claims))
         if start is not None:
             write_atomically(locate_result_file(root, profile), summarise_starts(read_starts(root, profile)).text())
             print(locate_result_file(root, profile))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.report.result_file import PrintedTable, ResultFile, locate_result_file
+from pipeline.report.result_file import ImageResamples, PrintedTable, ResultFile, locate_result_file
 from pipeline.report.starts import (
     BUDGET,
     BUDGET_OVER_STARTS,
@@ -25,6 +27,10 @@ from pipeline.report.starts import (
 T = 4.302652729911275  # Student's t at .975 with two degrees of freedom
 
 
+def make_resamples(images: str, *differences: list[float] | None) -> ImageResamples:
+    return ImageResamples(images=images, differences=list(differences))
+
+
 def make_table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -> PrintedTable:
     rows = [[name, "0.9", value, "1.70±0.02"] for name, value in zip(methods, values, strict=True)]
     return PrintedTable(columns=["Method", "λ", "R@1 (hard) judge", "CIDEr"], rows=rows)
@@ -36,6 +42,35 @@ def test_intervals_of_three_starts_use_students_t():
     assert spread.compute_interval() == pytest.approx((2 - T / 3**0.5, 2 + T / 3**0.5))
     assert spread.predict_next_start() == pytest.approx((2 - T * (4 / 3) ** 0.5, 2 + T * (4 / 3) ** 0.5))
     assert Spread((1.0,)).compute_interval() is None
+
+
+def test_an_interval_covers_images_that_all_starts_share():
+    """The variances 1/3 over starts and 11/3 over images add to 4, with 2 · (4 / (1/3))² = 288 degrees of freedom."""
+    found = Spread((1.0, 2.0, 3.0), image_variance=11 / 3).compute_interval()
+    assert found == pytest.approx((2 - 2 * 1.96823517, 2 + 2 * 1.96823517))
+    few = Spread((1.0, 2.0, 3.0), image_variance=0.01)  # never narrower than the interval over starts alone
+    assert few.compute_interval() == pytest.approx(Spread((1.0, 2.0, 3.0)).compute_interval())
+    same = Spread((2.0, 2.0, 2.0), image_variance=0.25)
+    assert same.compute_interval() == pytest.approx((2 - 1.95996398 / 2, 2 + 1.95996398 / 2))
+
+
+def draw_shared_images(rng, effect: float, starts: int = 3, images: int = 200) -> Spread:
+    """Return the spread of a difference whose images are drawn once for all starts; image_variance is the true one.
+
+    The standard deviations are 0.5 points between starts, 1.5 for the images, and 0.5 for images in a start.
+    """
+    by_image = rng.normal(effect, 1.5 * images**0.5, images)
+    values = by_image + rng.normal(0, 0.5, (starts, 1)) + rng.normal(0, 0.5 * images**0.5, (starts, images))
+    return Spread(tuple(values.mean(1)), image_variance=float(values.mean(0).var(ddof=1) / images))
+
+
+@pytest.mark.parametrize(("effect", "lowest", "highest"), [(0.0, 0.01, 0.06), (8.0, 0.9, 1.0)])
+def test_verdicts_over_shared_images_have_at_most_the_nominal_error_rate(effect, lowest, highest):
+    rng = np.random.default_rng(1)
+    spreads = [draw_shared_images(rng, effect) for _ in range(1000)]
+    assert lowest < np.mean([spread.verdict != "open" for spread in spreads]) < highest
+    if not effect:  # without the images, most verdicts would be wrong ones of a single draw
+        assert np.mean([replace(spread, image_variance=0.0).verdict != "open" for spread in spreads]) > 0.2
 
 
 @pytest.mark.parametrize(
@@ -85,6 +120,19 @@ def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
         ["claim 0", "CIDEr", "chosen λ", "3", "+5.5 [+4.3, +6.7]", "+5.0, +5.5, +6.0", "holds"],
         ["claim 1", "CIDEr", "chosen λ", "3", "–", "–", "open"],
     ]
+
+
+def test_claims_over_shared_images_have_the_variance_of_their_mean_over_starts():
+    tables = [make_claims("+5.0", "+1.0"), make_claims("+5.5", "+1.0"), make_claims("+6.0", "+1.0")]
+    varying = [5.0, 7.0, 3.0]  # the mean over three equal starts has the variance 4
+    resamples = [make_resamples("photos", varying, None) for _ in range(3)]
+    (first, second) = build_claims_over_starts(tables, resamples).rows
+    assert first[-3:] == ["+5.5 [+1.5, +9.5]", "+5.0, +5.5, +6.0", "holds"]
+    assert second[-3] == "+1.0 [+1.0, +1.0]"
+    opposite, constant = [5.0, 3.0, 7.0], [5.0, 5.0, 5.0]
+    unchanged = [resamples[0], make_resamples("photos", opposite, None), make_resamples("photos", constant, None)]
+    for others in (unchanged, [*resamples[:2], None], [*resamples[:2], make_resamples("other", varying, None)]):
+        assert build_claims_over_starts(tables, others).rows[0][-3] == "+5.5 [+4.3, +6.7]"
 
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():

@@ -1,12 +1,19 @@
 """Selection of the claims about a run, and the nearest recorded profile."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from pipeline.analysis.method_claims import ClaimResult, MethodClaim
 from pipeline.config.load import load
 from pipeline.config.overlays import compose_profile_text, set_start
 from pipeline.report.claim_tables import read_claims
+from pipeline.report.result_file import ImageResamples
+from pipeline.workflow import compare_claims
 from pipeline.workflow.compare_claims import check_profile_claims, main, select_claims
 from pipeline.workflow.nearest_record import find_nearest_record
 
@@ -37,6 +44,27 @@ def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path
     found = select_claims(all_claims, params, ["scenes_other", "scenes"])
     assert found == [claim for claim in scenes_claims if "luo" not in (claim.more, claim.than)]
     assert {claim.than for claim in found} == {"mle", "st_multinomial", "template", "human"}
+
+
+@pytest.mark.parametrize(("profile", "shared"), [("flickr8k", True), ("scenes", False)])
+def test_claims_have_resamples_where_all_starts_have_the_same_images(tmp_path, monkeypatch, profile, shared):
+    """Each start of scenes draws other images."""
+    recall = MethodClaim(says="PSST is found more often", data=profile, more="a", than="b", judge="own")
+    results = [
+        ClaimResult(recall, "chosen λ", 1.0, (0.0, 2.0), resampled=np.array([1.04, -0.04, 2.0])),
+        ClaimResult(recall.model_copy(update={"judge": None}), "chosen λ", 0.01, resampled=np.array([0.0118])),
+        ClaimResult(recall, "equal CIDEr", reason="no equal CIDEr"),
+    ]
+    (tmp_path / "data" / "prepared").mkdir(parents=True)
+    (tmp_path / "data" / "prepared" / "sha256.json").write_text("{}")
+    (tmp_path / "params.yaml").write_text(compose_profile_text(profile, ROOT / "profiles"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare_claims, "_check_claims", lambda root: (results, "R@1 (hard)"))
+    text, resamples = compare_claims.measure_claims()
+    assert "| PSST is found more often | R@1 (hard) own |" in text
+    digest = hashlib.sha256(b"{}").hexdigest()
+    expected = ImageResamples(images=digest, differences=[[1.0, 0.0, 2.0], [1.2], None])
+    assert resamples == (expected if shared else None)
 
 
 RESULT = {"command": "c", "commit": "a", "date": "d", "machine": "m", "seeds": [1], "tables": {}}
