@@ -101,7 +101,7 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 
 
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
-    """Return the summary of recorded starts. Raises UserError where their methods or columns differ.
+    """Return the summary of recorded starts. Raises UserError where their methods, columns or test images differ.
 
     Without a table of caption results, as for dialogs, the summary has each table whose rows and columns agree in all
     starts, except the claims.
@@ -182,8 +182,10 @@ def build_claims_over_starts(
     """Return a table of each claim's mean difference and 95 % interval, every start's difference, and the verdict.
 
     The columns before the differences identify a claim, except for numbers of seeds. The claims come from the first
-    start's table. Intervals cover test images that all starts share if each start has `resamples` of these images.
+    start's table. Intervals cover test images that all starts share if the starts have `resamples` of these images.
+    Raises UserError if only some starts have `resamples`, or if these are of different images.
     """
+    _check_resamples(resamples)
     columns = tables[0].columns
     position = next(n for n, column in enumerate(columns) if column.startswith("difference"))
     keys = [n for n in range(position) if not columns[n].startswith("seeds")]
@@ -212,20 +214,28 @@ def build_claims_over_starts(
     )
 
 
-def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: Sequence[tuple[int, int]]) -> float:
-    """Return the variance over draws of shared test images of a claim's mean difference over starts.
+def _check_resamples(resamples: Sequence[ImageResamples | None]) -> None:
+    known = [each for each in resamples if each]
+    if known and len(known) < len(resamples):
+        problem = "only some of the recorded starts have differences in resamples of the test images"
+    elif len({each.images for each in known}) > 1:
+        problem = "the recorded starts have different prepared data"
+    elif len({len(numbers) for each in known for numbers in each.differences if numbers}) > 1:
+        problem = "the recorded starts have different numbers of resamples"
+    else:
+        return
+    raise UserError(f"{problem}, so their claims have no common interval: record all starts again")
 
-    `found` has the start and the row of each start's claim. Return 0.0 where a start has no resamples of the claim, or
-    starts have different images.
+
+def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: Sequence[tuple[int, int]]) -> float:
+    """Return the variance over draws of shared test images of a claim's mean difference over starts; 0.0 without one.
+
+    `found` has the start and the row of each start's claim. A start without resamples of the claim is left out. The
+    mean then has fewer starts, so its variance is too large rather than too small.
     """
-    known = [each for each in resamples if each is not None]
-    if len(known) < max(len(resamples), 1) or len({each.images for each in known}) > 1:
-        return 0.0
-    differences = [known[start].differences[row_number] for start, row_number in found]
+    differences = [each.differences[row] for start, row in found if (each := resamples[start] if resamples else None)]
     numbers = [each for each in differences if each]
-    if len(numbers) < len(found) or len({len(each) for each in numbers}) > 1:
-        return 0.0
-    return variance([fmean(each) for each in zip(*numbers, strict=True)])
+    return variance([fmean(each) for each in zip(*numbers, strict=True)]) if numbers else 0.0
 
 
 def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:

@@ -131,8 +131,23 @@ def test_claims_over_shared_images_have_the_variance_of_their_mean_over_starts()
     assert second[-3] == "+1.0 [+1.0, +1.0]"
     opposite, constant = [5.0, 3.0, 7.0], [5.0, 5.0, 5.0]
     unchanged = [resamples[0], make_resamples("photos", opposite, None), make_resamples("photos", constant, None)]
-    for others in (unchanged, [*resamples[:2], None], [*resamples[:2], make_resamples("other", varying, None)]):
-        assert build_claims_over_starts(tables, others).rows[0][-3] == "+5.5 [+4.3, +6.7]"
+    assert build_claims_over_starts(tables, unchanged).rows[0][-3] == "+5.5 [+4.3, +6.7]"
+    partial = [*resamples[:2], make_resamples("photos", None, None)]
+    assert build_claims_over_starts(tables, partial).rows[0][-3] == "+5.5 [+1.5, +9.5]"
+
+
+@pytest.mark.parametrize(
+    ("last", "problem"),
+    [
+        (None, "only some of the recorded starts"),
+        (make_resamples("other", [5.0, 7.0, 3.0]), "different prepared data"),
+        (make_resamples("photos", [5.0, 7.0]), "different numbers of resamples"),
+    ],
+)
+def test_starts_with_other_resamples_have_no_common_interval(last, problem):
+    resamples = [make_resamples("photos", [5.0, 7.0, 3.0])] * 2 + [last]
+    with pytest.raises(UserError, match=problem):
+        build_claims_over_starts([make_claims("+5.0")] * 3, resamples)
 
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
