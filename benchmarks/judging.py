@@ -31,7 +31,7 @@ from saywhich.judging.clip_metrics import ClipMetric
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo
 
-HARD = 10
+GALLERY_IMAGES = 10
 WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house", "tree")
 
 
@@ -113,7 +113,7 @@ def _measure(folder: Path, images: int, size: int) -> dict[str, float]:
         for number, row in enumerate(words.tolist())
     }
     began = time.process_time()
-    result = saywhich.judge(captions, folder / "photos", judges=[RandomJudge(images, size)], hard=HARD)
+    result = saywhich.judge(captions, folder / "photos", judges=[RandomJudge(images, size)], hard=GALLERY_IMAGES)
     assert len(result.files) == images
     assert result.rows[0].value("drawn", "R@1 (hard)") > 50
     return {"seconds": time.process_time() - began, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}

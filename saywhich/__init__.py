@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, overload
 
 from pipeline.runtime import home  # noqa: F401 (sets HOME, which libraries need)
 from pipeline.runtime.extras import explain_missing_extra
-from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, GALLERY_IMAGES, THUMBNAIL
 
 if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
@@ -74,7 +74,7 @@ def judge(
     *,
     references: Captions | None = None,
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,),
-    hard: int = HARD,
+    hard: int = GALLERY_IMAGES,
     neighbours: str = THUMBNAIL,
     galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
     near_duplicates: bool = False,
@@ -105,7 +105,7 @@ def compare(
     *,
     references: Captions | None = None,
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,),
-    hard: int = HARD,
+    hard: int = GALLERY_IMAGES,
     neighbours: str = THUMBNAIL,
     galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
     near_duplicates: bool = False,
@@ -217,14 +217,14 @@ def hacked(
     *,
     reward: str,
     judges: Sequence[str],
-    hard: int = HARD,
+    hard: int = GALLERY_IMAGES,
     neighbours: str = THUMBNAIL,
     ids: str | Path | None = None,
 ) -> RewardHacking:
     """Measure the share of the gain in reward that independent judges confirm, and how training changed the captions.
 
     The arguments are the options of the command `saywhich hacked`; docs/judging_tools.md describes them. Gains have
-    95 % intervals over images. Raises UserError as `judge` does, and where the reward is also a judge.
+    95 % intervals over images. Raises UserError as `judge` does, where the reward is also a judge, and without judges.
 
     >>> hacking = saywhich.hacked("a.json", "b.json", "photos", reward="x", judges=["y"])  # doctest: +SKIP
     >>> hacking.gain("y", "R@1 (hard)").share  # doctest: +SKIP

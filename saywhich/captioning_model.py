@@ -105,7 +105,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
 
     @abstractmethod
-    def candidates(self, features: Features, settings: CandidateSettings[Features]) -> CaptionCandidates:
+    def generate_candidates(self, features: Features, settings: CandidateSettings[Features]) -> CaptionCandidates:
         """Generate candidate captions of one or more photos."""
 
     def caption(
@@ -184,7 +184,9 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         if not len(features):
             return []
         ranked = (among is not None or score == SIMILARITY) and pragmatic is None
-        candidates = self.candidates(features, CandidateSettings(beam, samples, ranked, seed, temperature, pragmatic))
+        candidates = self.generate_candidates(
+            features, CandidateSettings(beam, samples, ranked, seed, temperature, pragmatic)
+        )
         if among is None and score == MARGIN:
             rows = zip(candidates.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]

@@ -121,7 +121,9 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         return self._make_judge().encode_text(encode_judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
-    def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
+    def generate_candidates(
+        self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]
+    ) -> CaptionCandidates:
         """Generate candidate captions of one or more photos, with the token UNK banned."""
         channel: Channel = Beam(settings.beam, settings.beam if settings.rerank else 1)
         if settings.samples is not None:

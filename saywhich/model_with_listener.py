@@ -48,8 +48,10 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         return self.listener.encode_texts([captions] if isinstance(captions, str) else captions).float().cpu()
 
-    def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
+    def generate_candidates(
+        self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]
+    ) -> CaptionCandidates:
         if settings.pragmatic is not None:
             settings = replace(settings, pragmatic=replace(settings.pragmatic, listener=self.listener))
-        texts = self.model.candidates(features, settings).texts
+        texts = self.model.generate_candidates(features, settings).texts
         return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))

@@ -37,8 +37,10 @@ def run(stage: Stage) -> None:
     prepared, store = load_training_data(stage.root)
     method, cider = build_adaptation(settings, stage.model, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
-    checkpoints = stage.root / "checkpoints" / stage.key(list_inputs(stage))
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(list_inputs(stage))) as record:
+    checkpoints = stage.root / "checkpoints" / stage.compute_key(list_inputs(stage))
+    with recorder.record_run(
+        stage.title, stage.params.as_dict(), inputs=stage.compute_digests(list_inputs(stage))
+    ) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
 
 

@@ -34,12 +34,12 @@ def run(stage: Stage) -> None:
     points = {choice.method: choice.point for choice in choices if choice.point}
     prepared = PreparedData.load(stage.root / "prepared")
     inputs = [*(stage.root / name for name in ("prepared", "features", "pretrained", "sweep")), *evaluations]
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(inputs)) as record:
         judges = settings.evaluate.judges if has_captions else {}
         matrix = measure_cross_play(points, judges, JUDGES, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         write_checksums(stage.out)
-        record.outputs([stage.out / "crossed.json"])
+        record.log_outputs([stage.out / "crossed.json"])
 
 
 if __name__ == "__main__":

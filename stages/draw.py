@@ -27,9 +27,9 @@ def run(stage: Stage) -> None:
 
     assert stage.instance is not None
     draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes_with_dialogs, "films": draw_films}
-    with recorder.record_run(stage.title, stage.params.plain()) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict()) as record:
         draw[stage.instance](stage.out, seed=stage.seed, **getattr(stage.settings.draw, stage.instance).model_dump())
-        record.outputs([stage.out])
+        record.log_outputs([stage.out])
 
 
 if __name__ == "__main__":

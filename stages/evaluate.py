@@ -50,15 +50,15 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     section = stage.settings.evaluate
     settings = resolve_method_settings(stage.settings, stage.instance)
-    params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
+    params = {"method": stage.instance, **settings.named_arguments, **stage.params.as_dict()}
     prepared, store = load_data(stage.root)
     speaker = load_speaker(stage.model)
     matmul_precision.choose_precision([speaker], stage.device)
     with (
-        recorder.record_run(stage.title, params, inputs=stage.digests(list_inputs(stage))) as record,
+        recorder.record_run(stage.title, params, inputs=stage.compute_digests(list_inputs(stage))) as record,
         build_evaluation(section, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
-        record.tags({"matmul_precision": matmul_precision.get_current_precision()})
+        record.set_tags({"matmul_precision": matmul_precision.get_current_precision()})
         results: dict[str, dict[str, Any]] = {}
         tables = []
         for split in section.splits:
@@ -77,9 +77,9 @@ def run(stage: Stage) -> None:
         write_atomically(stage.out / "metrics.json", serialise_with_checksum(metrics))
         summary = evaluation.summarise(results[section.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(summary, indent=2) + "\n")
-        record.metrics(summary | flatten_numbers(results), 0)
-        record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
-        record.outputs([stage.out / name for name in OUTPUTS])
+        record.log_metrics(summary | flatten_numbers(results), 0)
+        record.log_table({k: v[:100] for k, v in columns.items()}, "captions.json")
+        record.log_outputs([stage.out / name for name in OUTPUTS])
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
     input_paths, imported = list_inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(input_paths)) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(input_paths)) as record:
         if imported is not None:
             import_features(
                 prepared.ids.to_pylist(),
@@ -88,7 +88,7 @@ def run(stage: Stage) -> None:
                 prepared,
                 corpus / images,
                 stage.out,
-                stage.root / "checkpoints" / "features" / stage.key(input_paths),
+                stage.root / "checkpoints" / "features" / stage.compute_key(input_paths),
                 network,
                 batch=section.batch,
                 name=stage.instance,
@@ -99,11 +99,11 @@ def run(stage: Stage) -> None:
                 if section.network == "object_detector"
                 else (),
                 device=stage.device,
-                on_epoch=lambda epoch, report: record.metrics(report, epoch),
+                on_epoch=lambda epoch, report: record.log_metrics(report, epoch),
                 shard=stage.shard,
             )
         if stage.shard is None:
-            record.outputs([stage.out / "manifest.json"])
+            record.log_outputs([stage.out / "manifest.json"])
 
 
 if __name__ == "__main__":

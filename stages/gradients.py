@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         write_atomically(out / "gradients.md", tables)
         write_checksums(out)
         for path in sorted(out.iterdir()):
-            record.artifact(path)
+            record.log_artifact(path)
     print(tables)
 
 
@@ -115,7 +115,7 @@ def run_trained(options: argparse.Namespace) -> None:
         write_atomically(out / "gradients.md", table)
         write_checksums(out)
         for path in sorted(out.iterdir()):
-            record.artifact(path)
+            record.log_artifact(path)
     print(table)
 
 

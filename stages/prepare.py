@@ -18,7 +18,10 @@ FREQUENCIES = "document_frequencies.parquet"
 
 
 def run(stage: Stage) -> None:
-    """Read the corpus, decode every image of the folder `prepare.images`, if any, and write the prepared form."""
+    """Read the corpus, decode every image of the folder `prepare.images`, if any, and write the prepared form.
+
+    Raises UserError where the file `prepare.document_frequencies` is missing.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -55,7 +58,7 @@ def run(stage: Stage) -> None:
         settings.max_missing_share or 0.0,
         FORMATS,
     )
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests([root])) as record:
         # files of an earlier corpus would stay where this corpus has no such file, or where this run is interrupted
         for name in (CHECKSUMS, TOKENIZER, ROUNDS, ANSWERS, OBJECTS, SCENE_FACTS, FILM_FACTS, FREQUENCIES):
             (stage.out / name).unlink(missing_ok=True)
@@ -102,7 +105,7 @@ def run(stage: Stage) -> None:
         with atomic_path(stage.out / FREQUENCIES) as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
         write_checksums(stage.out)
-        record.outputs([stage.out])
+        record.log_outputs([stage.out])
 
 
 if __name__ == "__main__":

@@ -44,9 +44,13 @@ def run(stage: Stage) -> None:
     inputs = [stage.root / "prepared", stage.root / "features" / settings.features]
     if isinstance(settings, SpeakerBlock) and settings.model and Path(settings.model).is_dir():
         inputs.append(Path(settings.model))
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(inputs)) as record:
         run_training(
-            training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds
+            training,
+            stage.out,
+            stage.root / "checkpoints" / stage.compute_key(inputs),
+            record,
+            stage.checkpoint_seconds,
         )
 
 
@@ -76,12 +80,12 @@ def import_judge(stage: Stage, settings: PretrainedJudgeSettings) -> None:
 
     _, store = load_data(stage.root, settings.features)
     inputs = [stage.root / "features" / settings.features]
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(inputs)) as record:
         encoder = load_pretrained_encoder(settings, store, stage.device)
         save_agents(stage.out / "weights.safetensors", {"listener": encoder})
         write_atomically(stage.out / "history.jsonl", "")
         write_atomically(stage.out / "metrics.json", json.dumps({"images": len(store)}) + "\n")
-        record.outputs([stage.out / "weights.safetensors"])
+        record.log_outputs([stage.out / "weights.safetensors"])
 
 
 if __name__ == "__main__":

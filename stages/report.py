@@ -30,7 +30,7 @@ def run(stage: Stage) -> None:
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
     check_checksums(gradients.parent, "run make gradients again")
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(inputs)) as record:
         prepare = settings.prepare
         images = None if prepare.images is None else Path(prepare.root) / prepare.images
         write_report(
@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
         )
         write_checksums(stage.out)
         for path in sorted(stage.out.iterdir()):
-            record.artifact(path)
+            record.log_artifact(path)
 
 
 if __name__ == "__main__":

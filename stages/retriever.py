@@ -50,10 +50,12 @@ def run(stage: Stage) -> None:
     method, rewards, reward_inputs = make_rewards(settings, rate, stage.root, prepared, embed_images, stage.device)
     training = build_training(method, None, optimisation, prepared, store, stage.seed, stage.device)
     checkpoints, roles = (
-        stage.root / "checkpoints" / stage.key(list_inputs(stage)),
+        stage.root / "checkpoints" / stage.compute_key(list_inputs(stage)),
         frozenset({"discriminator", "grammar"}),
     )
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(list_inputs(stage))) as record:
+    with recorder.record_run(
+        stage.title, stage.params.as_dict(), inputs=stage.compute_digests(list_inputs(stage))
+    ) as record:
         if not ranks.get_rank():
             (stage.out / CHECKSUMS).unlink(missing_ok=True)
             save_rewards(stage.out, rewards, reward_inputs)

@@ -15,9 +15,12 @@ from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
-    """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all allowed cores)."""
+    """Run Snakemake on the missing and outdated cells, SAYWHICH_CORES at once (default: all allowed cores).
+
+    Raises UserError where Snakemake fails, and as `count_parallel_cells` does.
+    """
     wait_for_other_snakemake()
-    with recorder.record_run(stage.title, stage.params.plain()) as record:
+    with recorder.record_run(stage.title, stage.params.as_dict()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(count_parallel_cells())]
         # on a request the cells save a checkpoint and end, and then Snakemake ends
         with signals.note_requests() as get_request:
@@ -25,7 +28,7 @@ def run(stage: Stage) -> None:
             status = signals.wait_for_process(snakemake, get_request)
         if status:
             raise UserError("a cell failed, see the log above and data/cells; run the sweep again to go on from here")
-        record.outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
+        record.log_outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
 
 
 if __name__ == "__main__":

@@ -46,9 +46,9 @@ def run(stage: Stage) -> None:
     torch.manual_seed(stage.seed)  # a critic's weights are drawn at random
     method, cider = build_method(settings, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
-    checkpoints = stage.root / "checkpoints" / stage.key(list_inputs(stage))
-    params = {"method": stage.instance, **settings.named_arguments, **stage.params.plain()}
-    with recorder.record_run(stage.title, params, inputs=stage.digests(list_inputs(stage))) as record:
+    checkpoints = stage.root / "checkpoints" / stage.compute_key(list_inputs(stage))
+    params = {"method": stage.instance, **settings.named_arguments, **stage.params.as_dict()}
+    with recorder.record_run(stage.title, params, inputs=stage.compute_digests(list_inputs(stage))) as record:
         run_training(
             training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=compute_data_digests(stage.root)
         )

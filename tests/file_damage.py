@@ -171,7 +171,7 @@ def _write_checkpoints(folder: Path) -> list[Path]:
 
 
 def _read_checkpoint(path: Path) -> str:
-    checkpoint = Checkpoints(path.parent).latest()
+    checkpoint = Checkpoints(path.parent).load_latest()
     return "nothing" if checkpoint is None else f"{checkpoint.step} {_compute_digest(checkpoint.tensors['w'].numpy())}"
 
 
@@ -318,7 +318,7 @@ def _write_spool(folder: Path) -> list[Path]:
         for name in ("one", "two"):
             run = recorder._start(name, {"a": name}, {}, {})
             for step in range(9):
-                run.metrics({"loss": step / 7}, step)
+                run.log_metrics({"loss": step / 7}, step)
             run._record({"status": "FINISHED", "time": 0})
             run._close()
         return sorted(path.parent.absolute() for path in Path("mlflow-spool").glob("*/records.jsonl"))

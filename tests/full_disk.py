@@ -45,7 +45,7 @@ def try_full_disk(
     """Run a stage with room for each share of its outputs, and on a read-only disk, and yield its fault or "".
 
     A stage without fault prints one line about the disk, exits with 2, and damages no older file. It succeeds once the
-    disk has room.
+    disk has room. Raises RuntimeError where the stage fails with room.
     """
     work, log = make_work(world, disk, name), world / "data" / f"{name}.log"
     if status := start(world, work.arguments, log).wait():

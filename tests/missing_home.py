@@ -17,7 +17,7 @@ AS_USER = [
 ]  # fmt: skip
 
 
-def run_homeless(folder: Path, *arguments: str, code: Path = ROOT, **settings: str) -> str:
+def run_without_home(folder: Path, *arguments: str, code: Path = ROOT, **settings: str) -> str:
     """Run Python in `folder` with the packages below `code`; its temporary files and its home are in `folder`, too.
 
     Skips the test where this process is not root, or setpriv is not installed.

@@ -1,4 +1,4 @@
-"""Check that a pragmatic decoder's rows move together with their states."""
+"""A check that a pragmatic decoder selects rows and their states together."""
 
 from __future__ import annotations
 

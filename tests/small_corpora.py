@@ -107,7 +107,7 @@ class FaultyServer:
     def make_answer(
         status: int, headers: dict[str, str] | None = None, content: bytes | None = None
     ) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """Return a fault that sends this fixed answer; `content` None: the file."""
+        """Return a fault that sends a fixed answer; where `content` is None, the answer contains the file."""
 
         def send_answer(request: BaseHTTPRequestHandler, body: bytes) -> None:
             request.send_response(status)

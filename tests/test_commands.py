@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-# values of PROFILE, besides profiles, with which documents call `make record`
+# names of measurements that PROFILE may take in `make record`, besides profiles
 RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}
 
 
@@ -46,7 +46,7 @@ def find_unknown_names(command: list[str], document_profiles: set[str]) -> str |
         settings = dict(word.split("=", 1) for word in rest if "=" in word)
         unknown = {word for word in rest if "=" not in word} - TARGETS
         profile = settings.get("PROFILE", "scenes").partition("@")[0]
-        if profile not in {*RECORDS, *document_profiles, *PROFILES.names()}:
+        if profile not in {*RECORDS, *document_profiles, *PROFILES.list_names()}:
             unknown.add(f"PROFILE={profile}")
         if overlays := {word.lower(): name for word, name in settings.items() if word in ("DATA", "METHODS", "GRID")}:
             try:

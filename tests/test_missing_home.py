@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from missing_home import USER, run_homeless
+from missing_home import USER, run_without_home
 from saywhich_world import make_repository, paint
 
 from saywhich.exporting import export_model
@@ -26,7 +26,7 @@ print(home, getpass.getuser())
 def run_python(tmp_path):
     """Return a function that runs Python as such a user; the test is skipped without root or without setpriv."""
     tmp_path.chmod(0o1777)  # the mode of /tmp
-    return partial(run_homeless, tmp_path)
+    return partial(run_without_home, tmp_path)
 
 
 def test_a_user_without_a_home_has_a_private_one(run_python, tmp_path):

@@ -393,12 +393,12 @@ def test_settings_that_need_facts_are_refused_for_photos(params):
     photos = photos.replace(", symbolic: symbolic", "")
     params.write_text(photos)
     assert (
-        "evaluate.hard_gallery.similarity = facts is no retriever; did you mean features? allowed: features"
+        "evaluate.hard_gallery.similarity = facts is no similarity of images; did you mean features? allowed: features"
         in catch_error(params)
     )
     photos = photos.replace("{similarity: facts}", "{similarity: features, images: 10}")
     params.write_text(photos.replace("similarity: features", "similarity: judge"))
-    assert "evaluate.hard_gallery.similarity = judge is no retriever" in catch_error(params)  # it is a judge
+    assert "evaluate.hard_gallery.similarity = judge is no similarity of images" in catch_error(params)  # it is a judge
     params.write_text(photos.replace(", images: 10", ""))
     assert "similarity facts takes no images" in catch_error(params)
     params.write_text(photos)

@@ -94,7 +94,7 @@ def test_the_server_ends_with_the_last_test_process(tmp_path):
     assert done.stdout.count("Beautiful is better than ugly.") == 1  # the pipe is closed, so no process holds it
 
 
-def test_the_server_survives_a_client_that_ends_together_with_its_process():
+def test_the_server_continues_after_a_client_that_ends_together_with_its_process():
     handler, wakeup = signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)
     listener, peer = socket.socketpair()
     server = Server(listener)

@@ -51,7 +51,7 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
         for instance in [None] if foreach is None else instances:
             view = loaded.select_for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
-            assert view.flat() or stage == "validate"  # validate reads the file as it is
+            assert view.flatten() or stage == "validate"  # validate reads the file as it is
     for method in loaded.methods:
         resolve_method_settings(loaded, method)  # must not raise
 

@@ -157,5 +157,5 @@ def test_two_ranks_resume_one_ranks_checkpoint_and_the_reverse(two_ranks, toy):
     for rank in found:
         weights = {name: value for name, value in rank["resumed"].items() if not name.startswith("logged")}
         assert_close(weights, {name: value for name, value in single.items() if not name.startswith("logged")})
-    assert Checkpoints(folder / "two").latest().step == 7
+    assert Checkpoints(folder / "two").load_latest().step == 7
     assert_close(train_method("psst", toy, folder / "two"), single)

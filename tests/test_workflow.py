@@ -26,7 +26,7 @@ from dvc.cli import main as dvc
 from dvc.repo import Repo
 from file_damage import list_stage_files, try_damages
 from full_disk import mount_small_disk, try_full_disk
-from missing_home import USER, run_homeless
+from missing_home import USER, run_without_home
 from stage_interruption import STAGES as ARGUMENTS
 from stage_interruption import interrupt, make_work
 from toy_world import ROOT, commit_all, list_run_stages, succeed
@@ -401,7 +401,7 @@ def test_a_stage_runs_for_a_user_without_a_home(world, tmp_path, name):
     shutil.copytree(world[0], copy, symlinks=True, ignore=shutil.ignore_patterns("mlflow*", ".dvc"))
     for path in [tmp_path, copy, *copy.rglob("*")]:
         os.chown(path, int(USER), int(USER), follow_symlinks=False)
-    run_homeless(copy, "-m", f"stages.{name}", *ARGUMENTS[name], "--out", "out", code=copy, SAYWHICH_TRACKING="off")
+    run_without_home(copy, "-m", f"stages.{name}", *ARGUMENTS[name], "--out", "out", code=copy, SAYWHICH_TRACKING="off")
     assert any((copy / "out").iterdir())
 
 

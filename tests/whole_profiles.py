@@ -8,12 +8,12 @@ from pipeline.config.reading import parse_yaml
 
 FOLDER = Path(__file__).parents[1] / "profiles"
 PROFILES = overlays.Profiles(FOLDER)
-NAMES = PROFILES.names()
+NAMES = PROFILES.list_names()
 
 
 def read_profile_text(name: str) -> str:
     """Return the parameter file that `make profile` writes."""
-    return PROFILES.text(name)
+    return PROFILES.compose_named(name)
 
 
 def load_profile(name: str) -> dict[str, Any]:

@@ -85,9 +85,9 @@ def resolve_method_settings(params: Params, name: str) -> MethodSettings:
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     """Read and check a parameter file with "a.b=value" `overrides`.
 
-    The schema of a block of `methods` is the signature of its composition. `from` names a module of pipeline/methods,
-    which is imported; `method` names a function in it (default: the block's own name). Raises UserError for the first
-    problem, in one line with the key, the value and the allowed values.
+    The schema of a block of `methods` is the signature of its composition. `from` names a module of pipeline/methods or
+    of a slice's methods, which is imported. `method` names a function in it (default: the block's own name). Raises
+    UserError for the first problem, in one line with the key, the value and the allowed values.
     """
     raw = read_mapping(Path(path))
     origins = override(raw, overrides)
@@ -164,8 +164,8 @@ def _check_known(value: str, known: Iterable[str], kind: str, *keys: str) -> Non
 def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
     """Check the blocks of `pretrain` and their names in `retriever` and `evaluate`; return the joint agents' schemas.
 
-    `kinds` are the schemas of the blocks. Raises _ParameterError for a missing listener, an unknown name, or features
-    or a model that do not fit.
+    `kinds` are the schemas of the blocks. Raises _ParameterError for a missing listener, an unknown name, a judge with
+    a method's name, or features or a model that do not fit.
     """
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
 
@@ -209,7 +209,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
             *(["facts"] if params.draw.has_facts else []),
             *(name for name in listeners if name not in excluded_names),
         ]
-        _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
+        _check_known(gallery.similarity, known, "similarity of images", "evaluate", "hard_gallery", "similarity")
     return agents
 
 

@@ -106,14 +106,14 @@ class Profiles:
                 (value,) = parse_yaml(text, f"{self.files[file].path}: profiles").values()
                 self.named[name] = self._parse_composition(file, name, value)
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the profiles."""
         return sorted(self.named)
 
-    def text(self, name: str) -> str:
+    def compose_named(self, name: str) -> str:
         """Return the text of the parameter file of the profile `name`. Raises UserError for an unknown name."""
         if name not in self.named:
-            raise UserError(f"PROFILE={name}: no such profile; {suggest_words(name, self.names())}")
+            raise UserError(f"PROFILE={name}: no such profile; {suggest_words(name, self.list_names())}")
         composition = self.named[name]
         entries = self.files[self.data[composition.data]].groups[NAMES]
         return self.compose(composition, [line for line in entries[name].above if line] if name in entries else [])
@@ -186,7 +186,7 @@ class Profiles:
 
 def compose_profile_text(name: str, folder: Path = PROFILES) -> str:
     """Return the text of the parameter file of the profile `name`. Raises UserError for an error in a profile."""
-    return Profiles(folder).text(name)
+    return Profiles(folder).compose_named(name)
 
 
 def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
@@ -195,7 +195,10 @@ def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
     A file that DVC has rewritten with equal values counts as the profile's.
     """
     profiles, given_lines, start = Profiles(folder), remove_layout(text), _read_start(text)
-    return next((n for n in profiles.names() if remove_layout(set_start(profiles.text(n), start)) == given_lines), None)
+    return next(
+        (n for n in profiles.list_names() if remove_layout(set_start(profiles.compose_named(n), start)) == given_lines),
+        None,
+    )
 
 
 def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
@@ -203,7 +206,7 @@ def find_nearest_profile(text: str, names: Collection[str], profiles: Profiles) 
     given_lines, start = _list_values(text), _read_start(text)
     differing = {}
     for name in names:
-        profile_lines = _list_values(set_start(profiles.text(name), start))
+        profile_lines = _list_values(set_start(profiles.compose_named(name), start))
         lines = list(difflib.unified_diff(profile_lines, given_lines, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+"]
     nearest = min(differing, key=lambda name: len(differing[name]))
@@ -444,9 +447,9 @@ def main(arguments: Sequence[str]) -> int:
         if options.name and (options.data or options.methods or options.grid):
             raise UserError("PROFILE: names data, methods and grid itself; leave it out, or DATA, METHODS and GRID")
         if options.name:
-            text, title = profiles.text(options.name), f"the profile {options.name}"
+            text, title = profiles.compose_named(options.name), f"the profile {options.name}"
         elif not (options.methods or options.grid) and data in profiles.named:
-            text, title = profiles.text(data), f"the profile {data}"
+            text, title = profiles.compose_named(data), f"the profile {data}"
         else:
             composition = Composition(data, options.methods, options.grid)
             text = profiles.compose(composition)

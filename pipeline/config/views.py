@@ -28,23 +28,23 @@ class StageParameters(Generic[P]):
     def __init__(self, params: P, listed: tuple[str, ...], stage: str) -> None:
         self._tree, self.listed, self.stage = params.model_dump(mode="json"), listed, stage
         self.read: set[str] = set()
-        self.settings = cast(P, ListedSettings(self.lists, (), params))
+        self.settings = cast(P, ListedSettings(self.is_listed, (), params))
         self._paths = [tuple(key.split(".")) for key in listed]
         for keys in self._paths:
             self._check_exists(keys)
 
-    def plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the listed parameters as nested dicts and lists for JSON; they do not count as read (for records)."""
         return copy.deepcopy(dict(_select_part(self._tree, self._paths)))
 
-    def flat(self) -> dict[str, Any]:
+    def flatten(self) -> dict[str, Any]:
         """Return the listed values by their dotted keys; they do not count as read (for digests).
 
         An empty mapping has no entry.
         """
         return _flatten(_select_part(self._tree, self._paths))
 
-    def lists(self, keys: Keys) -> bool:
+    def is_listed(self, keys: Keys) -> bool:
         """Return True if the whole value at `keys` is listed, False if only a part of it is.
 
         Raises UserError if no part of the value is listed.
@@ -69,9 +69,9 @@ class StageParameters(Generic[P]):
 class ListedSettings:
     """Settings restricted to the attributes and keys that dvc.yaml lists for the stage."""
 
-    def __init__(self, lists: Callable[[Keys], bool], keys: Keys, settings: object) -> None:
-        """Restrict `settings` at `keys`; `lists` is `StageParameters.lists`."""
-        self._lists, self._keys, self._settings = lists, keys, settings
+    def __init__(self, is_listed: Callable[[Keys], bool], keys: Keys, settings: object) -> None:
+        """Restrict `settings` at `keys`; `is_listed` is `StageParameters.is_listed`."""
+        self._is_listed, self._keys, self._settings = is_listed, keys, settings
 
     def __getattr__(self, key: str) -> object:
         if key.startswith("_"):  # copy, pickle and inspect look up such names
@@ -83,9 +83,9 @@ class ListedSettings:
 
     def _read_key(self, key: str, get: Callable[[Any, str], object]) -> object:
         keys = (*self._keys, key)
-        whole = self._lists(keys)
+        whole = self._is_listed(keys)
         value = get(self._settings, key)
-        return value if whole else ListedSettings(self._lists, keys, value)
+        return value if whole else ListedSettings(self._is_listed, keys, value)
 
 
 def _select_part(tree: Any, keys: list[Keys]) -> Any:

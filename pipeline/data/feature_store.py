@@ -5,8 +5,8 @@ A memory map is not used. Its pages count as the process's memory, up to the who
 for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. This is
 negligible in a training step.
 
-`benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of 16×128 / 25×256 / 49×1280. With one
-thread (`make bench`) and the file in the page cache, they are:
+`benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of one size (`--regions`, `--size`). For
+rows of 16×128 / 25×256 / 49×1280, with one thread and the file in the page cache, they are:
 
     mapped, PyTorch's cast       .29 /  .90 /  16
     mapped, NumPy's cast         1.3 /   12 /  81
@@ -242,7 +242,7 @@ class FeatureStore:
     def boxes(self, rows: np.ndarray) -> np.ndarray:
         """Return boxes (B, R, 4) float32 of images `rows` (B,): x1, y1, x2, y2 as shares of width and height.
 
-        `rows` may have any order. Raises UserError where the regions form a grid and have no boxes.
+        `rows` may have any order. Raises UserError where the regions have no boxes.
         """
         if not self.has_boxes:
             raise UserError(f"{self.path}: its regions have no boxes; extract the features with a detector")
@@ -275,7 +275,10 @@ class FeatureStore:
         return values
 
     def _fill(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
-        """Fill `values` with the rows `rows` of the HDF5 data set `name`. Each run of consecutive rows is one read."""
+        """Fill `values` with the rows `rows` of the HDF5 data set `name`. Each run of consecutive rows is one read.
+
+        Raises IndexError for a row outside the store, and UserError where the file has become shorter.
+        """
         if not len(rows):
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:

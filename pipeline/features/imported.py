@@ -186,8 +186,8 @@ def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests)
 def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     """Yield the features of each image from its first undamaged line.
 
-    In the published files, some images have two lines, one of them damaged. Raises UserError for an image without an
-    undamaged line.
+    In the published files, some images have two lines, one of them damaged. Raises UserError for an unreadable file, an
+    overlong line, and an image without an undamaged line.
     """
     rows = {id_.encode(): row for row, id_ in enumerate(ids)}
     is_read = np.zeros(len(ids), bool)

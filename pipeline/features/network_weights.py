@@ -24,7 +24,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class UnreachableWeightsError(UserError):
-    """An error for weights named by their hub that are not on this machine and cannot be fetched."""
+    """An error for weights of a hub that are not on this machine and cannot be fetched."""
 
 
 def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:

@@ -134,7 +134,10 @@ def build_torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
-    """Build the network and load its weights; return it with the source of the weights for the manifest."""
+    """Build the network and load its weights; return it with the source of the weights for the manifest.
+
+    Raises UserError as TimmNetwork does.
+    """
     import timm
 
     if name.split(".")[0] not in timm.list_models():

@@ -128,7 +128,10 @@ class Meteor:
         self._errors.close()
 
     def _compute_statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        """Return METEOR's line of statistics for each caption and its references."""
+        """Return METEOR's line of statistics for each caption and its references.
+
+        Raises OSError if the process ends, and ValueError for an answer of another form.
+        """
         statistics = []
         for start in range(0, len(pairs), _LINES_AHEAD):
             chunk = pairs[start : start + _LINES_AHEAD]

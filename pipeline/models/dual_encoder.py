@@ -56,7 +56,10 @@ class DualEncoder(nn.Module):
         return int(self.text.context_length)
 
     def count_tokens(self, captions: Sequence[str]) -> Tensor:
-        """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
+        """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`.
+
+        Raises UserError as `open_tokenizer` does.
+        """
         limit = 2 * self.max_tokens
         empty, full = self._tokenizer(["", "a " * limit], limit)  # the rows end in padding and in the end token
         pads_with_end = int(full[-1] == empty[-1])  # as SigLIP's tokenizer does
@@ -66,7 +69,7 @@ class DualEncoder(nn.Module):
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated.
 
-        Raises UserError where the tokenizer is neither on this machine nor can be fetched.
+        Raises UserError as `open_tokenizer` does.
         """
         return F.normalize(
             self.text.encode_text(self._tokenizer(list(captions)).to(next(self.parameters()).device)), dim=-1

@@ -35,7 +35,7 @@ class SpeakerSettings(SpeakerSizes):
     """Settings of a speaker's network.
 
     Architecture hub is the text decoder of the captioner `model` of transformers. Without `lora`, all weights of
-    the decoder are trained; with it, only the low-rank updates and the null image.
+    the decoder are trained. With `lora`, only the low-rank updates and the null image are trained.
     """
 
     architecture: ArchitectureName

@@ -24,7 +24,8 @@ def load_pretrained_encoder(
 ) -> DualEncoder:
     """Load the text tower of the network that the settings name.
 
-    Raises UserError where the features in `store` are not the image vectors of that network, unchanged.
+    Raises UserError where the features in `store` are not the image vectors of that network, unchanged. Raises
+    UserError, too, where the network cannot be loaded.
     """
     network, extracted_by = settings.network, store.manifest["network"]
     if network != extracted_by:

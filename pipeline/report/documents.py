@@ -99,7 +99,10 @@ def find_documents(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def list_figures(root: Path, name: str) -> list[str]:
-    """Return the names of the figures of the result file `name` that documents show."""
+    """Return the names of the figures of the result file `name` that documents show.
+
+    Raises UserError as `find_documents` does.
+    """
     requests = [_parse_request(block) for _, text in find_documents(root) for block in BLOCK.finditer(text)]
     return sorted({value for file, parts in requests if file == name for key, value in parts if key == "figure"})
 

@@ -131,7 +131,7 @@ def draw_labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE
 
 
 def _spread_heights(heights: Sequence[float], label_heights: Sequence[float]) -> list[float]:
-    """Return ascending heights, close to `heights`, at which labels of the heights `label_heights` do not overlap.
+    """Return ascending heights, close to `heights`, at which labels of the sizes `label_heights` do not overlap.
 
     Heights and sizes are shares of the axes' height. The heights are from 0 to about 1. The lowest are below 0 where
     the labels together are higher than the axes.

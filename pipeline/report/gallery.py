@@ -140,7 +140,10 @@ def build_gallery_views(results: Results, choices: Sequence[Choice], comparison:
 
 
 def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
-    """Return `settings.images` random images of the test split (all if it has fewer), in the order of the data set."""
+    """Return `settings.images` random images of the test split (all if it has fewer), in the order of the data set.
+
+    Raises UserError as `read_rows` does.
+    """
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     rng = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     indices = sorted(rng.choice(len(rows), size=min(settings.images, len(rows)), replace=False))

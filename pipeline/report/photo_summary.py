@@ -32,7 +32,7 @@ def format_photo_summary(content: ReportContent) -> str | None:
     """Return the summary as text for the terminal; None for drawn images, and for MIN_TEST_IMAGES test images or more.
 
     Returns None also without test images or without a folder of images. The captions are by the method with the highest
-    score by the last judge on validation.
+    score by the last judge on validation. Raises UserError if a file cannot be read.
     """
     if content.simulated or content.images_root is None or not 0 < content.images < MIN_TEST_IMAGES:
         return None

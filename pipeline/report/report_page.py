@@ -59,7 +59,7 @@ def write_report(
     no gallery. `inputs` are the files and folders of optional stages, by name. `retriever` is the judge that rewards
     captions, if there is one. `models` are the folders of trained methods. `scene_seed` is the seed of drawn scenes.
     `parts` are the sections of the core and of slices (default: the core's). Where the results have the metric of one
-    of `parts.kinds`, that kind writes the report. Raises UserError if a required file is missing.
+    of `parts.kinds`, that kind writes the report. Raises UserError if a required file is missing or damaged.
     """
     parts = parts or ReportParts()
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)

@@ -23,7 +23,7 @@ def select_reward_hacking_examples(
     The reference is the control's caption. A caption's value is the smaller of the two log-ratios of ranks. Each image
     has one caption, by one of `methods` at its chosen setting and first seed. At most MAX_EXAMPLES captions are
     returned, the largest value first. Returns [] where the control has no chosen setting, and where `retriever` is no
-    judge or the last judge.
+    judge or the last judge. Raises UserError as `read_captions` does.
     """
     judge = results.first_and_last_judge[-1]
     first_runs = {choice.method: choice.point.runs[0] for choice in choices if choice.point}

@@ -163,7 +163,10 @@ def _check_headings(tables: Sequence[PrintedTable]) -> None:
 
 
 def build_results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    """Return a table of every number's mean ± standard deviation between starts; equal cells are unchanged."""
+    """Return a table of every number's mean ± standard deviation between starts; equal cells are unchanged.
+
+    Raises UserError where the rows or columns of the tables differ.
+    """
     _check_headings(tables)
     rows = []
     for same_rows in zip(*(table.rows for table in tables), strict=True):

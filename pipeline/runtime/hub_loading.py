@@ -1,6 +1,6 @@
-"""Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
+"""Captioners, dual encoders and tokenizers of transformers, by their name on the Hugging Face hub or from a folder.
 
-No code from a captioner's folder or repository is executed. The JSON files that select the loaded classes and weights
+No code from a model's folder or repository is executed. The JSON files that select the loaded classes and weights
 are checked first. A file that names code, another file of settings or another repository is refused before transformers
 reads it. While transformers loads, its function that loads such code is disabled, too: transformers loads some parts of
 a model without `trust_remote_code=False`.
@@ -92,7 +92,7 @@ def import_transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise UserError("captioners of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
+        raise UserError("models of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
     declare_operators()  # its models import torchvision
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # its warnings, such as of missing tokens, do not concern users
@@ -181,7 +181,7 @@ def explain_load_errors(fault: str, exempt: tuple[type[Exception], ...] = ()) ->
 def load_captioner(name: str) -> Any:
     """Load the captioner `name` in evaluation mode and float32.
 
-    Raises UserError for another kind or missing weights.
+    Raises UserError for another kind or missing weights, and as `load_pretrained` does.
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
@@ -194,7 +194,7 @@ def load_captioner(name: str) -> Any:
 def load_dual_encoder(name: str) -> Any:
     """Load the dual encoder `name` in evaluation mode and float32.
 
-    Raises UserError for another kind or missing weights.
+    Raises UserError for another kind or missing weights, and as `load_pretrained` does.
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in DUAL_ENCODERS:

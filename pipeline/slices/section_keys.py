@@ -17,7 +17,7 @@ class DrawScenesWithDialogs(DrawScenes):
 
 
 class DrawSettings(Section):
-    """Settings of the embedded data set to draw: none, scenes or films."""
+    """Settings of the embedded data sets to draw: scenes, films, both or none."""
 
     scenes: DrawScenesWithDialogs | None = None
     films: DrawFilms | None = None

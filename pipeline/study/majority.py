@@ -139,7 +139,8 @@ def fit_bradley_terry(wins: np.ndarray) -> np.ndarray:
 
     P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions for each compared pair, so that a
     method that always wins has a finite score. A method without comparisons has the score NaN; all scores are
-    NaN where the last method has none. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
+    NaN where the last method has none. The algorithm is equation 3 of Hunter 2004, MM algorithms for generalized
+    Bradley-Terry models.
     """
     comparisons = wins + wins.swapaxes(-1, -2)
     wins = wins + 0.5 * (comparisons > 0)

@@ -89,7 +89,10 @@ def count_pairs_needed(left: float, right: float) -> int:
 def make_plans(
     left: float, right: float, raters: int, correlation: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
 ) -> list[RatingPlan]:
-    """Return a plan for each of `numbers` raters per pair, given the majority accuracies of `raters` raters."""
+    """Return a plan for each of `numbers` raters per pair, given the majority accuracies of `raters` raters.
+
+    Raises UserError as `find_skill` and `count_pairs_needed` do.
+    """
     skills = find_skill(left, raters, correlation), find_skill(right, raters, correlation)
     rating_plans = []
     for number in numbers:

@@ -121,7 +121,7 @@ def _build_naturalness_table(answers: Answers) -> Table | None:
         f"Which of two captions is better written, the method's or that of {replace_method_names(reference)}? "
         f"Methods of similar {task.alike_in}, {task.at:.1f}"
     )
-    note = "images on which both captions are equal are not asked"
+    note = "images on which both captions are equal have no question"
     return _build_table("study_naturalness", caption, columns, results, answers, NATURALNESS, note)
 
 

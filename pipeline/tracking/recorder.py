@@ -70,44 +70,44 @@ class RunRecord:
             return dict(os.environ)
         return os.environ | {PARENT: self.key}
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Record metrics of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
             numbers = {format_mlflow_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": get_milliseconds()})
 
-    def tags(self, values: Mapping[str, str]) -> None:
+    def set_tags(self, values: Mapping[str, str]) -> None:
         """Record texts about the run, cut to 8,000 characters each."""
         self._record({"tags": {format_mlflow_name(name): str(value)[:8000] for name, value in values.items()}})
 
-    def text(self, content: str, artifact: str) -> None:
+    def log_text(self, content: str, artifact: str) -> None:
         """Write a text file at the path `artifact` within the run; characters without a UTF-8 form become `?`."""
         self._attach(artifact, lambda path: write_atomically(path, content.encode(errors="replace")))
 
-    def table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
+    def log_table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
         """Write columns of equal length, such as sampled captions, as a `.json` file that MLflow shows as a table."""
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
-        self.text(json.dumps({"columns": list(columns), "data": rows}, ensure_ascii=False, default=str), artifact)
+        self.log_text(json.dumps({"columns": list(columns), "data": rows}, ensure_ascii=False, default=str), artifact)
         if (entry := {"path": artifact, "type": "table"}) not in self._tables:
             self._tables.append(entry)
-            self.tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
+            self.set_tags({"mlflow.loggedArtifacts": json.dumps(self._tables)})
 
-    def artifact(self, path: Path, folder: str = "") -> None:
+    def log_artifact(self, path: Path, folder: str = "") -> None:
         """Copy the current content of the file `path` into the run's `folder`."""
         self._attach(str(Path(folder) / path.name), lambda copy: shutil.copyfile(path, copy))
 
-    def outputs(self, paths: Iterable[Path]) -> None:
+    def log_outputs(self, paths: Iterable[Path]) -> None:
         """Record the SHA-256 of each file or folder as a tag `output.<path>`, and copy small files to `outputs/`.
 
         Weights (`.safetensors`) are also recorded as a model, which gets the name of the run.
         """
         for path in paths if self._file else ():
             try:
-                self.tags({f"output.{path}": (digest := compute_digest(path))})
+                self.set_tags({f"output.{path}": (digest := compute_digest(path))})
                 if path.suffix == ".safetensors":
                     self._record({"model": {"path": str(path), "sha256": digest}})
                 if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
-                    self.artifact(path, "outputs")
+                    self.log_artifact(path, "outputs")
             except OSError as error:
                 _warn(f"not recorded as an output: {error}")
 
@@ -176,7 +176,7 @@ def record_run(
         status = "FAILED" if ended.code else "FINISHED"
         raise
     finally:
-        record.metrics(_measure_resources(), step=0)
+        record.log_metrics(_measure_resources(), step=0)
         record._record({"status": status, "time": get_milliseconds()})
         record._close()
         if sender and status != "KILLED":  # a killed run does not wait; the sender finishes alone
@@ -208,7 +208,7 @@ def _start_record(
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _read_git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
-    record.tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
+    record.set_tags(source | {f"input.{path}": digest for path, digest in inputs.items()} | dict(tags))
     return record
 
 
@@ -237,11 +237,13 @@ class Sender:
             _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
     def _ensure_sender(self) -> bool:
-        """Start a sender unless one is alive; return False after the last try."""
+        """Start a sender unless one is alive; return False if the last of three senders has ended."""
         base = self._folder.with_name(f"sender-{compute_sender_id()}")
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
                 return True
+        if not self._remaining_tries:
+            return False
         self._remaining_tries -= 1
         with suppress(OSError), open(base.with_suffix(".log"), "w", encoding="utf-8") as log:
             # its own session keeps the sender, which must report a killed run, alive after Ctrl-C and a closed terminal
@@ -252,7 +254,7 @@ class Sender:
                 stderr=log,
                 start_new_session=True,
             )
-        return self._remaining_tries > 0
+        return True
 
 
 def _measure_resources() -> dict[str, float]:

@@ -60,7 +60,7 @@ class Checkpoints:
         clear_parts(self.folder)
         return path
 
-    def latest(self) -> Checkpoint | None:
+    def load_latest(self) -> Checkpoint | None:
         """Return this run's newest undamaged checkpoint; skip each damaged or foreign one with a warning on stderr."""
         for step, path in self._list_files():
             try:

@@ -37,8 +37,8 @@ def run_training(
     `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
     With several ranks, only rank 0 writes. Raises the errors of `Training.run`.
     """
-    training.record = record.metrics
-    record.tags({"matmul_precision": matmul_precision.get_current_precision()})
+    training.record = record.log_metrics
+    record.set_tags({"matmul_precision": matmul_precision.get_current_precision()})
     checkpoint_store = Checkpoints(checkpoints)
     if ranks.get_rank():
         training.run(checkpoint_store, seconds)
@@ -51,6 +51,6 @@ def run_training(
         write_processor_seconds(checkpoint_store.folder.with_name(FOLDER), history, training.processor_seconds)
         write_atomically(paths[0], format_history(history))
         save_agents(paths[1], agents, paths[0], data)
-        write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
-        record.outputs(paths)
+        write_atomically(paths[2], json.dumps(training.find_kept_entry(), indent=2) + "\n")
+        record.log_outputs(paths)
         checkpoint_store.clear()

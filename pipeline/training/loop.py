@@ -163,7 +163,7 @@ class Training:
         self._check_finite()
         return self.history
 
-    def result(self) -> dict[str, float]:
+    def find_kept_entry(self) -> dict[str, float]:
         """Return the history entry of the step whose weights were kept; without a history, step 0."""
         entries = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
         if not entries:
@@ -303,7 +303,7 @@ class Training:
         return tensors, state | {"budget": self.budget.state(), "processor_seconds": self.processor_seconds}
 
     def _resume(self, checkpoints: Checkpoints) -> None:
-        checkpoint = checkpoints.latest()
+        checkpoint = checkpoints.load_latest()
         step = 0 if checkpoint is None else checkpoint.step
         if step != ranks.broadcast(step):
             raise UserError(

@@ -160,7 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pipeline.config.load import load  # both functions import torch
             from pipeline.workflow.captioner_costs import describe_costs
 
-            print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")
+            if lines := describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth):
+                print(*lines, sep="\n")
             if not list_cells(params):
                 return
         parallel_jobs = count_parallel_cells() if options.cores is None else options.cores

@@ -35,7 +35,7 @@ def find_nearest_record(root: Path) -> NearestRecord | None:
     Raises UserError if the result file cannot be read.
     """
     profiles = Profiles(root / "profiles")
-    recorded_names = [name for name in profiles.names() if locate_result_file(root, name).is_file()]
+    recorded_names = [name for name in profiles.list_names() if locate_result_file(root, name).is_file()]
     if not recorded_names:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")

@@ -36,13 +36,15 @@ def reuse_finished(
         if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
             return run(stage)
         input_paths = inputs(stage)
-        note = stage.root / "checkpoints" / "finished" / f"{stage.key(input_paths)}.json"
+        note = stage.root / "checkpoints" / "finished" / f"{stage.compute_key(input_paths)}.json"
         with hold_lock(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
             if source := _copy_finished(note, stage.out, names):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}
-                with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(input_paths)) as record:
-                    record.outputs([stage.out / name for name in names])
+                with recorder.record_run(
+                    stage.title, stage.params.as_dict(), tags, stage.compute_digests(input_paths)
+                ) as record:
+                    record.log_outputs([stage.out / name for name in names])
             else:
                 run(stage)
             write_note(note, stage.out, {name: compute_sha256(stage.out / name) for name in names})

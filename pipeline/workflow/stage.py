@@ -117,7 +117,7 @@ class Stage:
         ranks.join_process_group(device)
         return device
 
-    def digests(self, inputs: Sequence[Path]) -> dict[str, str]:
+    def compute_digests(self, inputs: Sequence[Path]) -> dict[str, str]:
         """Return the SHA-256 of each input file or folder, as of its first use. Raises UserError if one is missing."""
         for path in inputs:
             try:
@@ -127,13 +127,13 @@ class Stage:
                 raise UserError(problem) from None
         return {str(path): self._digests[path] for path in inputs}
 
-    def key(self, inputs: Sequence[Path]) -> str:
+    def compute_key(self, inputs: Sequence[Path]) -> str:
         """Return a digest of the stage's parameters, the content of its inputs, and the code that it imports.
 
         The paths of the model and of the outputs do not change the key. In `train` and `adapt`, neither do the method's
         name and its keys rerank and pragmatic, which only an evaluation uses.
         """
-        prefix, params = f"methods.{self.instance}.", self.params.flat()
+        prefix, params = f"methods.{self.instance}.", self.params.flatten()
         methods = [str(params[f"{prefix}from"])] if self.name == "train" else []
         title = self.title
         if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
@@ -142,7 +142,9 @@ class Stage:
         parts = {
             "stage": title,
             "params": params,
-            "inputs": {path.removeprefix(f"{self.model}/"): digest for path, digest in self.digests(inputs).items()},
+            "inputs": {
+                path.removeprefix(f"{self.model}/"): digest for path, digest in self.compute_digests(inputs).items()
+            },
             "code": compute_code_digest(self.name, methods),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

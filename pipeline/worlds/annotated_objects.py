@@ -26,7 +26,7 @@ def list_annotated_objects(prepared: PreparedData, frames: int | None = None) ->
     if not path.exists():
         raise UserError(
             f"{path}: no such file; network object_detector is trained on the facts of drawn scenes or films; choose "
-            "another features.network, or set frames for films, and null for scenes"
+            "another features.network, or set frames to a number for films and to null for scenes"
         )
     names = prepared.ids.to_pylist()
     if frames:

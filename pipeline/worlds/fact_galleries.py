@@ -14,14 +14,14 @@ from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_key
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_drawn_facts
+from pipeline.worlds.scenes.scene_facts import NO_NEIGHBOURHOOD, SCENE_FACTS, read_drawn_facts
 
 
 def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """Return the function that builds each image's hard gallery from the facts.
 
-    A gallery holds the images of one neighbourhood; in data without neighbourhoods, the images of one setting,
-    weather and light.
+    A gallery holds the images of one neighbourhood. Images without a neighbourhood form a gallery by setting, weather
+    and light.
 
     Raises UserError if the file of facts is missing or a line is damaged. The function raises UserError for an image
     without facts.
@@ -43,5 +43,5 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
 
 
 def _get_group(record: dict[str, Any]) -> Hashable:
-    group: Hashable = record.get(HARD_GALLERY, (record["setting"], record["weather"], record["light"]))
-    return group
+    number: Hashable = record.get(HARD_GALLERY, NO_NEIGHBOURHOOD)
+    return (record["setting"], record["weather"], record["light"]) if number == NO_NEIGHBOURHOOD else number

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.data.prepared import PreparedData
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
 from pipeline.worlds.scenes.known_scenes import read_known_scenes
-from pipeline.worlds.scenes.scene_facts import Scene
+from pipeline.worlds.scenes.scene_facts import NO_NEIGHBOURHOOD, Scene
 
 
 def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
@@ -23,5 +23,7 @@ def find_neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
         if films_path.exists()
         else read_known_scenes(prepared)
     )
-    numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
+    numbers = np.array(
+        [scenes[name].neighbourhood if name in scenes else NO_NEIGHBOURHOOD for name in prepared.ids.to_pylist()]
+    )
     return None if (numbers < 0).any() else numbers

@@ -11,7 +11,7 @@ from typing import Any
 from saywhich.judging.judging_choices import (
     DEFAULT_JUDGE,
     ENCODER_FORMS,
-    HARD,
+    GALLERY_IMAGES,
     JUDGE_FORMS,
     THUMBNAIL,
 )
@@ -65,7 +65,7 @@ def add_judge_option(parser: ArgumentParser, purpose: str, required: bool = Fals
 def add_gallery_options(parser: ArgumentParser) -> None:
     """Add `--hard` and `--neighbours`, which make hard galleries."""
     parser.add_argument(
-        "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"
+        "--hard", type=int, default=GALLERY_IMAGES, metavar="K", help="images in a hard gallery; default: %(default)s"
     )
     add_neighbours_option(parser, "hard galleries")
 
@@ -86,7 +86,7 @@ def add_metrics_option(parser: ArgumentParser) -> None:
         "--metrics",
         type=lambda names: names.split(","),
         metavar="NAMES",
-        help=f"metrics with --references, some of {','.join(METRIC_NAMES)}; default: all that run",
+        help=f"metrics with --references, some of {','.join(METRIC_NAMES)}; default: all that can be computed",
     )
 
 

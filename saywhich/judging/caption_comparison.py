@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import compute_interval
 from pipeline.analysis.comparison import adjust_p_values, compute_two_sided_p_value
 from pipeline.errors import UserError
-from saywhich.judging.caption_scores import HARD, KINDS, ScoreKey
+from saywhich.judging.caption_scores import HARD_RECALL, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 
@@ -208,7 +208,7 @@ def _measure_reward_gap(
     rewarded_by: Sequence[str],
 ) -> RewardGap | None:
     """Return the mean gains by the rewarding judges and by the others; None where one of the two groups is empty."""
-    score = HARD if all(ScoreKey(judge, HARD) in resamples for judge in judgement.judges) else "R@1"
+    score = HARD_RECALL if all(ScoreKey(judge, HARD_RECALL) in resamples for judge in judgement.judges) else "R@1"
     groups = [
         [ScoreKey(judge, score) for judge in judgement.judges if (judge in rewarded_by) == rewarded]
         for rewarded in (True, False)

@@ -108,7 +108,10 @@ def read_ids(path: Path) -> dict[int, str]:
 
 
 def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator[tuple[ImageKey, str]]:
-    """Yield each image and caption of a file; the captions of a mapping are added to `caption_set` instead."""
+    """Yield each image and caption of a file; the captions of a mapping are added to `caption_set` instead.
+
+    Raises UserError for a missing file, and for a form that is not in FORMS.
+    """
     ending = path.suffix.lower()
     if ending == ".jsonl":
         yield from _read_rows(_read_json_lines(path), path)
@@ -181,7 +184,10 @@ def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKe
 
 
 def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
-    """Yield the image and each caption of JSON objects with a file or image_id, and one or more captions."""
+    """Yield the image and each caption of JSON objects with a file or image_id, and one or more captions.
+
+    Raises UserError for any other object.
+    """
     for number, entry in entries:
         location = f"{path}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
@@ -194,7 +200,10 @@ def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple
 def _read_annotations(
     content: Mapping[str, Any], path: Path, caption_set: CaptionSet, notes: Notes
 ) -> Iterator[tuple[ImageKey, str]]:
-    """Yield the captions of COCO's form (`images` and `annotations`) or of Karpathy's (`images` with `sentences`)."""
+    """Yield the captions of COCO's form (`images` and `annotations`) or of Karpathy's (`images` with `sentences`).
+
+    Raises UserError for entries of another form.
+    """
     keys: set[ImageKey] = set()
     for number, image in enumerate(content["images"]):
         location = f"{path}, images[{number}]"

@@ -38,12 +38,12 @@ class ScoreKind:
 
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 BACK = "image → text"  # the direction; without it a recall is from text to image
-HARD, HARD_BACK = "R@1 (hard)", f"R@1 (hard) {BACK}"
+HARD_RECALL, HARD_RECALL_BACK = "R@1 (hard)", f"R@1 (hard) {BACK}"
 BY_JUDGE = (
     *(ScoreKind(name, 1) for name in RECALLS),
     *(ScoreKind(f"{name} {BACK}", 1) for name in RECALLS),
-    ScoreKind(HARD, 1),
-    ScoreKind(HARD_BACK, 1),
+    ScoreKind(HARD_RECALL, 1),
+    ScoreKind(HARD_RECALL_BACK, 1),
     *(ScoreKind(name, 3) for metric in (CLIP_SCORE, PAC_SCORE) for name in (metric.name, metric.with_references)),
 )
 BY_REFERENCES = tuple(

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.runtime.escaping import escape_csv_cell
 from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, RewardGap, ScoreDifference
-from saywhich.judging.caption_scores import HARD, KINDS
+from saywhich.judging.caption_scores import HARD_RECALL, KINDS
 from saywhich.judging.score_files import make_judgement_record
 from saywhich.judging.score_tables import (
     LABEL,
@@ -117,7 +117,7 @@ def _format_difference_line(difference: ScoreDifference) -> str:
 
 def _format_agreement(pair: PairComparison) -> Iterator[str]:
     """Yield the verdicts on the recall, the agreement of each pair of judges, and the gain by the rewarding judges."""
-    hard = [each for each in pair.differences if each.key.name == HARD] or [
+    hard = [each for each in pair.differences if each.key.name == HARD_RECALL] or [
         each for each in pair.differences if each.key.name == "R@1"
     ]
     if len(hard) > 1:

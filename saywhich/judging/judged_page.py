@@ -13,7 +13,7 @@ from pipeline.errors import escape_line
 from pipeline.features.animated_thumbnail import encode_data_uri
 from pipeline.report.gallery import find_changed_words, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
-from saywhich.judging.caption_scores import HARD, ScoreKey
+from saywhich.judging.caption_scores import HARD_RECALL, ScoreKey
 from saywhich.judging.comparison_tables import format_gap_lines, show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.score_tables import MISSING, group_scores, show_interval, show_number
@@ -95,13 +95,13 @@ def write_judged_page(path: Path, judgement: Judgement, comparison: CaptionCompa
 
 def _choose_main_score(judgement: Judgement) -> str:
     """Return the recall that the headline and the charts show."""
-    return HARD if any(key.name == HARD for key in judgement.keys) else "R@1"
+    return HARD_RECALL if any(key.name == HARD_RECALL for key in judgement.keys) else "R@1"
 
 
 def _format_headlines(judgement: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
     """Yield a sentence with the main number and its interval, by the first judge, for each pair or the only file."""
     judge = judgement.judges[0]
-    gallery = "in its hard gallery" if score == HARD else f"among {len(judgement.files):,}"
+    gallery = "in its hard gallery" if score == HARD_RECALL else f"among {len(judgement.files):,}"
     for pair in comparison.pairs if comparison else ():
         difference = pair.difference(judge, score)
         yield escape_line(

@@ -20,7 +20,7 @@ from saywhich.judging.caption_files import CaptionSet, Source, parse_number, rea
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, compute_score_interval, resample_scores
 from saywhich.judging.hard_galleries import Galleries, find_neighbour_galleries, read_galleries, resolve_galleries
 from saywhich.judging.judge_sources import check_judges, open_encoder, open_judge
-from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, GALLERY_IMAGES, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
@@ -43,7 +43,7 @@ class JudgeOptions:
     """
 
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,)
-    hard: int = HARD
+    hard: int = GALLERY_IMAGES
     neighbours: str = THUMBNAIL
     galleries: str | Path | Galleries | None = None
     near_duplicates: bool = False
@@ -229,8 +229,8 @@ def _select_judged_files(
             continue
         example = next(iter(captions.captions))
         raise UserError(
-            f"{captions.name}: {len(by_photo)} of its {len(captions.captions):,} images ({example!r} the first) are "
-            f"photos in {images}, such as {index.files[0].name}; "
+            f"{captions.name}: {len(by_photo)} of its {len(captions.captions):,} images (the first is {example!r}) "
+            f"are photos in {images} (the first is {index.files[0].name}); "
             "two or more are needed: name files, or give --ids TABLE"
         )
     if len(files) < MIN_IMAGES:

@@ -16,4 +16,4 @@ JUDGE_FORMS = (
 THUMBNAIL = "thumbnail"  # the encoder without weights
 NETWORK_NAMES = ("NAME", "NAME=FILE.safetensors")
 ENCODER_FORMS = f"{THUMBNAIL} (no weights), a judge's name, or a network of timm, {' or '.join(NETWORK_NAMES)}"
-HARD = 10  # images in a hard gallery
+GALLERY_IMAGES = 10  # images in a hard gallery

@@ -94,10 +94,10 @@ class OpenClipJudge:
     def find_unknown(self, texts: Sequence[str]) -> list[str]:
         if all(text.isascii() for text in texts):
             return []
-        tokeniser = self._network.tokenizer
-        if hasattr(tokeniser, "tokenizer"):
-            return find_foreign_to_hub_tokenizer(texts, tokeniser.tokenizer)
-        return find_foreign_captions(texts, tokeniser.encode)  # open_clip's own tokeniser has no unknown token
+        tokenizer = self._network.tokenizer
+        if hasattr(tokenizer, "tokenizer"):
+            return find_foreign_to_hub_tokenizer(texts, tokenizer.tokenizer)
+        return find_foreign_captions(texts, tokenizer.encode)  # open_clip's own tokenizer has no unknown token
 
 
 def _get_image_size(name: str) -> int:

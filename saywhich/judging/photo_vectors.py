@@ -27,7 +27,7 @@ class PhotoEncoder(Protocol):
     """A network that embeds photos."""
 
     name: str
-    digest: str  # identifies weights, preprocessing and tokeniser, for the cache
+    digest: str  # identifies weights, preprocessing and tokenizer, for the cache
     size: int  # H
 
     def prepare(self, photo: Photo) -> PreparedPhoto:

@@ -14,8 +14,8 @@ from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.retrieval import rank_captions_among
 from saywhich.judging.caption_scores import (
     BACK,
-    HARD,
-    HARD_BACK,
+    HARD_RECALL,
+    HARD_RECALL_BACK,
     RECALLS,
     ScoreKey,
     ScoreValues,
@@ -70,9 +70,9 @@ def judge_row(
         for recall, k in RECALLS.items()
     }
     if has_neighbours.any():
-        scores[ScoreKey(name, HARD)] = _average_hits(owners, hard == 1, len(images), hard > 0)
+        scores[ScoreKey(name, HARD_RECALL)] = _average_hits(owners, hard == 1, len(images), hard > 0)
         hits = hard_image_ranks == 1
-        scores[ScoreKey(name, HARD_BACK)] = _average_hits(all_images, hits, len(images), has_neighbours)
+        scores[ScoreKey(name, HARD_RECALL_BACK)] = _average_hits(all_images, hits, len(images), has_neighbours)
     if judge.metric:
         scores |= _compute_clip_scores(judge, judge.metric, name, texts, owners, references, images)
     return scores, CaptionRanks(ranks, hard, result.retrieved.numpy())

@@ -28,7 +28,7 @@ def generate_pragmatic_candidates(
 ) -> list[list[str]]:
     """Return K candidate captions of each of B photos that distinguish the photo from its distractors.
 
-    `settings` and `processors` are as in `speaker.candidates`. `nearest` (B, D) are the distractors' rows in
+    `settings` and `processors` are as in `speaker.generate_candidates`. `nearest` (B, D) are the distractors' rows in
     `gallery`, padded with −1. The speaker generates the captions of a photo and of its distractors in one batch.
     A `PragmaticProcessor` gives the photo and its distractors equal scores, so that all continue with the same token.
     The token's likelihood given an image comes from the image's own scores.
@@ -42,7 +42,7 @@ def generate_pragmatic_candidates(
         groups += [replace(member, content=photo.content) for member in group]
     mask = torch.nn.functional.pad(nearest >= 0, (1, 0), value=True)
     processor = PragmaticProcessor(gallery.decoding.alpha, mask.to(speaker.device))
-    return speaker.candidates(groups, settings, [*processors, processor])[:: mask.shape[1]]
+    return speaker.generate_candidates(groups, settings, [*processors, processor])[:: mask.shape[1]]
 
 
 class PragmaticProcessor:

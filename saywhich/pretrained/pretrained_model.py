@@ -66,7 +66,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         listener, texts = self.require_listener(), [captions] if isinstance(captions, str) else captions
         return listener.encode_texts(texts).cpu() if len(texts) else torch.zeros(0, listener.size)
 
-    def candidates(
+    def generate_candidates(
         self, features: PretrainedFeatures, settings: CandidateSettings[PretrainedFeatures]
     ) -> CaptionCandidates:
         samples, pragmatic = settings.samples, settings.pragmatic
@@ -80,7 +80,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         )
         parts = list(features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)))
         if pragmatic is None:
-            texts = [each for part in parts for each in self.speaker.candidates(part.photos, generation)]
+            texts = [each for part in parts for each in self.speaker.generate_candidates(part.photos, generation)]
         else:
             listener, read = self.require_listener(), pragmatic.read
             gallery = PragmaticGallery(pragmatic.decoding, pragmatic.among, lambda rows: read(rows).photos)

@@ -174,7 +174,7 @@ class PretrainedSpeaker:
         return inputs.to(self.device, self.model.dtype)  # type: ignore[no-any-return]
 
     @torch.inference_mode()
-    def candidates(
+    def generate_candidates(
         self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor] = ()
     ) -> list[list[str]]:
         """Return K candidate captions of each of B photos, the most likely first where they come from a beam.

@@ -49,7 +49,9 @@ def generate_retrieval_candidates(
     alpha: float,
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[list[str]]:
-    """Return K candidate captions of each of B photos by `speaker.candidates`, weighted by the listener's posterior.
+    """Return K candidate captions of each of B photos, weighted by the listener's posterior.
+
+    `speaker.generate_candidates` generates them.
 
     `images` (B, 1+D, H) are the listener's embeddings of each photo and its D distractors, zeros without a distractor.
     """
@@ -68,7 +70,7 @@ def generate_retrieval_candidates(
     processor = RetrievalProcessor(
         alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, begins_caption
     )
-    return speaker.candidates(photos, settings, [*processors, processor])
+    return speaker.generate_candidates(photos, settings, [*processors, processor])
 
 
 class RetrievalProcessor:

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import compute_interval
 from pipeline.errors import UserError
 from saywhich.judging.caption_files import Source
-from saywhich.judging.caption_scores import HARD, ScoreKey
+from saywhich.judging.caption_scores import HARD_RECALL, ScoreKey
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.judgement import JudgedRow, Judgement, JudgeOptions, judge_captions
 from saywhich.judging.photo_vectors import CaptionJudge
@@ -21,7 +21,7 @@ from saywhich.judging.retrieval_scores import flatten
 from saywhich.reward_hacking.word_drift import NgramGrowth, find_grown_ngrams
 
 MAX_DISAGREEMENTS = 12  # images that are listed
-SCORES = (HARD, "R@1")
+SCORES = (HARD_RECALL, "R@1")
 
 Interval = tuple[float, float]
 

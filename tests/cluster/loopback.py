@@ -136,7 +136,7 @@ class Slurm:
         }
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Run a Slurm command and return its output."""
+        """Run a Slurm command and return its output; raise RuntimeError if it fails, unless `check` is False."""
         done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -209,7 +209,7 @@ def test_a_folder_with_other_files_is_not_overwritten(trained_model, tmp_path, c
     assert user_file.read_text() == "mine"
 
 
-def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported_model, tmp_path):
+def test_a_killed_export_can_be_repeated_and_leaves_an_older_one_unchanged(repository, exported_model, tmp_path):
     shutil.copytree(exported_model, tmp_path / "out")
     model = repository / "models/psst_multinomial"
     for point, fault in zip(POINTS, kill_exports(model, tmp_path / "out", POINTS), strict=True):

@@ -42,7 +42,7 @@ def test_a_model_that_is_named_many_times_is_refused_at_once(page_server):
         assert (status, json.loads(content)["detail"]) == (422, line)
 
 
-def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(page_server):
+def test_held_uploads_are_bounded_and_a_normal_request_is_answered_meanwhile(page_server):
     with hostile.hold_uploads(page_server, 12) as clients:
         assert page_server.post("/caption", hostile.make_normal_body())[0] == 200
         assert page_server.memory("VmHWM") < hostile.MAX_MEMORY
@@ -53,7 +53,7 @@ def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(pa
 
 
 @pytest.mark.slow
-def test_connections_that_never_complete_their_headers_keep_nobody_waiting(repository, capfd):
+def test_connections_that_never_complete_their_headers_delay_no_request(repository, capfd):
     with hostile.run_server(repository / "models/psst_multinomial", files=400) as page_server:
         with hostile.send_half_requests(page_server, 600):
             assert page_server.post("/caption", hostile.make_normal_body(), 60)[0] == 200

@@ -63,7 +63,7 @@ def check(photos: list[Path], model: str = MODEL) -> int:
 
 
 @pytest.mark.parametrize("damage", [*DAMAGE_KINDS, "zeroed", "removed"])
-def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, damage):
+def test_a_damaged_cache_gives_equal_results_and_is_written_again(photos, cache_folder, damage):
     assert check(photos) == 60
     assert check(photos) == 0
     assert check(photos, "b" * 64) == 60

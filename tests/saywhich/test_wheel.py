@@ -24,7 +24,7 @@ SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "L
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ACCELERATOR = "ruamel-yaml-clib"  # ruamel.yaml imports it where it is installed, and works without it
 BASE = {"torch", "numpy", "numba", "PIL", "safetensors", "pydantic", "annotated_types", "ruamel", "jinja2", "tqdm"}
-# runs a command where neither the packages of the extras nor those of the clone can be imported
+# a program that runs a command without access to the packages of the extras and of the clone
 WITHOUT_EXTRAS = """
 import sys
 class ExtrasBlocker:

@@ -43,9 +43,9 @@ class CandidatePool:
         self._idf = np.log(len(questions) / np.array([frequencies[word] for word in words]))
         vectors = np.stack([self._compute_vector(text) for text in questions])
         self._questions, self._vectors, self._norms = questions, vectors, (vectors**2).sum(1)
-        self.plausible = cache(self._list_plausible)
+        self.list_plausible = cache(self._list_plausible)
 
-    def candidates(
+    def draw_candidates(
         self,
         question: str,
         truth: str,
@@ -67,7 +67,7 @@ class CandidatePool:
                     synonyms += text in true_answers
                     candidates[text] = None
 
-        plausible = self.plausible(question)
+        plausible = self.list_plausible(question)
         add(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
         add(self._popular)
         while len(candidates) < OPTIONS:

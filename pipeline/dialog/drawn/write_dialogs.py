@@ -50,7 +50,7 @@ def write_scene_dialogs(
                 relevances = rate_answers(scene, question)
                 true_answers = [text for text, value in relevances.items() if value == 1.0]
                 rival_answers = rivals.draw(rng, scene, question, relevances)
-                options, truth = pool.candidates(question.text, answer, rng, rival_answers, true_answers)
+                options, truth = pool.draw_candidates(question.text, answer, rng, rival_answers, true_answers)
                 entries.append(
                     {
                         "question": questions.number(question.text),

@@ -18,7 +18,7 @@ class Discriminator(nn.Module):
     """Discriminator with an LSTM encoder of answers: the last state (`answer: last`), or attention over the states.
 
     Answers are tokens, or distributions as mixtures of embeddings (`message.relaxed`). With `encode_eos` the answer's
-    EOS is encoded too. Without it, an EOS has no effect and no gradient, and an empty answer is a zero state.
+    EOS is encoded too. Without it, an EOS has no effect and no gradient, and an empty answer has a zero state.
     """
 
     def __init__(

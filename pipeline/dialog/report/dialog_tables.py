@@ -1,6 +1,6 @@
 """Tables of visual dialog: counterparts of Tables 1 to 4 of Lu et al. 2017 with the reported numbers, and others.
 
-The other tables have MRR by type of reference and of question, and the truth and diversity of answers.
+The other tables have claims, MRR by type of reference and of question, and the truth and diversity of answers.
 """
 
 from __future__ import annotations

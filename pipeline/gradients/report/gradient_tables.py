@@ -29,7 +29,7 @@ MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 
 @dataclass(frozen=True)
 class GradientResults:
-    """The results of the command; a row is an estimator with its settings, a number of samples and a score.
+    """The results of stages/gradients.py; a row is an estimator with its settings, a number of samples and a score.
 
     Columns: score, name, rho and temperature (NaN without such a setting), samples, exact, worlds (MEASURED of each).
     Further columns: seconds, the means of MEASURED over worlds, ms (CPU milliseconds of a step), and words (the name
@@ -63,7 +63,7 @@ class GradientResults:
 
 
 def read_gradients(path: Path) -> GradientResults:
-    """Read the results of the command; raises UserError for a file that cannot be read or has another content."""
+    """Read the results of stages/gradients.py. Raises UserError for an unreadable file or other content."""
     import pandas as pd
 
     content = read_results_json(path)

@@ -17,6 +17,7 @@ Box = tuple[float, float, float, float]
 T = TypeVar("T")
 Drawn = TypeVar("Drawn")  # Scene or FilmRecord
 SCENE_FACTS = "facts.jsonl"  # file of facts, one line per scene
+NO_NEIGHBOURHOOD = -1  # value of a scene's `neighbourhood`
 CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # a is right of b where b is left of a
 DIGITS = 4  # decimals of coordinates, which are rounded before drawing: the file holds the drawn values
 
@@ -48,7 +49,7 @@ class Scene:
     shore: float  # y at which the ground begins; equal to the horizon without water
     scenery: dict[str, float]  # landmarks in the background, and their x
     things: tuple[Thing, ...]
-    neighbourhood: int = -1  # number of the neighbourhood (sample_scenes.py); -1: none
+    neighbourhood: int = NO_NEIGHBOURHOOD  # number of the neighbourhood (sample_scenes.py)
 
     def record(self) -> dict[str, Any]:
         """Return the facts as JSON values, with lengths in fractions of the image."""

@@ -111,7 +111,7 @@ def test_intervals_come_from_the_curve_of_every_resample(full_world):
     assert low < reading.estimates[R10].value < high
 
 
-def test_a_resample_in_which_the_curve_ends_before_takes_its_end_and_is_counted(full_world):
+def test_a_resample_whose_curve_ends_below_the_level_takes_its_end_and_is_counted(full_world):
     results = read_world_results(full_world)
     (curve,) = [curve for curve in build_curves(results) if curve.label == "mle"]
     samples = resample(results, 200)
@@ -164,7 +164,10 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
 
 
 def compare_at_one_cider(full_world, make_full_cell, settings_by_method):
-    """Return the comparison at CIDEr .9 and the bounds of its differences (own); settings are (CIDEr, recall)."""
+    """Return the comparison at CIDEr .9 and the bounds of its differences (own).
+
+    Settings are pairs (CIDEr, discriminability); a higher discriminability gives a higher recall.
+    """
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
         for method, settings in settings_by_method.items() for cider, share in settings
@@ -185,7 +188,7 @@ def test_the_difference_of_a_bound_and_a_number_is_kept_only_if_it_decides_the_o
     ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
     slice_, bounds = compare_at_one_cider(full_world, make_full_cell, ends)
     assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
-    # a recall of at least 90 is above 60; one of at least 30 may be above or below it
+    # a lower bound above the reference's recall decides the order; one below it does not
     assert bounds == {"more": "≥", "through": ""}
 
 

@@ -184,7 +184,14 @@ def test_a_profile_of_a_comment_alone_is_the_base_with_that_comment(folder):
 
 
 def test_files_variants_and_named_compositions_are_profiles(folder):
-    assert overlays.Profiles(folder).names() == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
+    assert overlays.Profiles(folder).list_names() == [
+        "large",
+        "large_both",
+        "large_other",
+        "large_short",
+        "larger",
+        "plain",
+    ]
 
 
 def test_the_method_set_of_a_data_file_overrides_the_method_set_of_all_data(folder):
@@ -363,7 +370,7 @@ def test_params_of_a_profile_that_was_edited_later_are_no_change_by_hand(folder,
 @pytest.mark.parametrize("name", ["scenes", "visdial"])
 def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
     path, profiles = tmp_path / "params.yaml", overlays.Profiles()
-    text = profiles.text(name)
+    text = profiles.compose_named(name)
     path.write_text(text)
     with modify_yaml(path) as values:
         values["seed"] = 7
@@ -408,7 +415,7 @@ def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
 
 def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
     profiles = overlays.Profiles(folder)
-    text = profiles.text("large").replace("seed: 1\n", "seed: 7\n", 1)
+    text = profiles.compose_named("large").replace("seed: 1\n", "seed: 7\n", 1)
     assert overlays.find_nearest_profile(text, ["plain", "large"], profiles) == ("large", [])
     changed = "# mine\n" + text.replace("seeds: [1]", "seeds: [1, 2, 3] # mine")
     assert overlays.find_nearest_profile(changed, ["plain", "large"], profiles) == ("large", ["seeds: [1, 2, 3]"])

@@ -93,7 +93,7 @@ def test_partly_listed_settings_have_no_private_names_and_can_be_copied(make_vie
 
 def test_records_and_digests_hold_all_listed_parameters_without_counting_as_reads(make_view):
     view = make_view("one")
-    flat = view.flat()
+    flat = view.flatten()
     assert set(flat) == {
         "seed",
         "train.objective.margin",
@@ -108,8 +108,8 @@ def test_records_and_digests_hold_all_listed_parameters_without_counting_as_read
         "evaluate.multi_sample",
         "evaluate.splits",
     }
-    assert list(view.plain()) == ["seed", "features", "train", "evaluate"]
-    assert view.plain()["train"] == {"objective": {"margin": 0.2}}
+    assert list(view.as_dict()) == ["seed", "features", "train", "evaluate"]
+    assert view.as_dict()["train"] == {"objective": {"margin": 0.2}}
     assert view.read == set()
 
 

@@ -142,7 +142,9 @@ def test_agents_of_dialogs_belong_to_the_slice(dialog_data, toy):
     assert find_owner(TRAINING, [agents.speaker, agents.listener]) is None
 
 
-def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(dialog_data, tmp_path):
+def test_joint_training_begins_from_pretrained_agents_and_adaptation_from_the_pretrained_listener(
+    dialog_data, tmp_path
+):
     prepared, store = dialog_data
     torch.manual_seed(5)
     agents = {

@@ -41,7 +41,7 @@ def trained_world():
 
 
 def test_the_score_function_by_hand(single_image):
-    """The mean is Σ p r ∇log p, and the variance is Σ p r² |∇log p|² − |mean|², without any estimator."""
+    """The mean is Σ p r ∇log p. With K samples, the variance is (Σ p r² |∇log p|² − |mean|²) / K."""
     world, values = single_image.world, single_image.score.table[0]
     log_probs, captions = world.log_probs()[0], world.captions()
     slopes = torch.stack([world.gradient(world.log_probs()[0, n]) for n in range(len(captions))])

@@ -14,7 +14,7 @@ from pipeline.metrics.diversity import (
 )
 
 
-def test_figures_by_hand():
+def test_numbers_by_hand():
     captions = ["a red dog", "a red dog", "a dog dog", ""]
     tokens = torch.tensor([[1, 2, 3, 0], [1, 2, 3, 0], [1, 3, 3, 3], [0, 0, 0, 0]])
     expected = {

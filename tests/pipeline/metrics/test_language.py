@@ -98,7 +98,7 @@ def test_spice_names_its_missing_files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def spice_folder(tmp_path, monkeypatch):
-    """Return a folder with empty files in place of SPICE and its parser."""
+    """Return a folder with empty files in place of the parser of SPICE."""
     from pycocoevalcap.spice import spice
 
     (tmp_path / "lib").mkdir()
@@ -109,7 +109,7 @@ def spice_folder(tmp_path, monkeypatch):
 
 
 def test_spice_reads_the_answer_of_its_program(spice_folder, monkeypatch):
-    """A script in place of the jar writes its JSON file, in reversed order."""
+    """A script in place of Java writes the JSON file of scores, in reversed order."""
     program = write_java(
         spice_folder,
         """python - "$@" <<'END'

@@ -1,4 +1,4 @@
-"""The transformer equals torch's own layers, and its cache holds keys and values once per image."""
+"""The transformer equals torch's own layers, and its cache holds the regions' keys and values once per image."""
 
 from dataclasses import replace
 

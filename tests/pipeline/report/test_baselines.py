@@ -100,7 +100,7 @@ def test_terminal_and_truth_tables_have_baseline_rows(results_and_choices):
     assert max(map(len, format_markdown([first, second, last]).splitlines())) <= 120
     tables = {table.name: table for table in build_caption_tables(*results_and_choices)}
     assert get_cells(tables["faithfulness"], "template")["All facts true"] == "0.625"
-    assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # a method without measurements has no row
+    assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # a baseline without measurements has no row
 
 
 def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(results_and_choices):

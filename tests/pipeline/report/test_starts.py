@@ -55,7 +55,7 @@ def test_an_interval_covers_images_that_all_starts_share():
 
 
 def draw_shared_images(rng, effect: float, starts: int = 3, images: int = 200) -> Spread:
-    """Return the spread of a difference whose images are drawn once for all starts; image_variance is the true one.
+    """Return the spread of a difference over images that all starts share; estimate image_variance from them.
 
     The standard deviations are 0.5 points between starts, 1.5 for the images, and 0.5 for images in a start.
     """
@@ -69,7 +69,7 @@ def test_verdicts_over_shared_images_have_at_most_the_nominal_error_rate(effect,
     rng = np.random.default_rng(1)
     spreads = [draw_shared_images(rng, effect) for _ in range(1000)]
     assert lowest < np.mean([spread.verdict != "open" for spread in spreads]) < highest
-    if not effect:  # without the images, most verdicts would be wrong ones of a single draw
+    if not effect:  # without the variance over images, more than a fifth of the verdicts are wrong
         assert np.mean([replace(spread, image_variance=0.0).verdict != "open" for spread in spreads]) > 0.2
 
 

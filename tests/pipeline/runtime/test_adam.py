@@ -67,7 +67,7 @@ def test_a_restored_state_continues_to_the_same_bits(tmp_path):
 
     second = make_model(2)
     adam_2 = Adam(second)
-    saved = Checkpoints(tmp_path).latest().tensors
+    saved = Checkpoints(tmp_path).load_latest().tensors
     second.load_state_dict({name: saved.pop(name) for name in second.state_dict()})
     adam_2.restore(saved)
     restored = {name: value.clone() for name, value in saved.items()}

@@ -33,7 +33,7 @@ def raise_request_of_child() -> None:
     raise StopRequest(signal.SIGTERM)
 
 
-def test_a_request_to_a_child_ends_the_command_by_the_same_signal(capfd):
+def test_a_request_to_a_child_ends_the_command_with_the_status_of_the_signal(capfd):
     assert run_command("sweep", raise_request_of_child) == 128 + signal.SIGTERM
     assert capfd.readouterr().err == "sweep: ended by SIGTERM; run the same command to continue\n"
 

@@ -29,7 +29,7 @@ def test_a_complete_folder_replaces_an_older_one(tmp_path, monkeypatch, exchange
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_path, monkeypatch):
+def test_an_older_folder_is_kept_after_an_error_and_a_kill_between_the_renames(tmp_path, monkeypatch):
     """Some systems cannot exchange two folders in one step."""
     monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out, rename = tmp_path / "out", os.rename

@@ -29,7 +29,7 @@ sys.executable = os.environ.pop("SENDERS_PYTHON", sys.executable)
 from pipeline.tracking import recorder, spool
 with recorder.record_run(sys.argv[1], {"seed": 1}) as run:
     for step in range(200):
-        run.metrics({"loss": 1 / (step + 1), "R@1 (hard)": step}, step)
+        run.log_metrics({"loss": 1 / (step + 1), "R@1 (hard)": step}, step)
     if len(sys.argv) > 2:
         print("wait", flush=True)
         sys.stdin.read()
@@ -124,7 +124,7 @@ def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with recorder.record_run("patient") as run:
-        run.metrics({"loss": 1.0}, 0)
+        run.log_metrics({"loss": 1.0}, 0)
     assert "not done after 3 s" in capsys.readouterr().err
     other.rollback()
     while list_waiting_runs():  # its sender continues to try
@@ -140,11 +140,11 @@ def test_the_content_of_a_recorded_run(manual_sending, database, tmp_path):
     (out / "weights.safetensors").write_bytes(b"weights")
     params = {"train": {"epochs": 3, "options": {}}, "name": "x", "select": None, "eos": True, "long": "y" * 9000}
     with recorder.record_run("full", params, {"stage": "train"}, {"data/prepared": "abc"}) as run:
-        run.metrics({"val/R@10": float("nan")}, 7)
-        run.text("two\nlines", "notes/a.txt")
+        run.log_metrics({"val/R@10": float("nan")}, 7)
+        run.log_text("two\nlines", "notes/a.txt")
         for i in range(2):
-            run.table({"image": [1, 2], "caption": ["ein Hund", f"größer {i}"]}, f"captions/{i}.json")
-        run.outputs([out / "weights.safetensors", out])
+            run.log_table({"image": [1, 2], "caption": ["ein Hund", f"größer {i}"]}, f"captions/{i}.json")
+        run.log_outputs([out / "weights.safetensors", out])
     assert sync() == 0
     run = find_runs()["full"]
     assert run.data.params["train.epochs"] == "3"
@@ -354,10 +354,10 @@ def wait_until(condition, seconds=600):
 def test_sending_twice_gives_one_run_with_each_metric_once(manual_sending, database, capsys):
     Path("x.safetensors").touch()
     with recorder.record_run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
-        run.outputs([Path("x.safetensors")])
+        run.log_outputs([Path("x.safetensors")])
         for step in range(3):
-            run.metrics({"loss": step}, step)
-        run.text("x", "x.txt")
+            run.log_metrics({"loss": step}, step)
+        run.log_text("x", "x.txt")
     (folder,) = list_waiting_runs()
     copy = Path(shutil.copytree(folder, "copy"))
     with open(copy / "records.jsonl", "a") as file:
@@ -389,8 +389,8 @@ def test_a_copy_of_the_repository_writes_into_itself_alone(manual_sending, tmp_p
     def record_and_sync(name):
         Path(f"{name}.safetensors").touch()
         with recorder.record_run(name) as run:
-            run.text(name, "note.txt")
-            run.outputs([Path(f"{name}.safetensors")])
+            run.log_text(name, "note.txt")
+            run.log_outputs([Path(f"{name}.safetensors")])
         assert sync() == 0
 
     (tmp_path / "first").mkdir()
@@ -447,8 +447,8 @@ def test_names_and_texts_that_mlflow_cannot_store_are_changed_and_do_not_end_the
     """A byte of a file name may be invalid in UTF-8; a path may have two dots or end with a slash after a cut."""
     inputs = {"data/../photos": "abc", "x" * 243 + "/photos": "d"}
     with recorder.record_run("odd", {"photo": "a\udcff.jpg"}, inputs=inputs) as run:
-        run.tags({"photo": "a\udcff.jpg"})
-        run.table({"photo": ["a\udcff.jpg"]}, "captions.json")
+        run.set_tags({"photo": "a\udcff.jpg"})
+        run.log_table({"photo": ["a\udcff.jpg"]}, "captions.json")
     assert sync() == 0
     run = find_runs()["odd"]
     assert run.data.tags["photo"] == run.data.params["photo"] == "a?.jpg"
@@ -471,9 +471,9 @@ def test_a_full_disk_does_not_end_the_run(manual_sending, monkeypatch, capsys):
     with recorder.record_run("full") as run:
         run._file.close()
         run._file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 (closed by the run)
-        run.metrics({"loss": 1.0}, 0)
-        run.metrics({"loss": 1.0}, 1)
-        run.text("x", "x.txt")
+        run.log_metrics({"loss": 1.0}, 0)
+        run.log_metrics({"loss": 1.0}, 1)
+        run.log_text("x", "x.txt")
     (line,) = capsys.readouterr().err.splitlines()
     assert "No space left" in line
 
@@ -481,10 +481,10 @@ def test_a_full_disk_does_not_end_the_run(manual_sending, monkeypatch, capsys):
 def test_tracking_off_writes_nothing(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     with recorder.record_run("none") as run:
-        run.metrics({"loss": 1.0}, 0)
-        run.text("x", "x.txt")
-        run.table({"a": [1]}, "a.json")
-        run.outputs([Path("nowhere")])
+        run.log_metrics({"loss": 1.0}, 0)
+        run.log_text("x", "x.txt")
+        run.log_table({"a": [1]}, "a.json")
+        run.log_outputs([Path("nowhere")])
         assert "SAYWHICH_PARENT_RUN" not in run.environment
     assert list(Path().iterdir()) == []
 
@@ -496,7 +496,7 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
     shutil.move(database, folder / "mlflow.db")
     monkeypatch.chdir(folder)
     with recorder.record_run("train@luo") as record:
-        record.text("a dog runs", "captions/first.txt")
+        record.log_text("a dog runs", "captions/first.txt")
     assert sync() == 0
     (run,) = find_runs().values()
     client = connect().client
@@ -504,3 +504,28 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert [path.name for path in (tmp_path / name).iterdir()] == ["inner?"]
     assert (folder / "mlartifacts").is_dir()
+
+
+@pytest.mark.parametrize("ending", [0, 1, 2, 3])
+def test_a_run_waits_for_the_last_of_three_senders(tmp_path, monkeypatch, capfd, ending):
+    """The first `ending` senders end at once; the next one sends the records."""
+    records = tmp_path / "run" / "records.jsonl"
+    records.parent.mkdir()
+    records.touch()
+    started = []
+
+    class EndingProcess:
+        def __init__(self, *_command, **_options):
+            started.append(self)
+            self.number = len(started)
+
+        def poll(self) -> int | None:
+            if self.number <= ending:
+                return 1
+            records.unlink(missing_ok=True)
+            return None
+
+    monkeypatch.setattr(recorder.subprocess, "Popen", EndingProcess)
+    recorder.Sender(records.parent).wait()
+    assert len(started) == min(ending + 1, 3)
+    assert ("no sender stays alive" in capfd.readouterr().err) == (ending == 3)

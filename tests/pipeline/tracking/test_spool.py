@@ -15,8 +15,8 @@ def record(name: str) -> Path:
     """Record a run of three steps with an artifact; return its folder in the spool."""
     with recorder.record_run(name, {"a": 1}) as run:
         for step in range(3):
-            run.metrics({"loss": step / 2}, step)
-        run.text("two\nlines", "notes/a.txt")
+            run.log_metrics({"loss": step / 2}, step)
+        run.log_text("two\nlines", "notes/a.txt")
     return next(folder for folder in list_waiting_runs() if name in folder.name)
 
 

@@ -21,7 +21,7 @@ def test_a_checkpoint_is_read_unchanged(tmp_path):
     state = {"history": [0.1, 1 / 3, float("inf")], "name": "é", "none": None, "large": 2**63 + 1}
     kept = {"view": whole[2:], "same": whole, "half": torch.tensor([1.5], dtype=torch.bfloat16), **make_tensors(0.1)}
     path = Checkpoints(tmp_path / "run").save(12, kept, state)
-    latest = Checkpoints(tmp_path / "run").latest()
+    latest = Checkpoints(tmp_path / "run").load_latest()
     assert latest.step == 12
     assert latest.state == state
     assert latest.tensors.keys() == kept.keys()
@@ -36,13 +36,13 @@ def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     names = [checkpoints.save(step, make_tensors(step), {"a": 1, "b": [2]}).name for step in (9, 10, 100)]
     assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
-    assert checkpoints.latest().step == 100
+    assert checkpoints.load_latest().step == 100
     assert (
         Checkpoints(tmp_path / "other" / tmp_path.name).save(100, make_tensors(100), {"a": 1, "b": [2]}).name
         == names[2]
     )
     checkpoints.clear()
-    assert checkpoints.latest() is None
+    assert checkpoints.load_latest() is None
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
@@ -55,7 +55,7 @@ def test_a_half_written_file_of_a_killed_process_does_not_stay(tmp_path):
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
-    assert Checkpoints(tmp_path / "none").latest() is None
+    assert Checkpoints(tmp_path / "none").load_latest() is None
     Checkpoints(tmp_path / "none").clear()
 
 
@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_detected(tmp_path, capsys, offset):
     content = bytearray(path.read_bytes())
     content[offset] ^= 4
     path.write_bytes(content)
-    assert checkpoints.latest().step == 1
+    assert checkpoints.load_latest().step == 1
     assert path.name in capsys.readouterr().err
 
 
@@ -75,10 +75,10 @@ def test_a_truncated_checkpoint_is_skipped_and_displaces_no_new_one(tmp_path, ca
     checkpoints = Checkpoints(tmp_path, keep=1)
     path = checkpoints.save(20, make_tensors(2), {})
     path.write_bytes(path.read_bytes()[:-5])
-    assert checkpoints.latest() is None
+    assert checkpoints.load_latest() is None
     assert "step 20" in capsys.readouterr().err
     checkpoints.save(3, make_tensors(3), {})  # a new run: the truncated file of a later step must not displace this one
-    assert checkpoints.latest().step == 3
+    assert checkpoints.load_latest().step == 3
     assert not path.exists()
 
 
@@ -94,7 +94,7 @@ def test_a_full_disk_leaves_the_older_checkpoint(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             checkpoints.save(2, make_tensors(2), {})
     assert [path.name.split("-")[1] for path in tmp_path.iterdir()] == ["000000001"]
-    assert checkpoints.latest().step == 1
+    assert checkpoints.load_latest().step == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
@@ -109,7 +109,7 @@ def test_a_device_without_space_leaves_the_older_checkpoint(tmp_path, monkeypatc
     monkeypatch.setattr("pathlib.Path.write_bytes", write_to_full_device)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(2, {"w": torch.zeros(100_000)}, {})
-    assert checkpoints.latest().step == 1
+    assert checkpoints.load_latest().step == 1
 
 
 ENDLESS = """
@@ -138,7 +138,7 @@ def test_a_process_killed_while_saving_leaves_a_complete_checkpoint(tmp_path):
             pass
         os.kill(pid, signal.SIGKILL)
         rest = process.communicate()[0].split()
-        latest = Checkpoints(folder).latest()
+        latest = Checkpoints(folder).load_latest()
         assert latest.step >= max([min_step, *map(int, rest)])
         assert latest.state == {"twice": 2 * latest.step}
         assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
@@ -150,5 +150,5 @@ def test_a_checkpoint_of_another_run_is_named_and_skipped(tmp_path, capsys):
     checkpoints = Checkpoints(tmp_path / "key-of-seed-1")
     checkpoints.save(5, make_tensors(1.0), {})
     other.rename(checkpoints.folder / other.name)
-    assert checkpoints.latest().step == 5
+    assert checkpoints.load_latest().step == 5
     assert "it belongs to another run, key-of-seed-2" in capsys.readouterr().err

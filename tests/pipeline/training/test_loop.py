@@ -99,7 +99,7 @@ def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bits(toy, tmp_
     for interrupt_at in (1, 3, 7, 14):  # in the first epoch, at the end of it, later, in the last step
         with pytest.raises(KeyboardInterrupt):
             train(make(toy), toy, interrupt_at=interrupt_at, folder=tmp_path)
-        assert Checkpoints(tmp_path).latest().step == interrupt_at
+        assert Checkpoints(tmp_path).load_latest().step == interrupt_at
     resumed, history_resumed = train(make(toy), toy, folder=tmp_path)
     assert are_equal(whole, resumed)
     assert history == history_resumed
@@ -165,7 +165,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
 
     with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
         make_training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
-    assert Checkpoints(folder).latest().step == 6
+    assert Checkpoints(folder).load_latest().step == 6
     whole, resumed = make_training(broken=False), make_training(broken=False)
     whole.run()
     resumed.run(Checkpoints(folder), every_seconds=0.0)
@@ -220,7 +220,7 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
     with pytest.raises(StopRequest) as stopped, raise_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
-    assert Checkpoints(tmp_path).latest().step == 8
+    assert Checkpoints(tmp_path).load_latest().step == 8
     resumed, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy, folder=tmp_path)
     assert are_equal(whole, resumed)
 
@@ -560,9 +560,9 @@ def test_the_result_is_the_first_of_the_best_entries_or_the_last_one(toy):
         settings = dataclasses.replace(FIVE, select=select)
         training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), settings, seed=4, device=CPU)
         training.history = history
-        assert training.result()["epoch"] == epoch
+        assert training.find_kept_entry()["epoch"] == epoch
 
 
 def test_a_training_of_zero_steps(toy):
     training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
-    assert training.result() == {"epoch": 0, "step": 0}
+    assert training.find_kept_entry() == {"epoch": 0, "step": 0}

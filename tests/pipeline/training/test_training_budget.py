@@ -125,7 +125,7 @@ def test_a_killed_training_has_the_times_of_its_entries_and_more_after_them(toy,
 
     with pytest.raises(KeyboardInterrupt):
         run(interrupt_at=7)  # in the third epoch
-    state = Checkpoints(tmp_path).latest().state
+    state = Checkpoints(tmp_path).load_latest().state
     assert state["budget"]["captions_drawn"] == 7 * 2 * IMAGES
     resumed = run()
     assert resumed.processor_seconds[:2] == state["processor_seconds"]

@@ -148,7 +148,7 @@ def test_the_key_of_a_stage_changes_with_its_parameters_inputs_and_instance_but_
     (inputs / "a").write_text("1")
 
     def compute_key(*arguments):
-        return build_stage("train", *arguments).key([inputs])
+        return build_stage("train", *arguments).compute_key([inputs])
 
     first = compute_key("--method", "luo")
     assert compute_key("--method", "luo") == first
@@ -180,11 +180,11 @@ def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, mon
     for package in ("pipeline", "stages"):
         shutil.copytree(ROOT / package, workplace / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(dependencies, "ROOT", workplace / "code")
-    key = build_stage("train", "--method", "luo").key([])
+    key = build_stage("train", "--method", "luo").compute_key([])
     assert (workplace / "code" / path).exists()
     with open(workplace / "code" / path, "a") as file:
         file.write("# another line\n")
-    assert (build_stage("train", "--method", "luo").key([]) != key) == changes
+    assert (build_stage("train", "--method", "luo").compute_key([]) != key) == changes
 
 
 def test_a_key_depends_on_a_models_content_not_its_path(workplace):
@@ -193,11 +193,11 @@ def test_a_key_depends_on_a_models_content_not_its_path(workplace):
         (workplace / name / "weights").write_text("1" if name != "z" else "2")
 
     def compute_key(folder):
-        return build_stage("evaluate", "--method", "luo", "--model", folder).key([Path(folder, "weights")])
+        return build_stage("evaluate", "--method", "luo", "--model", folder).compute_key([Path(folder, "weights")])
 
     assert compute_key("x") == compute_key("y") != compute_key("z")
 
 
 def test_a_missing_input_is_reported(workplace):
     with pytest.raises(UserError, match="nowhere: no such input"):
-        build_stage("train", "--method", "luo").key([Path("nowhere")])
+        build_stage("train", "--method", "luo").compute_key([Path("nowhere")])

@@ -156,7 +156,7 @@ def test_composite_by_hand(folder, captions):
 
 @pytest.mark.parametrize("caption", ["2", ""])
 def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
-    """The ratings begin at the first column after the address that has numbers in most of its cells."""
+    """The ratings begin at the first column after the address that has numbers in most of its cells with text."""
     text = format_composite(range(3))
     assert ';red;"a green; dog"' in text
     (folder / "8k_correctness.csv").write_text(text.replace('"a green; dog"', caption))

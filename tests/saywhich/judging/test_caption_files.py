@@ -273,7 +273,7 @@ def test_repeated_keys_of_a_json_object_are_noted(tmp_path):
 
 def test_inputs_that_cannot_be_judged_are_refused(colours):
     with pytest.raises(
-        UserError, match=r"captions: 0 of its 1 images \('q' the first\) are photos in photos, such as a"
+        UserError, match=r"captions: 0 of its 1 images \(the first is 'q'\) are photos in photos \(the first is a"
     ):
         saywhich.judge({"q": "red"}, "photos", judges=["colours"])
     captions = {"a.png": "red", "b.png": "green"}

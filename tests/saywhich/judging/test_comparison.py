@@ -233,5 +233,5 @@ def test_one_file_cannot_be_compared(colours):
 
 
 def test_files_of_different_photos_cannot_be_compared(colours):
-    with pytest.raises(UserError, match=r"^captions 2: 1 of its 1 images \('a.png' the first\) are photos in photos"):
+    with pytest.raises(UserError, match=r"^captions 2: 1 of its 1 images \(the first is 'a.png'\) are photos"):
         saywhich.compare([BEFORE, {"a.png": "red"}], "photos", judges=["colours"])

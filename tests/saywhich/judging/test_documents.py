@@ -7,7 +7,7 @@ from colour_judge import ColourJudge, print_example
 
 from saywhich.judging import judge_sources
 from saywhich.judging.judge_sources import PAC_S, JudgeSource
-from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, JUDGE_NAMES, NETWORK_NAMES, THUMBNAIL
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, GALLERY_IMAGES, JUDGE_NAMES, NETWORK_NAMES, THUMBNAIL
 from saywhich.judging.metric_choices import METRIC_NAMES
 from saywhich.rewarding.caption_reward import SCORES
 
@@ -32,7 +32,7 @@ def test_the_documents_name_every_judge_encoder_metric_and_reward():
     assert re.findall(r"^\| `([^`]+)`", rows, re.MULTILINE) == list(JUDGE_NAMES)
     assert all(f"`{name.removeprefix('pac_s/')}`" in rows for name in PAC_S)
     assert f"`--judge {DEFAULT_JUDGE}`" in judging
-    assert f"`--hard {HARD}`" in judging
+    assert f"`--hard {GALLERY_IMAGES}`" in judging
     assert f"`{THUMBNAIL}`" in judging
     assert f"`{NETWORK_NAMES[1]}`" in judging
     scores = re.search(r"^- \*\*BLEU.*?(?=^- )", judging, re.MULTILINE | re.DOTALL)[0]

@@ -106,7 +106,7 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
     name, folder = family
     speaker, recorder = PretrainedSpeaker(str(folder)), StepRecorder()
     inputs = [speaker.prepare(path) for path in photos]
-    speaker.candidates(inputs, GenerationSettings(samples=2, max_tokens=7), [recorder])
+    speaker.generate_candidates(inputs, GenerationSettings(samples=2, max_tokens=7), [recorder])
     begin = recorder.steps[0][0].shape[1]
     tokens, scores = recorder.steps[-1][0][:, begin:], torch.stack([each for _, each in recorder.steps], 1)
     assert len(tokens) == 2 * len(photos)
@@ -151,7 +151,7 @@ def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
         assert (caption_scores >= scores.max(1).values - 1e-3).all()
         changed += int((by_image[0, : len(caption)].argmax(1) != torch.tensor(caption)).sum())
     assert changed
-    assert candidates[2] == speaker.candidates(inputs, settings)[2]
+    assert candidates[2] == speaker.generate_candidates(inputs, settings)[2]
 
 
 def test_the_command_writes_the_candidate_with_the_largest_margin(family, photos, listener, capsys):

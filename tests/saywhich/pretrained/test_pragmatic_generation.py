@@ -116,9 +116,9 @@ def test_without_weight_captions_are_the_speakers(models, photos):
     )
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     for settings in (GenerationSettings(beam=3, max_tokens=LONGEST), GenerationSettings(samples=3, max_tokens=LONGEST)):
-        assert generate_pragmatic_candidates(speaker, inputs, nearest, gallery, settings) == speaker.candidates(
-            inputs, settings
-        )
+        assert generate_pragmatic_candidates(
+            speaker, inputs, nearest, gallery, settings
+        ) == speaker.generate_candidates(inputs, settings)
 
 
 class BeginBan:
@@ -204,8 +204,8 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
             expected = scores[row].log_softmax(0)[best] + alpha * posterior
             if not torch.isin(tokens, torch.tensor([2, 3])).any():  # the caption has not ended
                 assert expected[best == token] >= expected.max() - 1e-3
-    assert captions[2] == speaker.candidates(inputs, settings)[2]
-    assert captions != speaker.candidates(inputs, settings)
+    assert captions[2] == speaker.generate_candidates(inputs, settings)[2]
+    assert captions != speaker.generate_candidates(inputs, settings)
 
 
 @torch.inference_mode()
@@ -288,5 +288,5 @@ def test_the_temperature_applies_after_the_logits_processors(models, photos):
 
     for temperature in (1.0, 0.25):
         settings = GenerationSettings(samples=2, temperature=temperature, max_tokens=1)
-        speaker.candidates([speaker.prepare(photos[0])], settings, [record_scores])
+        speaker.generate_candidates([speaker.prepare(photos[0])], settings, [record_scores])
     torch.testing.assert_close(*steps)

@@ -285,7 +285,7 @@ def test_an_unknown_name_with_and_without_a_network(folder, hub, capsys, monkeyp
     waits = []
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
     assert run_failing_caption(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}[Errno 111]")
-    assert len(waits) < 7, "expected fewer waits than one for each of the seven files"
+    assert len(waits) < 7, "expected the waits of one request, not of a request for each file"
 
 
 @pytest.mark.parametrize("offline", [False, True])

@@ -30,7 +30,7 @@ def folder(request, tmp_path, monkeypatch):
 
 def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
     original = PretrainedSpeaker("model")
-    expected = original.candidates([original.prepare("a.png")], SETTINGS)
+    expected = original.generate_candidates([original.prepare("a.png")], SETTINGS)
     assert main(["export", "model", "out"]) == 0
     assert capsys.readouterr().out.endswith("MB; saywhich caption --speaker out PHOTO\n")
     (folder / "model").rename(folder / "moved")
@@ -40,7 +40,7 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse_connection)
     exported = PretrainedSpeaker("out")
-    assert exported.candidates([exported.prepare("a.png")], SETTINGS) == expected
+    assert exported.generate_candidates([exported.prepare("a.png")], SETTINGS) == expected
     names = {path.name for path in Path("out").iterdir()}
     assert {"model.safetensors", "config.json", "README.md", "sha256.json"} < names
     assert not any(name.endswith((".bin", ".py", ".pkl")) for name in names)

@@ -229,7 +229,7 @@ def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_i
     indices = set()
     for truth in ("it is brown", "a text that nobody else says"):
         for _ in range(20):
-            options, index = pool.candidates("what color is it", truth, rng)
+            options, index = pool.draw_candidates("what color is it", truth, rng)
             assert len(options) == len(set(options)) == OPTIONS
             assert options[index] == truth
             indices.add(index)
@@ -239,7 +239,7 @@ def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_i
 def test_plausible_candidates_answer_similar_questions(pool):
     colours = {"red", "blue", "green", "white", "black", "brown", "yellow", "orange", "gray", "grey", "pink", "purple"}
     shares = [
-        np.mean([bool(set(text.split()) & colours) for text in pool.plausible(question)])
+        np.mean([bool(set(text.split()) & colours) for text in pool.list_plausible(question)])
         for question in ("what color is it", "how many are there")
     ]
     assert shares[0] > 0.7
@@ -304,7 +304,7 @@ def make_pool(*questions: tuple[str, int]) -> CandidatePool:
 
 
 def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
-    assert make_pool(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
+    assert make_pool(("how many", 130)).draw_candidates("how many", "2", np.random.default_rng(1))
     with pytest.raises(ValueError, match="expected 130 distinct answers or more, got 129;"):
         make_pool(("how many", 129))
 
@@ -315,7 +315,7 @@ def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
         [[DialogRound(SceneQuestion("count", f"question {i}"), text)] for i, text in enumerate(answers)]
     )
     for question in ("question 3", "what"):
-        options, _ = pool.candidates(question, "a truth", np.random.default_rng(2))
+        options, _ = pool.draw_candidates(question, "a truth", np.random.default_rng(2))
         assert {f"frequent {i}" for i in range(30)} <= set(options)
 
 
@@ -391,8 +391,8 @@ def test_a_question_about_the_scene_states_the_value_in_question(scene_dialogs):
 def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
     """The squared distance to "x y", up to a constant, is 1.2 − 2·1.2 for "x" and 10.8 − 2·4.4 for "x y z w"."""
     pool = make_pool(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
-    assert {text.rpartition(" ")[0] for text in pool.plausible("x y")} == {"x"}
-    assert len(pool.plausible("x y")) == 100
+    assert {text.rpartition(" ")[0] for text in pool.list_plausible("x y")} == {"x"}
+    assert len(pool.list_plausible("x y")) == 100
 
 
 def test_fifty_candidates_are_plausible():
@@ -401,7 +401,7 @@ def test_fifty_candidates_are_plausible():
     pool = CandidatePool(
         [*rare, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
     )
-    options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
+    options, _ = pool.draw_candidates("how many", "a truth", np.random.default_rng(1))
     # Few of the random candidates are plausible.
     assert 50 <= sum(text.startswith("plausible") for text in options) <= 55
     assert sum(text.startswith("popular") for text in options) == 30
@@ -452,7 +452,7 @@ def test_rivals_do_not_depend_on_earlier_questions(rivals, other_scenes):
 def test_at_most_four_candidates_are_synonyms_of_the_truth():
     pool = make_pool(*((f"question {i}", 30) for i in range(10)))
     true = [f"question 1 {i}" for i in range(25)]
-    options, index = pool.candidates("question 1", true[0], np.random.default_rng(1), ["a rival"], true)
+    options, index = pool.draw_candidates("question 1", true[0], np.random.default_rng(1), ["a rival"], true)
     assert len(set(options) & set(true)) == 5
     assert (len(options), options[index]) == (OPTIONS, true[0])
     assert "a rival" in options

@@ -102,7 +102,7 @@ def test_every_number_of_every_world_is_in_the_csv(gradients_file):
     }  # fmt: skip
 
 
-def test_markdown_needs_no_rule(gradients_file):
+def test_markdown_needs_no_rule_of_selection(gradients_file):
     text = format_markdown(build_gradients_tables(read_gradients(gradients_file)))
     assert text.startswith("**Gradient estimators against the exact gradient")
 

@@ -1,4 +1,4 @@
-"""States and gradients of the compiled LSTM equal torch's LSTM."""
+"""States and gradients of the compiled LSTM equal those of torch's LSTM."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Drawn films: neighbourhoods that differ in motion, captions that are true, and frames that show the facts."""
+"""Drawn films: neighbourhoods whose films differ in motion, captions that are true, and frames that show the facts."""
 
 import re
 from collections import Counter

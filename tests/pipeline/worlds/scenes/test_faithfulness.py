@@ -115,7 +115,7 @@ def test_a_repeated_claim_counts_once() -> None:
     assert count_claims(f"{caption} {caption} at night two dogs") == count_claims(caption)
 
 
-def test_figures_by_hand() -> None:
+def test_numbers_by_hand() -> None:
     counts = judge_faithfulness(["two red dogs at night", "a boy near zebras", ""], [SCENE, COUPLE, COUPLE])
     facts = len(list(list_facts(COUPLE)))
     assert facts == 11
