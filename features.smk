@@ -25,7 +25,7 @@ LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 def compute_key():
     """Return the key of the features' parameters, data and code, as the stage computes it."""
     stage = open_stage("features", ["--features", FEATURES])
-    return stage.key(list_inputs(stage))
+    return stage.compute_key(list_inputs(stage))
 
 
 localrules:

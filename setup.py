@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 PATH = re.compile(r"""(?m)(^\s*from |["']|-m )pipeline(?=\.[a-z_]| import)""")
 
 
-class BuildInside(build_py):
+class NestedPackageBuild(build_py):
     """The build of all modules, with each path `pipeline.…` replaced by `saywhich._pipeline.…`."""
 
     def run(self):
@@ -41,5 +41,5 @@ else:
     setup(
         packages=[*find_packages(include=["saywhich*"]), *inside],
         package_dir={"saywhich._pipeline": "pipeline"},
-        cmdclass={"build_py": BuildInside},
+        cmdclass={"build_py": NestedPackageBuild},
     )

@@ -69,7 +69,7 @@ def measure_matmul_rate(device: str) -> float:
             rates.append(2 * rows * inner * columns / spent)
     matmul_precision.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
-        f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
+        f"{device}, {torch.get_num_threads()} thread(s), matrix products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
         f"batch {BATCH}; library in use: {matmul_precision.get_current_precision()}"
     )
     return max(rates)

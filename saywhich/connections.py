@@ -6,26 +6,26 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-SECONDS = 10.0  # until the headers of a request are complete
-OPEN = 128  # connections at once; macOS lets a process open 256 files
+HEADER_TIMEOUT = 10.0  # seconds until the headers of a request are complete
+MAX_CONNECTIONS = 128  # connections at once; macOS lets a process open 256 files
 
 
 class LimitedConnection(H11Protocol):
     """A connection that is closed where the headers of a request do not arrive in time; uvicorn would wait for ever.
 
-    Where more than `most` connections are open, the connection that has waited longest for a request is closed. A new
-    connection is therefore closed only where all other connections are being answered.
+    Where more than `max_connections` connections are open, the connection that has waited longest for a request is
+    closed. A new connection is therefore closed only where all other connections are being answered.
     """
 
-    seconds = SECONDS
-    most = OPEN
+    header_timeout = HEADER_TIMEOUT
+    max_connections = MAX_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None  # None while a request is answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and close the longest waiting connection where too many are open."""
         super().connection_made(transport)
         self._start_waiting()
-        if len(self.connections) > self.most:
+        if len(self.connections) > self.max_connections:
             connection_of_deadline = {
                 each._deadline.when(): each
                 for each in self.connections
@@ -53,7 +53,7 @@ class LimitedConnection(H11Protocol):
 
     def _start_waiting(self) -> None:
         self._stop_waiting()
-        self._deadline = self.loop.call_later(self.seconds, self._close)
+        self._deadline = self.loop.call_later(self.header_timeout, self._close)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

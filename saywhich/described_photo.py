@@ -18,12 +18,14 @@ from PIL import Image
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
 from pipeline.runtime.untrusted import require_plain_file
-from saywhich.xmp_packet import LARGEST, edit_packet, read_description
+from saywhich.xmp_packet import MAX_PACKET_BYTES, edit_packet, read_description
 
 JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
 PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
 XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # flags of WebP's chunk VP8X
-LONGEST = 2**16 - 1  # bytes of a JPEG segment with its length
+MAX_SEGMENT_BYTES = 2**16 - 1  # the JPEG segment and its length
+
+DAMAGED = "its file is damaged; replace it"
 
 Edit = Callable[[bytes | None], bytes]  # the photo's XMP packet, or None → its new packet
 
@@ -73,7 +75,7 @@ def edit_xmp(content: bytes, edit: Edit) -> bytes:
         if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
             return _edit_webp(content, edit)
     except (struct.error, IndexError, zlib.error, OSError):
-        raise UserError("its file is damaged") from None
+        raise UserError(DAMAGED) from None
     raise UserError("give a JPEG, PNG or WebP")
 
 
@@ -89,19 +91,21 @@ def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
         (size,) = struct.unpack_from(">H", content, offset + 2)
         marker, body = content[offset + 1], content[offset + 4 : offset + 2 + size]
         if size < 2 or len(body) != size - 2:
-            raise UserError("its file is damaged")
+            raise UserError(DAMAGED)
         if insertion == offset and (marker == 0xE0 or (marker == 0xE1 and body.startswith(JPEG_EXIF))):
             insertion = offset + 2 + size
         after_mpf |= marker == 0xE2 and body.startswith(MPF)
         if marker == 0xE1 and body.startswith(JPEG_XMP):
             if after_mpf:  # the edit would change the second image's offset from MPF, which MPF states
-                raise UserError("its XMP packet stands after its list of images (MPF)")
+                raise UserError("its XMP packet stands after its list of images (MPF); remove one of them")
             packet, begin, end = body[len(JPEG_XMP) :], offset, offset + 2 + size
             break
         offset += 2 + size
     edited = JPEG_XMP + edit(packet)
-    if len(edited) + 2 > LONGEST:
-        raise UserError(f"its XMP packet has more than {LONGEST - 2 - len(JPEG_XMP)} bytes")
+    if len(edited) + 2 > MAX_SEGMENT_BYTES:
+        raise UserError(
+            f"its XMP packet has more than {MAX_SEGMENT_BYTES - 2 - len(JPEG_XMP)} bytes; remove the packet"
+        )
     if packet is None:
         begin = end = insertion
     return content[:begin] + b"\xff\xe1" + struct.pack(">H", len(edited) + 2) + edited + content[end:]
@@ -115,7 +119,7 @@ def _edit_png(content: bytes, edit: Edit) -> bytes:
         (size,) = struct.unpack_from(">I", content, offset)
         kind, body = content[offset + 4 : offset + 8], content[offset + 8 : offset + 8 + size]
         if len(body) != size:
-            raise UserError("its file is damaged")
+            raise UserError(DAMAGED)
         if kind == b"iTXt" and body.startswith(PNG_XMP):
             packet, begin, end = _decode_itxt(body), offset, offset + 12 + size
             break
@@ -134,9 +138,9 @@ def _decode_itxt(body: bytes) -> bytes:
     if not compressed:
         return text
     inflate = zlib.decompressobj()
-    plain = inflate.decompress(text, LARGEST)
+    plain = inflate.decompress(text, MAX_PACKET_BYTES)
     if inflate.unconsumed_tail:
-        raise UserError(f"its XMP packet has more than {LARGEST} bytes")
+        raise UserError(f"its XMP packet has more than {MAX_PACKET_BYTES} bytes; remove the packet")
     return plain
 
 
@@ -144,13 +148,13 @@ def _edit_webp(content: bytes, edit: Edit) -> bytes:
     """Replace the chunk of XMP, or append one; a simple file becomes an extended file with the header VP8X."""
     file_end = 8 + struct.unpack_from("<I", content, 4)[0]
     if file_end > len(content):
-        raise UserError("its file is damaged")
+        raise UserError(DAMAGED)
     chunks, offset = [], 12
     while offset < file_end:
         kind, size = content[offset : offset + 4], struct.unpack_from("<I", content, offset + 4)[0]
         end = offset + 8 + size + size % 2
         if end > file_end:
-            raise UserError("its file is damaged")
+            raise UserError(DAMAGED)
         chunks.append((kind, content[offset + 8 : offset + 8 + size], content[offset:end]))
         offset = end
     packet = next((body for kind, body, _ in chunks if kind == b"XMP "), None)

@@ -134,7 +134,8 @@ class FeatureExtractor:
     def save(self, folder: Path) -> list[Path]:
         """Write all files that `open` needs into `folder`, and return their paths.
 
-        Raises UserError for a network without a `model`. A model of transformers is written whole, with its text side.
+        Raises UserError for a network without a `model`. A model of transformers is written whole, with its
+        text encoder or decoder.
         """
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
         if not isinstance(model, nn.Module):

@@ -14,7 +14,7 @@ from pipeline.errors import UserError, summarise_error
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
-LARGEST = 2**24  # maximum bytes of a packet
+MAX_PACKET_BYTES = 2**24  # maximum bytes of a packet
 NEW = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'
     f'<rdf:RDF xmlns:rdf="{RDF}">\n</rdf:RDF>\n</x:xmpmeta>\n<?xpacket end="w"?>'
@@ -30,7 +30,7 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
     packet = NEW if packet is None else packet
     content = _parse(packet)
     if content.end is None:
-        raise UserError("its XMP packet has no rdf:RDF with an end tag")
+        raise UserError("its XMP packet has no rdf:RDF with an end tag; repair or remove the packet")
     element = (
         f'<dc:description xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:Alt><rdf:li xml:lang="x-default">'
         f"{escape(_strip_illegal(text))}</rdf:li></rdf:Alt></dc:description>"
@@ -46,7 +46,7 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
     # the new element replaces the first description; other descriptions are removed
     edited = remainders[0] + element.encode() + b"".join(remainders[1:]) + packet[ends[-1] :]
     if _parse(edited).text != _strip_illegal(text):
-        raise UserError("its XMP packet cannot be edited")
+        raise UserError("its XMP packet cannot be edited; repair or remove the packet")
     return edited
 
 
@@ -66,8 +66,8 @@ class _PacketContent:
 
 
 def _parse(packet: bytes) -> _PacketContent:
-    if len(packet) > LARGEST:
-        raise UserError(f"its XMP packet has more than {LARGEST} bytes")
+    if len(packet) > MAX_PACKET_BYTES:
+        raise UserError(f"its XMP packet has more than {MAX_PACKET_BYTES} bytes; remove the packet")
     content, parser = _PacketContent(), ParserCreate("utf-8", " ")
     starts: list[int] = []  # positions of the start tags of open elements
     depth = 0  # number of open dc:description elements
@@ -104,7 +104,7 @@ def _parse(packet: bytes) -> _PacketContent:
             pieces.append(text)
 
     def refuse_doctype(*_: object) -> None:
-        raise UserError("its XMP packet declares a document type, which XMP does not allow")
+        raise UserError("its XMP packet declares a document type, which XMP does not allow; remove the declaration")
 
     parser.StartElementHandler, parser.EndElementHandler = open_element, close_element
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = add_text, refuse_doctype
@@ -113,7 +113,7 @@ def _parse(packet: bytes) -> _PacketContent:
     except (ExpatError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"its XMP packet is no XML ({summarise_error(error)})") from None
+        raise UserError(f"its XMP packet is no XML ({summarise_error(error)}); repair or remove the packet") from None
     return content
 
 

@@ -207,7 +207,7 @@ def test_options_that_are_alike_tie_to_the_bit():
 
 @pytest.fixture(scope="module")
 def world() -> GradientWorld:
-    """Return one dialog of two rounds; answers of at most two words out of two give seven answers to each question."""
+    """Return one dialog of two rounds; with a vocabulary of two, seven answers have at most two words."""
     torch.manual_seed(4)
     speaker = DialogDecoder(Hciae(3, 3, 4, 0.0), DialogLstm(2, 4, 3, 0.0, 2)).double()
     listener = Discriminator(Hciae(3, 3, 4, 0.0), 2, "attention", 0.0).double()

@@ -134,7 +134,7 @@ def catch_training_error(capsys, *arguments: str) -> str:
 
 
 def test_inconsistent_reward_models_are_reported_in_one_line_before_training(folder, capsys):
-    """The files of the retriever come from other features, weights or settings, or are missing."""
+    # the files of the retriever come from other features, weights or settings, or are missing
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
     checksums = settings.with_name(CHECKSUMS)

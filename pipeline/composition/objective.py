@@ -12,7 +12,7 @@ BaselineName = Literal["greedy", "leave_one_out", "group", "running_mean", "grou
 
 @dataclass(frozen=True)
 class Objective:
-    """Settings that all methods of one comparison share; PAPERS.md compares them with the papers' settings."""
+    """Settings that methods of one comparison share by default; PAPERS.md compares them with the papers' settings."""
 
     margin: NonNegative = 0.2
     """Margin of the hinge: 0.2 in the code of all compared systems; PSST's Eq. 4 prints 1."""

@@ -1,4 +1,4 @@
-"""Cross-play: every listener ranks every speaker's captions, to separate speaker from listener effects."""
+"""Cross-play: every listener ranks images by every speaker's captions, to separate speaker from listener effects."""
 
 from __future__ import annotations
 

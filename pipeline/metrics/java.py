@@ -71,7 +71,7 @@ class Meteor:
     """METEOR 1.5 (Denkowski, Lavie, 2014) as a process, which runs until `close` or until a call fails."""
 
     def __init__(self, timeout: float) -> None:
-        """Start the process. `timeout`: the limit in seconds for one set of captions.
+        """Start the process. `timeout` is the limit in seconds for one set of captions.
 
         Raises NotComputedError if no Java runs.
         """
@@ -143,7 +143,10 @@ class Meteor:
             for caption, _ in chunk:
                 answer = self._read_line()
                 if len(answer.split()) != _METEOR_STATISTICS:
-                    raise ValueError(f"answered {answer[:100]!r} on a caption of {len(caption.split())} words")
+                    raise ValueError(
+                        f"expected {_METEOR_STATISTICS} statistics for a caption of {len(caption.split())} words, "
+                        f"found {answer[:100]!r}"
+                    )
                 statistics.append(answer)
         return statistics
 

@@ -21,7 +21,7 @@ CONFIG_KEYS = ("model_type", "text_config", "projection_dim")  # the keys of a c
 class HubDualEncoder(DualEncoder):
     """Frozen text tower of CLIP or SigLIP; the feature set `features` holds the outputs of its vision tower.
 
-    The tokenizer is read from the model's folder, or from the hub or its cache, when the first caption is encoded.
+    The tokenizer is read from the model's folder, or from the hub or its cache, when the first caption is tokenised.
     """
 
     def __init__(self, name: str, config: dict[str, Any], features: str) -> None:

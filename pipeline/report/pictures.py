@@ -45,7 +45,7 @@ def draw_gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) ->
 def draw_pairs_png(shared: SharedCaptions) -> bytes:
     """Draw the pairs, two per row: two images, the control's caption of both, and the other method's caption of each.
 
-    The sentence below the pairs states how they were drawn, and counts the changes of ranks.
+    The text below the pairs states how they were drawn, and counts the changes of ranks.
     """
     from matplotlib.figure import Figure
 
@@ -86,7 +86,7 @@ def draw_pairs_png(shared: SharedCaptions) -> bytes:
     return encode_png(figure)
 
 
-def draw_along_png(picture: GalleryPicture, captions: Sequence[GalleryCaption], judge: JudgeTitle) -> bytes:
+def draw_lambda_example_png(picture: GalleryPicture, captions: Sequence[GalleryCaption], judge: JudgeTitle) -> bytes:
     """Draw one picture and, to its right, `captions` in the given order, then the first human caption."""
     from matplotlib.figure import Figure
 

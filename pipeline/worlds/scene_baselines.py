@@ -27,8 +27,8 @@ def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> Bas
     """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
     Ridge regression predicts place and weather from the images' pooled features. It is fitted to the facts of the
-    training split. Weather is unusual at night, at sunset and in rain. The captioner raises UserError for
-    an image without facts.
+    training split. Weather is unusual at night, at sunset and in rain. The captioner raises UserError for a training
+    image without facts.
     """
     facts = read_known_scenes(prepared)
 
@@ -36,8 +36,8 @@ def build_template_captioner(prepared: PreparedData, store: FeatureStore) -> Bas
         train = prepared.rows("train")
         scenes = require_facts(prepared, facts, train)
         train_features, features = store.pooled(train), store.pooled(rows)
-        places = fit_ridge_probe(train_features, [scene.setting for scene in scenes], features)
-        weather = fit_ridge_probe(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
+        places = predict_by_ridge(train_features, [scene.setting for scene in scenes], features)
+        weather = predict_by_ridge(train_features, [f"{scene.weather} {scene.light}" for scene in scenes], features)
         return [_append_surroundings(*texts) for texts in zip(speaker_captions, places, weather, strict=True)]
 
     return append_predictions
@@ -51,7 +51,7 @@ def _append_surroundings(caption: str, place: str, weather: str) -> str:
     return " ".join(filter(None, [caption, *place_words, *weather_words]))
 
 
-def fit_ridge_probe(train_features: np.ndarray, labels: Sequence[str], features: np.ndarray) -> list[str]:
+def predict_by_ridge(train_features: np.ndarray, labels: Sequence[str], features: np.ndarray) -> list[str]:
     """Predict a label for each row of `features` (M, P) by ridge regression on `train_features` (N, P) and `labels`.
 
     Features are standardised with the statistics of `train_features`.

@@ -69,12 +69,12 @@ def get(port: int, path: str = "/") -> bytes:
 
 @pytest.mark.parametrize("data", [b"", b"G", HALF])
 def test_a_connection_without_whole_headers_is_closed(data):
-    with run_server(seconds=0.3) as port, open_connection(port, data) as client:
+    with run_server(header_timeout=0.3) as port, open_connection(port, data) as client:
         assert is_closed(client)
 
 
 def test_bytes_that_come_slowly_do_not_prolong_the_wait():
-    with run_server(seconds=0.5) as port, open_connection(port, HALF) as client, pytest.raises(ConnectionError):
+    with run_server(header_timeout=0.5) as port, open_connection(port, HALF) as client, pytest.raises(ConnectionError):
         send_slowly(client)
 
 
@@ -85,20 +85,20 @@ def send_slowly(client: socket.socket) -> None:
 
 
 def test_half_of_a_second_request_is_closed_too():
-    with run_server(seconds=0.5) as port, open_connection(port, HALF + b"1\r\n\r\n" + HALF) as client:
+    with run_server(header_timeout=0.5) as port, open_connection(port, HALF + b"1\r\n\r\n" + HALF) as client:
         read_answer(client)
         assert is_closed(client)
 
 
 def test_a_request_that_is_answered_slowly_is_not_closed():
-    with run_server(seconds=0.4) as port:
+    with run_server(header_timeout=0.4) as port:
         assert get(port, "/slow") == b"ok"
 
 
 @pytest.mark.parametrize("data", [b"", HALF, HALF + b"1\r\n\r\n"], ids=["silent", "half", "idle"])
 def test_a_new_client_is_answered_where_all_connections_wait(data):
     """In the case `idle`, each client has received an answer and sends no second request."""
-    with run_server(seconds=30, most=5) as port:
+    with run_server(header_timeout=30, max_connections=5) as port:
         clients = []
         for _ in range(12):
             clients.append(open_connection(port, data))

@@ -7,7 +7,7 @@ from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
 
 
-def build_captions(content: ReportContent) -> SectionContent:
+def build_captions_section(content: ReportContent) -> SectionContent:
     """Return the tables of measured properties of captions."""
     return SectionContent(build_caption_tables(content.results, content.choices))
 
@@ -15,7 +15,7 @@ def build_captions(content: ReportContent) -> SectionContent:
 CAPTIONS = ReportSection(
     "captions",
     "Properties of the captions",
-    build_captions,
+    build_captions_section,
     label="Captions",
     summary="True claims, diversity and more",
 )

@@ -326,7 +326,7 @@ def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, chan
 
 
 def test_continuations_are_generated_with_dropout(toy):
-    """Continuations estimate the captions that the speaker generates in training, with dropout (Liu et al. 2017)."""
+    """Continuations estimate the scores of captions in training, which have dropout (Liu et al. 2017)."""
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()

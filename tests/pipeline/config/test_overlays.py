@@ -331,7 +331,7 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
 
 
 def test_params_changed_by_hand_exist_until_the_new_file_is_complete(folder, monkeypatch):
-    """A full disk while the profile is written leaves the changed params.yaml and its copy."""
+    # a full disk while the profile is written leaves the changed params.yaml and its copy
     monkeypatch.chdir(folder.parent)
     params = folder.parent / "params.yaml"
     assert main(["plain"]) == 0

@@ -157,7 +157,7 @@ def write_java(folder, text):
     [
         ("exec sleep 3600", 5, "no answer within 5 s; the longest text has 2 words"),
         ("echo no memory >&2; exit 1", 600, "Java's last line: no memory"),
-        ("while read line; do echo Error: something; done", 600, "answered 'Error: something'"),
+        ("while read line; do echo Error: something; done", 600, "found 'Error: something'"),
     ],
 )
 def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):

@@ -12,7 +12,7 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.models.transformer import Transformer
 
 
-def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
+def test_saved_agents_are_loaded_unchanged(toy, tmp_path, decoder):
     agents = toy.agents(dropout=0.3, decoder=decoder)
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"speaker": agents.speaker, "listener": agents.listener})
@@ -100,8 +100,8 @@ def test_complete_weights_of_another_training_are_named(toy, tmp_path):
     assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10
 
 
-def test_networks_of_many_layers_come_back(tmp_path):
-    """params.yaml permits 1,000 layers."""
+def test_networks_of_many_layers_are_saved_and_loaded(tmp_path):
+    # params.yaml permits 1,000 layers
     path = tmp_path / "weights.safetensors"
     save_agents(path, {"speaker": Transformer(3, 2, hidden=2, encoder_layers=129, layers=1, heads=1)})
     assert load_agent(path, "speaker").arguments["encoder_layers"] == 129

@@ -9,7 +9,7 @@ from pipeline.analysis.judge_titles import get_judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.gallery import build_gallery_views, choose_lambda_example, sample_images, select_pictures
-from pipeline.report.pictures import draw_along_png, draw_gallery_png
+from pipeline.report.pictures import draw_gallery_png, draw_lambda_example_png
 
 SETTINGS, OWN = ReportSettings(images=5), get_judge_title("own")
 
@@ -50,7 +50,7 @@ def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world)
 
 def test_one_picture_along_lambda(world):
     along = choose_lambda_example(read(world)[2], "psst_multinomial")
-    png = draw_along_png(*along, OWN)
-    assert png == draw_along_png(*along, OWN)
+    png = draw_lambda_example_png(*along, OWN)
+    assert png == draw_lambda_example_png(*along, OWN)
     assert read_size(png)[0] == 1440
-    assert png != draw_along_png(along[0], along[1][:1], OWN)
+    assert png != draw_lambda_example_png(along[0], along[1][:1], OWN)

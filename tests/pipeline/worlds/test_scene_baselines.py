@@ -16,7 +16,7 @@ from pipeline.worlds.scene_baselines import (
     TEMPLATE,
     build_oracle_captioner,
     build_template_captioner,
-    fit_ridge_probe,
+    predict_by_ridge,
 )
 from pipeline.worlds.scenes.faithfulness import judge_faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
@@ -59,7 +59,7 @@ def test_photos_have_neither_baseline():
 
 def test_the_linear_probe_by_hand():
     features = np.array([[0.0], [1.0], [9.0], [10.0]])
-    assert fit_ridge_probe(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
+    assert predict_by_ridge(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
         "low", "low", "high", "high"
     ]  # fmt: skip
 

@@ -64,8 +64,8 @@ def compute_scores(judge, *texts):
     return (text_vectors @ image_vectors.T).numpy()
 
 
-def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
-    # surprises of claims that are true of two, one and none of four images
+def test_claims_add_or_subtract_their_weight_by_their_truth(judge):
+    # weights of claims that are true of two, one and none of four images
     two, one, none = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)
     found = compute_scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
     # “a dog” claims the category and the count 1

@@ -108,7 +108,7 @@ def test_the_world_is_varied(scenes: list[Scene]) -> None:
     assert min(Counter(thing.category for thing in things).values()) > 0.01 * len(things)
 
 
-def test_facts_come_back_from_json(scenes: list[Scene]) -> None:
+def test_facts_are_read_from_json_unchanged(scenes: list[Scene]) -> None:
     for scene in scenes[:200]:
         assert Scene.from_record(json.loads(json.dumps({"imgid": 7, **scene.record()}))) == scene
 
