@@ -126,13 +126,13 @@ def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
 
 def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
     """At most 40 captions are generated at once, because each takes memory. A beam of 20 allows two photos."""
-    numbers, own = [], PretrainedSpeaker.candidates
+    numbers, own = [], PretrainedSpeaker.generate_candidates
 
     def count_captions(self, inputs, settings, *more):
         numbers.append(len(inputs) * (settings.samples or settings.beam))
         return own(self, inputs, settings, *more)
 
-    monkeypatch.setattr(PretrainedSpeaker, "candidates", count_captions)
+    monkeypatch.setattr(PretrainedSpeaker, "generate_candidates", count_captions)
     content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
     with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:
         assert client.post("/caption", json={"photos": content, "beam": 20}).status_code == 200
