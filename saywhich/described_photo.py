@@ -23,7 +23,7 @@ from saywhich.xmp_packet import MAX_PACKET_BYTES, edit_packet, read_description
 JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
 PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
 XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # flags of WebP's chunk VP8X
-MAX_SEGMENT_BYTES = 2**16 - 1  # the JPEG segment and its length
+MAX_SEGMENT_BYTES = 2**16 - 1  # a JPEG segment states its size in 16 bits
 
 DAMAGED = "its file is damaged; replace it"
 
@@ -104,7 +104,8 @@ def _edit_jpeg(content: bytes, edit: Edit) -> bytes:
     edited = JPEG_XMP + edit(packet)
     if len(edited) + 2 > MAX_SEGMENT_BYTES:
         raise UserError(
-            f"its XMP packet has more than {MAX_SEGMENT_BYTES - 2 - len(JPEG_XMP)} bytes; remove the packet"
+            f"its XMP packet has more than {MAX_SEGMENT_BYTES - 2 - len(JPEG_XMP)} bytes; "
+            "remove the packet, or shorten the caption"
         )
     if packet is None:
         begin = end = insertion
