@@ -53,9 +53,9 @@ class Spread:
 
         Where each start has its own images, a start's value contains the effects of its seeds and images. The interval
         is then Student's over n starts, with n − 1 degrees of freedom. Where starts share images, the variance over
-        images is added to that over starts, with the degrees of freedom of Satterthwaite (1946). Both contain the
-        interaction of starts and images, so the interval is too wide rather than too narrow. It is never narrower than
-        Student's.
+        images is added to that over starts, with the degrees of freedom of Satterthwaite (1946). Both intervals
+        contain the interaction of starts and images, so they are too wide rather than too narrow. The second interval
+        is never narrower than Student's.
         """
         ends = self._scale_interval(1 / len(self.values))
         if ends is None or not self.image_variance:
@@ -186,7 +186,7 @@ def build_claims_over_starts(
 
     The columns before the differences identify a claim, except for numbers of seeds. The claims come from the first
     start's table. Intervals cover test images that all starts share if the starts have `resamples` of these images.
-    Raises UserError if only some starts have `resamples`, or if these are of different images.
+    Raises UserError if only some starts have `resamples`, or if these differ in images or number.
     """
     _check_resamples(resamples)
     columns = tables[0].columns
@@ -231,22 +231,25 @@ def _check_resamples(resamples: Sequence[ImageResamples | None]) -> None:
 
 
 def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: Sequence[tuple[int, int]]) -> float:
-    """Return the variance over draws of shared test images of a claim's mean difference over starts; 0.0 without one.
+    """Return the variance over draws of shared test images of a claim's mean difference over starts.
 
-    `found` has the start and the row of each start's claim. A start without resamples of the claim is left out. The
-    mean then has fewer starts, so its variance is too large rather than too small.
+    Without resamples the variance is 0.0. `found` has the start and the row of each start's claim. A start without
+    resamples of the claim is left out. The mean then has fewer starts, so its variance is too large rather than too
+    small.
     """
     differences = [each.differences[row] for start, row in found if (each := resamples[start] if resamples else None)]
     numbers = [each for each in differences if each]
     return variance([fmean(each) for each in zip(*numbers, strict=True)]) if numbers else 0.0
 
 
-def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
+def compare_with_recorded(
+    table: PrintedTable, recorded: Sequence[PrintedTable], signed: bool = False
+) -> tuple[PrintedTable, list[str]]:
     """Return this run's numbers with the recorded mean ± deviation beside each, and a line per outlier.
 
     A column without a recorded number is omitted. An outlier lies outside the 95 % prediction interval of another
     start. A number is not compared with one recorded start alone, nor where all recorded starts have the same number.
-    Raises UserError where the rows or columns of the recorded tables differ.
+    With `signed`, recorded means have a sign. Raises UserError where the rows or columns of the recorded tables differ.
     """
     spreads, first = measure_spreads(recorded), recorded[0]
     digits = {column: _count_column_decimals(first, column) for column in first.columns}
@@ -262,13 +265,48 @@ def compare_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable])
             if spread is None or value is None or not spread.deviation:
                 cells.append(cell)
                 continue
-            cells.append(f"{cell} ({_format_with_deviation(spread, digits[column])})")
+            cells.append(f"{cell} ({_format_with_deviation(spread, digits[column], signed)})")
             ends = spread.predict_next_start()
             if ends and not ends[0] <= value <= ends[1]:
-                low, high = (f"{end:.{digits[column]}f}" for end in ends)
+                show = _format_signed if signed else _format_unsigned
+                low, high = (show(end, digits[column]) for end in ends)
                 outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, the 95 % prediction interval")
         rows.append(cells)
     return PrintedTable(columns=[table.columns[0], *shared_columns], rows=rows), outliers
+
+
+def compare_differences_with_recorded(
+    table: PrintedTable, recorded: Sequence[PrintedTable]
+) -> tuple[PrintedTable, list[str]]:
+    """Return `compare_with_recorded` of each row's differences from the first row, the control.
+
+    A start's images may be harder or easier for all methods at once, so differences vary less between starts than the
+    numbers themselves. Columns that are equal in all recorded starts are omitted, such as λ. Raises UserError where the
+    rows or columns of the recorded tables differ.
+    """
+    varying = {column for (_, column), spread in measure_spreads(recorded).items() if spread.deviation}
+    columns = [column for column in recorded[0].columns if column in varying and column in table.columns]
+    return compare_with_recorded(
+        _subtract_control(table, columns), [_subtract_control(each, columns) for each in recorded], signed=True
+    )
+
+
+def _subtract_control(table: PrintedTable, columns: Sequence[str]) -> PrintedTable:
+    """Return the numbers of `columns` minus those of the first row, for every other row."""
+    control, *others = table.rows
+    positions = [table.columns.index(column) for column in columns]
+    rows = []
+    for row in others:
+        cells = [f"{_remove_marks(row[0])} − {_remove_marks(control[0])}"]
+        for n in positions:
+            value, reference = _parse_number(row[n]), _parse_number(control[n])
+            digits = max(_count_decimals(row[n]), _count_decimals(control[n]))
+            if value is None or reference is None:
+                cells.append(MISSING)
+            else:
+                cells.append(_format_signed(value - reference, digits))
+        rows.append(cells)
+    return PrintedTable(columns=[table.columns[0], *columns], rows=rows)
 
 
 def _remove_marks(method: str) -> str:
@@ -296,7 +334,7 @@ def _compute_spread(cells: Sequence[str], starts: int) -> Spread | None:
 
 
 def _parse_number(cell: str) -> float | None:
-    """Return the number at the beginning of the cell; None without one."""
+    """Return the number at the beginning of the cell; None without a number."""
     number = _NUMBER.match(cell)
     return float(number[1].replace("−", "-").replace(",", "")) if number else None
 
@@ -305,6 +343,10 @@ def _format_signed(value: float, digits: int) -> str:
     return format_sign(f"{value:+.{digits}f}")
 
 
-def _format_with_deviation(spread: Spread, digits: int) -> str:
-    mean = f"{spread.mean:,.{digits}f}"
+def _format_unsigned(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}"
+
+
+def _format_with_deviation(spread: Spread, digits: int, signed: bool = False) -> str:
+    mean = _format_signed(spread.mean, digits) if signed else f"{spread.mean:,.{digits}f}"
     return mean if spread.deviation is None else f"{mean}±{spread.deviation:,.{digits}f}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from pipeline.errors import UserError
 from pipeline.report.recording import iterate_tables
-from pipeline.report.starts import compare_with_recorded, read_starts
+from pipeline.report.result_file import PrintedTable
+from pipeline.report.starts import compare_differences_with_recorded, compare_with_recorded, read_starts
 from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import format_markdown_table
 from pipeline.runtime.command import run_command
@@ -20,7 +22,7 @@ PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 
 
 def format_comparison(root: Path) -> str:
-    """Return this run's results beside the recorded mean and deviation over starts.
+    """Return this run's results and their differences from the control, with the recorded mean and deviation.
 
     Returns "" without this run's table or two recorded starts, and where this run and the starts share no number. For
     tables that cannot be compared, returns a line with the reason, since the run itself is complete.
@@ -31,7 +33,9 @@ def format_comparison(root: Path) -> str:
         own_results = dict(iterate_tables((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
         if record is None or own_results is None or len(starts) < 2:
             return ""
-        table, outliers = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
+        recorded = [file.table(RESULTS) for file in starts.values()]
+        table, outliers = compare_with_recorded(own_results, recorded)
+        differences, difference_outliers = compare_differences_with_recorded(own_results, recorded)
     except UserError as error:
         return f"This run is not compared with recorded ones: {error}"
     except ValidationError as error:
@@ -41,16 +45,28 @@ def format_comparison(root: Path) -> str:
         )
     if len(table.columns) == 1:
         return ""
-    align_right = [n > 0 for n in range(len(table.columns))]
+    spread = f"mean ± standard deviation of {len(starts)} starts"
     lines = [
-        f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",
+        f"**This run (recorded: {spread})**",
         "",
-        format_markdown_table(table.columns, table.rows, align_right, padded=True),
+        _format_table(table),
         "",
-        *([f"- {line}." for line in outliers] or ["- Every compared number is in its 95 % prediction interval."]),
+        *_list_outliers(outliers, "number"),
         f"- {record.describe()}",
     ]
+    if len(differences.columns) > 1:
+        title = f"**Differences from {own_results.rows[0][0]} in this run (recorded: {spread})**"
+        lines += ["", title, "", _format_table(differences), "", *_list_outliers(difference_outliers, "difference")]
     return "\n".join(lines)
+
+
+def _format_table(table: PrintedTable) -> str:
+    return format_markdown_table(table.columns, table.rows, [n > 0 for n in range(len(table.columns))], padded=True)
+
+
+def _list_outliers(outliers: Sequence[str], noun: str) -> list[str]:
+    """Return a line for each outlier, or one line if there is none."""
+    return [f"- {line}." for line in outliers] or [f"- Every compared {noun} is in its 95 % prediction interval."]
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from pipeline.report.starts import (
     Spread,
     build_claims_over_starts,
     build_results_over_starts,
+    compare_differences_with_recorded,
     compare_with_recorded,
     read_starts,
     summarise_starts,
@@ -156,6 +157,22 @@ def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
     assert outliers == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, the 95 % prediction interval"]
+
+
+def test_differences_from_the_control_are_compared_although_all_levels_lie_lower():
+    """Recorded differences are +10.0, +9.0 and +8.0: mean 9, deviation 1, and 9 ± 4.303 · √(4/3) for another start."""
+    recorded = [make_table("40.0", "50.0"), make_table("42.0", "51.0"), make_table("44.0", "52.0")]
+    own = make_table("21.0", "28.5")
+    assert len(compare_with_recorded(own, recorded)[1]) == 2
+    found, outliers = compare_differences_with_recorded(own, recorded)
+    assert found.columns == ["Method", "R@1 (hard) judge"], "λ and CIDEr are equal in all starts"
+    assert found.rows == [["Luo et al. − MLE", "+7.5 (+9.0±1.0)"]]
+    assert outliers == []
+    found, outliers = compare_differences_with_recorded(make_table("21.0", "20.0"), recorded)
+    assert found.rows == [["Luo et al. − MLE", "−1.0 (+9.0±1.0)"]]
+    assert outliers == [
+        "Luo et al. − MLE, R@1 (hard) judge: −1.0 is outside +4.0 to +14.0, the 95 % prediction interval"
+    ]
 
 
 def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):

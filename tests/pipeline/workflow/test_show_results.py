@@ -63,10 +63,13 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     assert [line.split() for line in lines if "±1.0" in line] == [
         ["|", "MLE", "|", "41.0", "(41.0±1.0)", "|"],
         ["|", "PSST-Multinomial", "|", "42.0", "(51.0±1.0)", "|"],
+        ["|", "PSST-Multinomial", "−", "MLE", "|", "+1.0", "(+10.0±1.0)", "|"],
     ]
-    outside, recorded = [line for line in lines if line.startswith("- ")]
+    outside, recorded, difference = [line for line in lines if line.startswith("- ")]
     assert outside.startswith("- PSST-Multinomial, R@1 (hard) judge: 42.0 is outside 46.0 to 56.0")
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
+    assert "**Differences from MLE in this run (recorded: mean ± standard deviation of 3 starts)**" in lines
+    assert difference.startswith("- PSST-Multinomial − MLE, R@1 (hard) judge: +1.0 is outside +5.0 to +15.0")
     tables = {RESULTS: PrintedTable(columns=["Method"], rows=[])}
     another = make_result("41.0", "51.0").model_copy(update={"tables": tables})
     locate_result_file(Path(), "scenes@start2").write_text(another.text())
